@@ -1,4 +1,4 @@
-"""A padded batch, and what frameworks see of it: a DGLGraph, a batch of PyG, jraph's tuple, tensors."""
+"""A padded batch, and its views for frameworks: a DGLGraph, a PyG batch, jraph's tuple, tensors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class PaddedBatch(BatchContent):
     Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
     owns all padding nodes and edges. Masks are True where a slot is real.
 
-    What follows from other tensors is a property, so that all makers of batches have it. Properties of nodes and edges
-    are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge type for heterographs. For
-    items of named graphs they are dicts keyed by the names of homogeneous graphs, ``batch.node_mask["atoms"]``, and by
-    types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a heterograph called "mol". Letters: V node slots,
-    E edge slots, G graph slots.
+    A property of nodes or edges is one value for homogeneous graphs, and a dict keyed by node type or by canonical edge
+    type for heterographs. For items of named graphs it is a dict keyed by the names of homogeneous graphs,
+    ``batch.node_mask["atoms"]``, and by types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a heterograph
+    called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
 
     The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
     the other too. Features move with the batch, and `unpad` returns them.
@@ -43,16 +42,16 @@ class PaddedBatch(BatchContent):
     graph_mask
         Bool ``[G]``.
     graph_ids
-        int64 ``[G]``, -1 in padding; None where the dataset has no ids (see `with_ids`).
+        int64 ``[G]``, -1 in padding; None if the dataset has no ids (see `with_ids`).
     num_real_graphs
         Number of real graphs.
     graph_names
-        Names of the graphs of an item, which `graphs` has; none for one graph without a name, which is `graph`.
+        Names of the graphs of an item, the keys of `graphs`; empty for one graph without a name, which is `graph`.
     """
 
     @property
     def tensors(self) -> BatchTensors:
-        """The tensors of the batch for a compiled function, whose shapes are those of every batch of a sampler.
+        """The tensors of the batch for a compiled function; all batches of a sampler have the same shapes.
 
         Features that were written into the batch or its `graph` are included; later ones are not.
         """
@@ -65,14 +64,14 @@ class PaddedBatch(BatchContent):
 
     @property
     def jraph(self) -> Any:
-        """The batch as arrays of numpy in a ``jraph.GraphsTuple``, or a named tuple of its fields without jraph.
+        """The batch as NumPy arrays in a ``jraph.GraphsTuple``; without jraph, in a named tuple of the same fields.
 
         `nodes` and `edges` are dicts of features; `globals` is a dict with ``"labels"`` and ``"graph_ids"``. For
-        heterographs and named graphs, fields are dicts by type. The padding graph stands directly behind the real
-        graphs, as jraph pads, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes, edges and masks are
-        in the order of the batch. Arrays share its memory; those of a batch on a device are copied.
+        heterographs and named graphs, fields are dicts by type. The padding graph directly follows the real graphs, as
+        in jraph, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes, edges and masks are in the order
+        of the batch. Arrays share the memory of the batch; from a batch on a device they are copied.
 
-        JAX takes the tuple as an argument of compiled functions. It narrows numbers of 64 bits without a word, unless
+        JAX accepts the tuple as an argument of compiled functions. It silently narrows 64-bit numbers, unless
         ``jax_enable_x64`` is set.
         """
         from dgl_tuplepack.batches.jraph_graphs import graphs_tuple
@@ -83,7 +82,7 @@ class PaddedBatch(BatchContent):
     def graph(self) -> DGLGraph:
         """The batch as one DGLGraph of ``p x graphs + 1`` graphs, built at first use on the device of the batch.
 
-        Its features are the tensors of this batch. Items of named graphs have `graphs` instead (else a SchemaError).
+        Its features are the tensors of this batch. A batch of named graphs raises SchemaError; use `graphs`.
         """
         if self.graph_names:
             raise SchemaError(
@@ -111,16 +110,16 @@ class PaddedBatch(BatchContent):
 
     @property
     def pyg(self) -> Any:
-        """The batch as a `torch_geometric.data.Batch` of static shape, of `Data` or `HeteroData`; it shares tensors.
+        """The batch as a `torch_geometric.data.Batch` of `Data` or `HeteroData`, of static shape; it shares tensors.
 
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indices cover the real graphs alone. Of several graphs in one `Data` it has what `follow_batch` gives, such as
-        `x_s_batch` and `x_s_ptr`, and `x_s_mask` and `edge_index_s_mask`. Of graphs of DGL, the node feature "feat" is
-        `x`, the edge feature "feat" is `edge_attr`, and a single label is `y`; other names stay. Named graphs are one
-        `HeteroData`, whose node types carry their names.
+        indices cover only the real graphs. For several graphs in one `Data` it also has the attributes that
+        `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and `x_s_mask` and `edge_index_s_mask`. For DGL graphs,
+        the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single label becomes
+        `y`; other names are unchanged. Named graphs are one `HeteroData`, whose node types contain their names.
 
-        Every access makes a new one: keep it.
+        Every access makes a new PyG batch, so keep it.
         """
         return _to_pyg()(self)
 
@@ -138,16 +137,16 @@ class PaddedBatch(BatchContent):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        """Unpack as ``graph, labels = batch``, or as ``graphs, labels = batch`` of named graphs."""
+        """Unpack as ``graph, labels = batch``, or as ``graphs, labels = batch`` with named graphs."""
         yield self.graphs if self.graph_names else self.graph
         yield self.labels
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PaddedBatch:
-        """The same batch with all tensors on `device`."""
+        """Return the same batch with all tensors on `device`."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> PaddedBatch:
-        """The same batch with all tensors in pinned memory (called by loaders with ``pin_memory=True``)."""
+        """Return the same batch with all tensors in pinned memory; called by loaders with ``pin_memory=True``."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> PaddedBatch:
@@ -161,7 +160,7 @@ class PaddedBatch(BatchContent):
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
-        # Between processes only tensors travel; the other process builds the graph when it needs it.
+        # Only tensors are sent to another process, which builds the graph when it needs it.
         self._exchange_features()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
@@ -180,7 +179,7 @@ class PaddedBatch(BatchContent):
 
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
-    """Return the function that makes batches of PyG; imports take longer than it does."""
+    """Return the function that makes PyG batches; cached, since the imports take longer than a call."""
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 

@@ -19,39 +19,39 @@ from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, 
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
 
-# Fields of a batch that a transform may change, also by changing its graph; it must leave all others alone.
+# Fields of a batch that a transform may change, directly or through its graph. All others must stay unchanged.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
-# Content and type of a column of a batch.
-_Place = tuple[str, Any]
+# Content and type of some columns of a batch.
+_Group = tuple[str, Any]
 
 
 class BatchTransform:
-    """A transform of padded batches that leaves padding as it is.
+    """A transform of padded batches that leaves padding unchanged.
 
-    The transform changes features or labels of the batch, or adds or deletes some, in place or by others, and returns
-    the batch. Afterwards the rows of padding have the values of before, bit for bit; those of new columns, and of
-    columns of another dtype or shape, are 0.
+    The transform changes, adds or deletes features or labels of the batch, in place or by replacing them, and returns
+    the batch. Afterwards padding rows have their earlier values, bit for bit. In new columns, and in columns whose
+    dtype or shape changed, they are 0.
 
     Parameters
     ----------
     transform
-        Takes a `PaddedBatch` and returns it.
+        A function that changes a `PaddedBatch` and returns it.
     seed
-        0..2**64-1; the global generators are seeded from it, the epoch and the ids of the graphs in the batch.
+        0..2**64-1. The global generators are seeded from the seed, the epoch and the ids of the graphs in the batch.
     empty
-        A batch of padding alone, which tells what columns the transform makes: all batches must have them.
+        A padding-only batch. The transform of it defines the columns that all batches must have.
     """
 
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
         self.name = check_callable(transform, "a PaddedBatch")
         self.transform, self.draws = transform, Draws(seed)
-        self._specs: dict[_Place, dict[str, ArraySpec]] | None = None
+        self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
         self._specs = _specs(self(empty, [], 0))
 
-    def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], told: int | None) -> PaddedBatch:
-        """Transform a batch of the graphs `ids`, in the epoch that is `told`; TransformError names what is wrong."""
+    def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], epoch: int | None) -> PaddedBatch:
+        """Transform a batch of the graphs `ids`, in an epoch if it is known; TransformError names the cause."""
         where = _named(ids)
-        epoch, is_known = self.draws.epoch(told)
+        epoch, is_known = self.draws.epoch(epoch)
         unknown = any(i is None for i in ids)
         is_watched = bool(ids) and (unknown or not is_known)
         structure, padding = _structure(batch), _padding(batch)
@@ -63,13 +63,13 @@ class BatchTransform:
             except Exception as error:
                 raise TransformError(
                     f"the transform {self.name} failed for {where}: {type(error).__name__}: {error!s:.500}; correct "
-                    "the transform, which also gets batches of padding alone."
+                    "the transform, which also gets padding-only batches."
                 ) from error
             has_drawn = is_watched and states() != before
         if has_drawn and unknown:
             raise TransformError(
-                f"the transform {self.name} draws random numbers, but items of {where} have no ids, so nothing tells "
-                "which ones are their own; wrap the dataset in with_ids(dataset), the example too."
+                f"the transform {self.name} draws random numbers, but items of {where} have no ids to seed them; "
+                "use with_ids(dataset), also for the example."
             )
         if has_drawn:
             self.draws.notice_repetition(int(ids[0] or 0), self.name)
@@ -80,16 +80,16 @@ class BatchTransform:
     def _check(self, found: Any, batch: PaddedBatch, structure: dict[str, Any], where: str) -> None:
         if found is not batch:
             raise TransformError(
-                f"the transform {self.name} returned {shown(found)} for {where}, but must return the batch that it "
-                "got; change the batch in place and return it."
+                f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
+                "batch; change the batch in place and return it."
             )
-        # Features that were written into its graph come into the batch here.
+        # Copy features that were written into the graph to the batch.
         batch._exchange_features()
         changed = [name for name, value in _structure(batch).items() if not _same(value, structure[name])]
         if changed:
             raise TransformError(
                 f"the transform {self.name} changed {', '.join(name.lstrip('_') for name in changed)} of {where}, but "
-                "may change features and labels only; transform graphs before they are batched (transform=)."
+                "may change only features and labels; transform graphs before they are batched (transform=)."
             )
         for (content, t), columns, _, slots in _columns(batch):
             for name, value in columns.items():
@@ -103,14 +103,14 @@ class BatchTransform:
             expected = found_specs if self._specs is None else self._specs[content, t]
             if found_specs != expected:
                 raise TransformError(
-                    f"the transform {self.name} gave {where} the {content}s {_listed(found_specs)}, but a batch of "
-                    f"padding alone {_listed(expected)}; all batches must have the same names, shapes and dtypes."
+                    f"the transform {self.name} gave {where} the {content}s {_listed(found_specs)}, but a padding-only "
+                    f"batch {_listed(expected)}; all batches must have the same names, shapes and dtypes."
                 )
 
 
 def _named(ids: Sequence[int | None]) -> str:
     if not ids:
-        return "a batch of padding alone"
+        return "a padding-only batch"
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
     known = ", ".join(str(i) for i in ids[:5] if i is not None)
     return f"the batch of graphs {known}{more}" if known else f"a batch of {len(ids)} graphs"
@@ -121,8 +121,8 @@ def _key(seed: int, epoch: int, ids: Sequence[int]) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def _columns(batch: PaddedBatch) -> Iterator[tuple[_Place, dict[str, Tensor], int, int]]:
-    """Yield content and type, tensors by name, and the numbers of real rows and of all rows."""
+def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], int, int]]:
+    """Yield content and type, tensors by name, number of real rows, and number of all rows."""
     for t, features in batch._node_features.items():
         yield ("node feature", t), features, batch._num_real_nodes[t], len(batch._node_masks[t])
     for e, features in batch._edge_features.items():
@@ -134,10 +134,10 @@ def _by_name(labels: Labels) -> dict[str, Tensor]:
     return {} if labels is None else labels if isinstance(labels, dict) else {"": labels}
 
 
-def _specs(batch: PaddedBatch) -> dict[_Place, dict[str, ArraySpec]]:
+def _specs(batch: PaddedBatch) -> dict[_Group, dict[str, ArraySpec]]:
     return {
-        place: {name: ArraySpec(tuple(v.shape[1:]), v.dtype) for name, v in columns.items()}
-        for place, columns, *_ in _columns(batch)
+        group: {name: ArraySpec(tuple(v.shape[1:]), v.dtype) for name, v in columns.items()}
+        for group, columns, *_ in _columns(batch)
     }
 
 
@@ -146,7 +146,7 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return what must stay: tensors with their count of changes in place (where torch counts them), and numbers."""
+    """Return all that must not change: tensors with their count of in-place changes (if torch has it), and numbers."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -157,7 +157,7 @@ def _structure(batch: PaddedBatch) -> dict[str, Any]:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Whether tensors are the same objects, unchanged, and numbers equal."""
+    """Return whether tensors are the same objects, unchanged, and numbers are equal."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in found)
     if isinstance(found, tuple) and found and isinstance(found[0], Tensor):
@@ -165,28 +165,28 @@ def _same(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def _padding(batch: PaddedBatch) -> dict[_Place, dict[str, Tensor]]:
-    """Return copies of the rows of padding."""
+def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
+    """Return copies of the padding rows."""
     batch._exchange_features()
     return {
-        place: {name: value[real:].clone() for name, value in columns.items()}
-        for place, columns, real, _ in _columns(batch)
+        group: {name: value[real:].clone() for name, value in columns.items()}
+        for group, columns, real, _ in _columns(batch)
     }
 
 
-def _restore(batch: PaddedBatch, padding: dict[_Place, dict[str, Tensor]]) -> None:
-    """Restore the rows of padding; in a new column they become 0."""
-    for place, columns, real, _ in _columns(batch):
+def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> None:
+    """Restore the padding rows; in a new column they become 0."""
+    for group, columns, real, _ in _columns(batch):
         restored = {}
         for name, value in columns.items():
-            before = padding[place].get(name)
+            before = padding[group].get(name)
             if before is None or before.shape[1:] != value.shape[1:] or before.dtype != value.dtype:
                 before = torch.zeros_like(value[real:])
-            # Joined, not written: the tensor may be one of the transform's own, or a view that repeats a row.
+            # Concatenate, do not write in place: the transform may still use the tensor, or it may repeat one row.
             restored[name] = torch.cat([value[:real], before]).contiguous()
-        if place[0] == "label":
+        if group[0] == "label":
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
-    # A graph that was built meanwhile gets them too.
+    # Update the graph too, if the transform built it.
     batch._exchange_features()

@@ -1,4 +1,4 @@
-"""From a list of graphs to one padded batch."""
+"""Collate a list of graphs into one padded batch."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 
 
 class PaddedCollate:
-    """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
+    """Collate graphs into a `PaddedBatch`; every call returns the same shape, even for an empty list.
 
-    With several limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` carry;
-    otherwise the smallest that holds the items, which then may differ between ranks.
+    With several limits, a batch has one of several shapes. Items of ``with_ids(dataset)`` carry the shape of the step
+    from the sampler. For other items it is the smallest shape that holds them, which may differ between ranks.
 
     Parameters
     ----------
@@ -37,42 +37,45 @@ class PaddedCollate:
         Limits of one pack with a cap on graphs, or a list of them, usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        It defines types, features and labels, and whether items have ids >= 0, which `graph_ids` has (see `with_ids`).
-        A dict of named DGLGraphs may stand for the graph; the batch then has `graphs`.
+        It defines types, features and labels, and whether items have ids >= 0, which become `graph_ids` (see
+        `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has `graphs`.
     packs_per_batch
         p >= 1, as in the sampler.
     label_fill, feature_fill
-        Label and feature of padding: a number, or a dict by name of numbers or arrays with the shape of an entry.
+        Values of padding: a number, or a dict by name of numbers or arrays with the shape of an entry.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without one, such as
         GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
     coordinates
-        Names of node features that hold positions ``[V, ..., D]``, as ``("pos",)``, for models that divide by distances
-        or take angles: no padding edge has length 0. A batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts
-        padding nodes at least 12 apart, a length beyond the cutoff of the model; the default is 1.
+        Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
+        distances or compute angles: no padding edge has length 0. A batch then has p x nodes + 2 node slots. With
+        ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1); choose a length beyond the model's cutoff.
     sort_edges
         Sort the edges of each type by their destination; edges of one destination keep their order. The batch then has
-        `row_pointers`. Real edges still come first, and `unpad` gives each graph its own order back.
+        `row_pointers`. Real edges still come first, and `unpad` restores the order of each graph.
     ties
-        Components that are one: with ``{"nodes:bonds": "edges:atoms"}`` the nodes of the graph "bonds" are the edges of
-        "atoms", in order. Both have p x limit + 1 slots, by the smaller limit, and keep equal positions.
+        Components that are the same: with ``{"nodes:bonds": "edges:atoms"}`` the nodes of the graph "bonds" are the
+        edges of "atoms", in order. Both have p x limit + 1 slots, by the smaller limit, and keep equal positions.
     indices
         Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
-        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph, or point to padding.
+        index: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph; in padding they point to
+        padding.
     transform
-        Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
-        takes and returns a DGLGraph (of PyG: a Data). Nodes and edges may become fewer, not more; features may change.
+        Applied to a copy of each graph, including the example: a transform of `dgl.transforms`, or any callable from
+        DGLGraph to DGLGraph (for PyG: from Data to Data). It may change features and remove nodes and edges, but must
+        not add any.
     batch_transform
-        Applied to each batch: takes a `PaddedBatch`, changes its features or labels, and returns it; padding stays.
+        Applied to each batch: a callable that changes features or labels of a `PaddedBatch` and returns it. Padding is
+        unchanged.
     transform_seed
-        0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
-        number of workers; they need items from ``with_ids(dataset)``.
+        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs, for
+        any number of workers; they need items from ``with_ids(dataset)``.
     levels
-        What attributes of graphs of PyG belong to, if the example does not show it: ``{"w": "edge"}``. A level is
-        "node", "edge", "graph", the name of an attribute that counts nodes or is endpoints of edges (its own name:
-        a component of its own), or None to leave the attribute out.
+        What attributes of PyG graphs belong to, if the example does not show it: ``{"w": "edge"}``. A level is "node",
+        "edge" or "graph"; or the name of an attribute that counts nodes or holds endpoints of edges (an attribute with
+        its own name as level is a separate component); or None, to leave the attribute out.
 
     Raises
     ------
@@ -81,13 +84,14 @@ class PaddedCollate:
     SchemaError
         The example is not a graph with an optional label and id, or a fill value does not fit.
     TransformError
-        A transform cannot be applied to the example, or to a batch of padding alone.
+        A transform cannot be applied to the example, or to a padding-only batch.
 
     Notes
     -----
-    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example,
-    for instance in having an id, and TransformError if a transform fails. Padding edges are spread evenly over the
-    padding nodes: self-loops within one node type (without `coordinates`), else from padding nodes to padding nodes.
+    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if a graph differs from the example
+    (for instance, only one of them has an id), and TransformError if a transform fails. Padding edges are spread evenly
+    over the padding nodes: self-loops within one node type (without `coordinates`), else from padding nodes to padding
+    nodes.
 
     Examples
     --------
@@ -125,7 +129,7 @@ class PaddedCollate:
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
-        # The largest, which holds every pack.
+        # The largest shape, which holds every pack.
         self.shape = self.shapes[-1]
         empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
@@ -133,9 +137,9 @@ class PaddedCollate:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that random transforms draw from where items do not tell it, also in worker processes.
+        """Set the epoch of random transforms for items that carry no epoch, also in worker processes.
 
-        Items tell it that come from ``with_ids(dataset)`` by the ids of a `PackBatchSampler`.
+        Items of ``with_ids(dataset)`` carry the epoch if their ids come from a `PackBatchSampler`.
         """
         for transform in (self._transform, self._batch_transform):
             if transform is not None:
@@ -146,7 +150,7 @@ class PaddedCollate:
         if self._transform is None:
             return example
         parts = parts_of(example, "the example")
-        # The example of a dataset without ids only tells the schema, so it may draw what it likes.
+        # An example without an id only defines the schema, so any random numbers will do.
         (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
         return as_item(found._replace(id=found.id if parts.id is not None else None))
 
@@ -156,17 +160,17 @@ class PaddedCollate:
             raise SchemaError(
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
-        told = shape_of(items)
+        from_sampler = shape_of(items)
         parts, where, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, where, epoch)
             where = [f"{name} after the transform {self._transform.name}" for name in where]
-        padded = self._padded(parts, where, told)
+        padded = self._padded(parts, where, from_sampler)
         if self._batch_transform is None:
             return padded
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
-    def _padded(self, parts: Sequence[Parts], where: list[str], told: int | None) -> PaddedBatch:
+    def _padded(self, parts: Sequence[Parts], where: list[str], from_sampler: int | None) -> PaddedBatch:
         schema = self.schema
         graphs = joined(schema, parts, where)
         if schema.ties or schema.indices:
@@ -176,13 +180,13 @@ class PaddedCollate:
                 lambda column: as_array(graphs.columns[column]),
                 lambda i: where[i],
             )
-        shape = self.shapes[number_of_shape(self.shapes, told, list(graphs.numbers.values()))]
+        shape = self.shapes[number_of_shape(self.shapes, from_sampler, list(graphs.numbers.values()))]
         padded = padded_batch(shape, graphs)
         padded.graph_ids = self._ids(shape, parts, where, padded.device)
         return padded
 
     def _ids(self, shape: PaddedShape, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
-        # Whether there are ids depends on the example alone, so that empty batches have them too.
+        # Whether there are ids depends only on the example, so that empty batches have them too.
         for item, name in zip(items, where, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")

@@ -1,4 +1,4 @@
-"""The fields of a padded batch: plain tensors of static shape, and properties that follow from them."""
+"""The fields of a padded batch: plain tensors of static shape, and properties computed from them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Labels = Tensor | dict[str, Tensor] | None
 
 
 def _by_type(field_name: str, description: str) -> property:
-    """A property of nodes or edges: the value of a field, which is a dict by type."""
+    """Return a property of nodes or edges: the value of a field that is a dict by type."""
     return property(lambda batch: batch._one_or_all(getattr(batch, field_name)), doc=description)
 
 
 @dataclass(eq=False)
 class BatchContent:
-    """The fields of a `PaddedBatch`, and what follows from them; see there."""
+    """The fields of a `PaddedBatch`, and properties computed from them; see there."""
 
     node_types: tuple[str, ...]
     edge_types: tuple[EdgeType, ...]
@@ -49,14 +49,14 @@ class BatchContent:
     _edges_per_graph: dict[EdgeType, Tensor]
     _node_masks: dict[str, Tensor]
     _edge_masks: dict[EdgeType, Tensor]
-    # With sorted edges: where the edges of each destination begin, and where each edge stood before.
+    # With sorted edges: the first edge of each destination, and the earlier position of each edge.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
     # Node types that are the edges of another type, and features and labels with the type that they index.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
-    # Set for graphs of PyG.
+    # Set for PyG graphs.
     _pyg: PygLayout | None = None
     # Index type of the graphs before they were padded.
     _idtype: torch.dtype = torch.int64
@@ -65,7 +65,7 @@ class BatchContent:
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
-    # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
+    # Any, as in all properties of nodes and edges: with a union, every user would have to distinguish its types.
     def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
         if self.graph_names:
             return {key_of(t): value for t, value in by_type.items()}
@@ -112,15 +112,15 @@ class BatchContent:
 
     @property
     def row_pointers(self) -> Any:
-        """Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
+        """First incoming edge of each node, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
 
-        Those of node v are the edges ``row_pointers[v]`` to ``row_pointers[v + 1] - 1``.
+        The incoming edges of node v are the edges ``row_pointers[v]`` to ``row_pointers[v + 1] - 1``.
         """
         return None if self._row_pointers is None else self._one_or_all(self._row_pointers)
 
     @property
     def type_names(self) -> tuple[str, EdgeType] | None:
-        """Node type and edge type of homogeneous graphs whose types have names of their own; else None."""
+        """Node type and edge type of homogeneous graphs, if their names are not the default; else None."""
         names = self.node_types, self.edge_types
         if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
             return None
@@ -132,13 +132,13 @@ class BatchContent:
         return self.graph_mask.device
 
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
-        """Each type, its features in the graph, and its features here."""
+        """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
         for t, graph, own in located_types(self._graph):
             yield t, features_of(graph, own), own_features[t]
 
     def _changed_shape(self) -> list[str]:
-        """Differences in shape between the graph, which may have been changed in place, and the batch."""
+        """Return differences in shape between the graph, which may have been changed in place, and the batch."""
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
         counts = [(t, count(graph, own), len(masks[t])) for t, graph, own in located_types(self._graph)]
         return [
@@ -148,7 +148,7 @@ class BatchContent:
         ]
 
     def _exchange_features(self) -> None:
-        """Bring the features of the batch and of its graph into agreement; SchemaError if the graph changed shape."""
+        """Make the features of the batch and of its graph equal; SchemaError if the graph changed shape."""
         if self._graph is None:
             return
         if changed := self._changed_shape():
@@ -161,7 +161,7 @@ class BatchContent:
             self._agreed[t] = dict(own)
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Masks and numbers of real rows by the names of components: what ``tp.nn.masked(batch)`` reads."""
+        """Return masks and numbers of real rows by name of the component, for ``tp.nn.masked(batch)``."""
         masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
         masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
         masks.append(RowMask(self.graph_mask, self.num_real_graphs))
@@ -169,9 +169,9 @@ class BatchContent:
         return dict(zip((*names, "graphs"), masks, strict=True))
 
     def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
-        """Return the type that the values of a feature or label number; None if they are no indices.
+        """Return the type that the values of a feature or label index; None if they are not indices.
 
-        A user may have put something else in their place.
+        A user may have replaced the indices by other values.
         """
         return self._indices.get(column) if values.dtype in INDEX_TYPES else None
 
@@ -180,12 +180,12 @@ class BatchContent:
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
 
     def _as_label(self, labels: dict[str, Tensor]) -> Labels:
-        """Return labels by name as this batch has them."""
+        """Convert labels by name to a dict, a tensor or None, as this batch has them."""
         return labels if isinstance(self.labels, dict) else labels.get("")
 
 
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
-    """Bring features that once `agreed` into agreement again; where both changed, those of the graph count."""
+    """Make features that once `agreed` equal again; if both changed, the value in the graph is kept."""
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
         value = in_graph.get(name)

@@ -1,4 +1,4 @@
-"""Positions of padding nodes, for models that divide by distances or take angles."""
+"""Positions of padding nodes, for models that divide by distances or compute angles."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Coordinates = Sequence[str] | Mapping[str, float]
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
     """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
 
-    SchemaError if a name is not one of a node feature that holds real floats, or a distance is not positive and finite.
+    SchemaError if a name is not that of a node feature of real floats, or a distance is not positive and finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
-            f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give "
-            'coordinates=("pos",), say.'
+            f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give, "
+            'for example, coordinates=("pos",).'
         )
     names = sorted({name for specs in specs_by_type for name in specs})
     pairs = coordinates.items() if isinstance(coordinates, Mapping) else ((name, 1.0) for name in coordinates)
@@ -45,14 +45,14 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
 def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
     """Return positions for the slots ``first..first + number - 1``, any two of them at least `distance` apart.
 
-    They wind around the first axis, so that three in a row are never collinear, nor four in a row coplanar: every angle
-    along a chain of padding edges is defined. Slots of several node types are numbered one after the other. SchemaError
-    if the dtype cannot tell so many positions apart.
+    They wind around the first axis, so that no three in a row are collinear and no four in a row are coplanar: every
+    angle along a chain of padding edges is defined. Slots of several node types are numbered one after the other.
+    SchemaError if the dtype cannot represent that many different positions.
     """
     if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
         raise SchemaError(
-            f"{spec.dtype} cannot tell {first + number} padding positions apart that are {distance:g} from each other; "
-            "store coordinates as float32, or use smaller limits."
+            f"{spec.dtype} cannot represent {first + number} padding positions with distances of {distance:g}; store "
+            "coordinates as float32, or use smaller limits."
         )
     slots = torch.arange(first, first + number)
     width = spec.shape[-1] if spec.shape else 1

@@ -13,15 +13,15 @@ from dgl_tuplepack.graphs.blocks import GraphType
 
 
 def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Return the graph of each of `number` nodes (edges) of a type, and the first one of each graph and the end.
+    """Return the graph slot of each of `number` nodes (edges), and the first node (edge) of each slot, with the end.
 
-    SchemaError if the counts, which users can write to, do not add up to `number`.
+    `t` is their type. SchemaError if the counts, which users can change, do not add up to `number`.
     """
     if not counts.is_cpu or is_traced():
         each = torch.arange(counts.shape[0], device=counts.device)
         slots = torch.repeat_interleave(each, counts, output_size=number)
         return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    # A fraction of the time of torch's functions.
+    # This takes a fraction of the time of torch's functions.
     of_rows, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
     if (filled := fill_graph_slots(counts.numpy(), of_rows, pointers)) != number:
         raise SchemaError(

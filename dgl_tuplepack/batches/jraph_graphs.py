@@ -1,4 +1,4 @@
-"""A padded batch in jraph's fields and layout, as arrays of numpy. `PaddedBatch.jraph` loads this."""
+"""A padded batch with jraph's fields and layout, as NumPy arrays. `PaddedBatch.jraph` loads this module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GraphsTuple(NamedTuple):
-    """The fields of ``jraph.GraphsTuple``, where jraph is not installed."""
+    """The fields of ``jraph.GraphsTuple``, used if jraph is not installed."""
 
     nodes: Any
     edges: Any
@@ -31,28 +31,28 @@ class GraphsTuple(NamedTuple):
 
 def graphs_tuple(batch: BatchContent) -> Any:
     """Return the fields of a batch; see `PaddedBatch.jraph`."""
-    kind: Any = GraphsTuple
-    # Nothing needs jraph, which is not maintained and may fail beside a newer JAX in any way.
+    tuple_class: Any = GraphsTuple
+    # jraph is optional: it is not maintained, and may fail in any way with a newer JAX.
     with suppress(Exception):
-        kind = importlib.import_module("jraph").GraphsTuple
+        tuple_class = importlib.import_module("jraph").GraphsTuple
 
     def array(tensor: Tensor) -> Array:
         if tensor.dtype == torch.bfloat16:
-            # A package that comes with JAX.
+            # JAX installs ml_dtypes.
             bfloat16 = importlib.import_module("ml_dtypes").bfloat16
             return array(tensor.detach().contiguous().view(torch.int16)).view(bfloat16)
         made: Array = tensor.numpy(force=True)
         return made
 
     def counts(tensor: Tensor) -> Array:
-        """Move the padding graph, the last one, directly behind the real graphs."""
+        """Move the padding graph from the last slot to directly after the real graphs."""
         given, real = tensor.numpy(force=True), batch.num_real_graphs
         moved = np.zeros(len(given), np.int32)
         moved[:real], moved[real] = given[:real], given[-1]
         return moved
 
     of_graphs = {"labels": batch.labels, "graph_ids": batch.graph_ids}
-    return kind(
+    return tuple_class(
         nodes=_each(batch.node_features, array),
         edges=_each(batch.edge_features, array),
         receivers=_each(batch.dst, array),

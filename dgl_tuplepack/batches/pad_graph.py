@@ -54,20 +54,20 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     for node_type, real, steps in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first = graphs.numbers[node_type]
         spare = shape.slots[node_type] - first
-        # Edge j of m is at padding node j * spare // m: even, ascending, at least one each where m >= spare.
+        # Edge j of m is at padding node j * spare // m: even, ascending, at least one per node if m >= spare.
         at = first + (padding * spare // max(len(padding), 1) + steps) % spare
         ends.append(torch.cat([real.to(shape.idtype), at.to(shape.idtype)]))
     return ends
 
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
-    """Return the values of a column, real ones first; those that are indices are shifted to their graph."""
+    """Return the values of a column, followed by padding; indices are shifted to their graph."""
     values = graphs.shifted(column, shape.schema.index_columns.get(column))
     return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
 
 
 def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
-    """Return the counts of a type: of the real graphs, zeros for empty slots, and the padding in the last slot."""
+    """Return the nodes (edges) in each slot: counts of real graphs, 0 for empty slots, padding in the last slot."""
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
     counts[: graphs.numbers[None]] = graphs.lengths[t]
     counts[-1] = shape.slots[t] - graphs.numbers[t]

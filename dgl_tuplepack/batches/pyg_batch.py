@@ -1,4 +1,4 @@
-"""Batches as PyG has them: a `Batch` of static shape, whose single graphs are the real ones."""
+"""PyG batches: a `Batch` of static shape, whose methods for single graphs cover only the real graphs."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 @dataclass
 class Origin:
-    """What a batch knows of its graphs: how many there are, and nodes and edges of each type in each of them."""
+    """The graphs of a batch: how many there are, and the nodes and edges of each type in each of them."""
 
     names: Names
     num_graphs: int
     num_real_graphs: int
     # By node type, and by edge type.
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
-    # Of sorted edges: where each edge stood before.
+    # With sorted edges: the earlier position of each edge.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
     # Node types that are the edges of another type, and columns with the type that they index.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
-    # Whether there is padding, and types are those of named graphs. Compiled code reads these, not numbers that vary.
+    # Whether there is padding, and whether graphs are named. Compiled code reads these instead of varying numbers.
     is_padded: bool = False
     is_named: bool = False
     _bounds: dict[GraphType, list[int]] | None = None
 
     @functools.cached_property
     def joining(self) -> Joining | None:
-        """How PyG joins the graphs, where it is not as any `Data`."""
+        """How PyG joins the graphs; None if it joins them like any `Data`."""
         return joining_of(self.names, self.indices)
 
     @property
@@ -65,8 +65,8 @@ class Origin:
 class PygBatch(Batch):  # type: ignore[misc]
     """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes.
 
-    `num_graphs` is the number of graph slots, the same in all batches of a sampler, which pooling needs; `len`,
-    `to_data_list`, `get_example` and indices cover the real graphs alone.
+    `num_graphs` is the number of graph slots, which pooling needs; it is the same in all batches of a sampler. `len`,
+    `to_data_list`, `get_example` and indices cover only the real graphs.
     """
 
     @property
@@ -84,28 +84,28 @@ class PygBatch(Batch):  # type: ignore[misc]
         return number
 
     def __init_subclass__(cls) -> None:
-        # PyG makes a subclass for each kind of graph. The name is that of its own.
+        # PyG makes a subclass for each class of graphs; give it the name of PyG's own subclass, such as DataBatch.
         cls.__name__ = cls.__qualname__ = f"{cls.__bases__[-1].__name__}Batch"
 
     def __len__(self) -> int:
         return self.num_real_graphs
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Masks by the names of components: what ``tp.nn.masked(data)`` reads; none where nothing is padding."""
+        """Return the masks by name of the component, for ``tp.nn.masked(data)``; none if nothing is padding."""
         origin = self.__dict__.get("_origin")
         if origin is None:
             raise SchemaError(
-                "PyG made this batch of others, so which rows are padding is not known; give masked() the batch that "
-                "the model is applied to, or None where nothing is padding."
+                "PyG made this batch of others, so it is unknown which rows are padding; give masked() the batch that "
+                "the model is applied to, or None if nothing is padding."
             )
         if not origin.is_padded:
             return {}
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
-        rows = components_of(types.nodes, [*types.edges], origin.is_named)
+        components = components_of(types.nodes, [*types.edges], origin.is_named)
         places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
         masks = [storages[t][mask] for t, mask in (*places, (None, "graph_mask"))]
-        return {name: RowMask(mask, None) for name, mask in zip((*rows, "graphs"), masks, strict=True)}
+        return {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
 
     def get_example(self, idx: Any) -> Any:
         """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
@@ -130,12 +130,12 @@ class PygBatch(Batch):  # type: ignore[misc]
 
     @classmethod
     def from_data_list(cls, *args: Any, **settings: Any) -> Any:
-        """Return a `Batch` of graphs, as PyG makes it."""
+        """Return PyG's `Batch` of the graphs."""
         return Batch.from_data_list(*args, **settings)
 
 
 class _Value:
-    """Stands for value `number` of a batch in its template; the deep copy of it is that value."""
+    """A placeholder for value `number` of a batch in its template; its deep copy is that value."""
 
     given = threading.local()
 
@@ -147,9 +147,9 @@ class _Value:
 
 
 class Template:
-    """A batch of placeholders, which PyG's `collate` has made. Batches are deep copies of it.
+    """A batch of placeholders, made by PyG's `collate`. Batches are deep copies of it.
 
-    To set the attributes of each batch one by one takes three times as long.
+    Setting the attributes of each batch one by one takes three times as long.
     """
 
     def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
@@ -157,6 +157,7 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
+        # Number of the storage and key of each value, in the order of `pyg_batch` and `plain_batch`.
         places = [(number, key) for number, key, _ in names.places] + [(at, ends) for at, ends, _ in names.edge_places]
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_places, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
@@ -167,7 +168,7 @@ class Template:
             self._empty.stores[at][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
-        """Return a new batch of its columns, and of all else in the order of the template."""
+        """Return a new batch of the columns and the other values, in the order of the template."""
         laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.places, columns, strict=True)]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
@@ -177,7 +178,7 @@ class Template:
 
 
 def pyg_batch(batch: BatchContent) -> Any:
-    """Make the batch of PyG of a padded batch; tensors are shared."""
+    """Return the PyG batch of a padded batch; tensors are shared."""
     batch._exchange_features()
     columns: list[Column] = []
     values: list[Tensor] = []
@@ -209,10 +210,10 @@ def plain_batch(
     template: Template, counts: Sequence[IntArray], totals: Sequence[int], ends: Sequence[Tensor],
     values: Sequence[Tensor], indices: Mapping[Column, GraphType],
 ) -> Any:  # fmt: skip
-    """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`.
+    """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
-    `counts` and `totals` are nodes, then edges, of each type in each graph and in all, and `totals` ends with the
-    number of graphs. `ends`, ``[2, E]``, are those of each edge type, and `values` the columns.
+    `counts` has the nodes, then the edges, of each type in each graph; `totals` has their sums, then the number of
+    graphs. `ends` has the endpoints ``[2, E]`` of each edge type, and `values` the columns.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -226,7 +227,7 @@ def plain_batch(
 
 
 def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
-    """Change a batch of `plain_batch` as `follow_batch` and `exclude_keys` of `Batch.from_data_list` would."""
+    """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` to a batch of `plain_batch`."""
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
@@ -246,7 +247,7 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
 
 
 class _Same:
-    """A layout as part of the key of a cache: equal to itself alone."""
+    """A layout as part of a cache key: equal only to itself."""
 
     def __init__(self, layout: PygLayout | None) -> None:
         self.layout = layout
@@ -266,7 +267,7 @@ def _cached_template(
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return ``[2, E]``: a view if both lie one behind the other, as in the batches of a store, else a copy."""
+    """Return ``[2, E]``: a view if `dst` follows `src` in memory, as in the batches of a store, else a copy."""
     number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number
@@ -278,27 +279,27 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:
-    """Return graph `i` of a batch, with those of its attributes that the batch still has."""
+    """Return graph `i` of a batch, with all of its attributes that the batch still has."""
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
     data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
 
     def target_of(t: GraphType | None) -> Any:
         return data.stores[0] if t is None else data[t]
 
-    # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
+    # For sorted edges, and nodes tied to them: the position in the graph of each one in the batch.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
     orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
 
     def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
-        """Put rows of a type in the order that they have in the graph."""
+        """Put rows of a type in the order of the graph."""
         return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
 
-    def counted(values: Tensor, t: GraphType) -> Tensor:
-        """Let numbers of nodes or edges of a type count those of the graph."""
+    def local(values: Tensor, t: GraphType) -> Tensor:
+        """Convert indices of nodes or edges in the batch to indices in the graph."""
         values = values - spans[t].start
         return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
 
-    def part(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
+    def rows_of_graph(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
         """Return the rows of the graph; each graph has `each` rows of a label."""
         first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
         _check_rows(values, key, dim, origin, t, each)
@@ -310,24 +311,24 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         if key not in found:
             continue
         dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
-        value = part(found[key], of_type if content != "label" else None, key, dim or 0, rows)
+        value = rows_of_graph(found[key], of_type if content != "label" else None, key, dim or 0, rows)
         if content == "label":
             value = value[0] if dim is None else value
         else:
             assert of_type is not None
             value = in_order(value, of_type, dim or 0)
         target = origin.indices.get(column)
-        # A user may have put something else in their place.
+        # A user may have replaced the indices by other values.
         if target is not None and value.dtype in INDEX_TYPES:
-            value = counted(value, target)
+            value = local(value, target)
         target_of(t)[key] = value
     for e, (storage, key) in names.types.edges.items():
         found = storages.get(storage, {})
         if key in found:
-            ends = part(found[key], e, key, 1)
-            # As many edges as before may be others.
+            ends = rows_of_graph(found[key], e, key, 1)
+            # A user may have replaced the edges by equally many others.
             _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
-            ends = torch.stack([counted(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
+            ends = torch.stack([local(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
             target_of(storage)[key] = in_order(ends, e, 1)
     for node_type in names.counted:
         span = spans[node_type]
@@ -336,7 +337,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
 
 def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
-    """Refuse rows that are not those of the slots of a batch, nor of its real graphs: which are whose is not known."""
+    """Raise SchemaError unless there is a row for each slot, or for each real one: else their graphs are unknown."""
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
     if t is None:
         slots, real = origin.num_graphs * each, origin.num_real_graphs * each
@@ -347,15 +348,15 @@ def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | 
 
 
 def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
-    """Refuse edges that lead to nodes of other graphs."""
+    """Raise SchemaError for edges that lead to nodes of other graphs."""
     if ends.shape[1]:
         first, last = (each.tolist() for each in ends.aminmax(dim=1))
         if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
-            raise _changed(key, "has edges of other graphs where those of a graph were")
+            raise _changed(key, "has edges of other graphs in the rows of a graph")
 
 
 def _changed(key: str, how: str) -> SchemaError:
     return SchemaError(
-        f"{key!r} of the batch was changed and {how} now, so what belongs to a graph is not known; take single graphs "
-        "before the change, or change a clone()."
+        f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
+        "graphs before the change, or change a clone()."
     )

@@ -1,4 +1,4 @@
-"""Graphs that stores and batches give back to PyG, which joins them as it joined those that they were made from."""
+"""PyG graphs taken from stores and batches, which PyG batches by the same rules as the original graphs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, Place
 
 
 class Joining(NamedTuple):
-    """How PyG joins attributes: their axes, and what counts the numbers that their rows are shifted by."""
+    """The rules by which PyG joins attributes: their axes, and the attributes whose sizes shift their values."""
 
     axes: dict[Place, int | None]
     counted: dict[Place, tuple[Place, ...]]
 
 
 class _Stored:
-    """A graph whose class is not at hand any more: it keeps what `__inc__` and `__cat_dim__` of that class said."""
+    """A graph whose original class is gone: it keeps the results of that class's `__inc__` and `__cat_dim__`."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, place = self._joining_at(key, args)
@@ -39,21 +39,21 @@ class _Stored:
         return joining.axes[place]
 
     def stores_as(self, data: Any) -> Any:
-        """Keep how attributes are joined, too."""
+        """Copy the joining rules too."""
         if "_joining" in data.__dict__:
             self.__dict__["_joining"] = data.__dict__["_joining"]
         return super().stores_as(data)  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, mapping: Any) -> Any:
-        """Refuse a dict, which lacks how attributes are joined; `InMemoryDataset.load` calls this."""
+        """Raise InputError: a dict lacks the joining rules; `InMemoryDataset.load` calls this."""
         raise InputError(
-            "a dict of a graph that came out of a store does not say how PyG joins its attributes; use your own class, "
+            "a dict of a graph from a store does not contain how PyG joins its attributes; use your own class, "
             "MyData.from_dict(graph.to_dict()), also before such graphs are collated and saved."
         )
 
     def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Place]:
-        """Return how attributes are joined, and the place of one; PyG gives its storage."""
+        """Return the joining rules, and the storage and key of an attribute; PyG passes its storage."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
@@ -66,15 +66,15 @@ class _Stored:
 
 
 class StoredData(_Stored, Data):  # type: ignore[misc]
-    """A `Data` of a class of its own."""
+    """A `Data` with the joining rules of another class."""
 
 
 class StoredHeteroData(_Stored, HeteroData):  # type: ignore[misc]
-    """A `HeteroData` of a class of its own."""
+    """A `HeteroData` with the joining rules of another class."""
 
 
 def new_graph(names: Names, joining: Joining | None) -> Any:
-    """Return an empty graph."""
+    """Return an empty graph, with joining rules if there are any."""
     if joining is None:
         return Data() if names.types.is_flat else HeteroData()
     graph = StoredData() if names.types.is_flat else StoredHeteroData()
@@ -83,7 +83,7 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
-    """Return how PyG joined the graphs of a batch; None if it does so with any `Data` or `HeteroData`."""
+    """Return the joining rules of the graphs of a batch; None if they are those of any `Data` or `HeteroData`."""
     types = names.types
     axes: dict[Place, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
     counted: dict[Place, tuple[Place, ...]] = {
@@ -96,7 +96,7 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
 
 
 def _is_usual(place: Place, axis: int | None, counted: tuple[Place, ...], is_flat: bool) -> bool:
-    """Whether any `Data` or `HeteroData` joins an attribute in this way, by the rules that PyG documents."""
+    """Return whether any `Data` or `HeteroData` joins an attribute like this, by PyG's documented rules."""
     t, key = place
     is_index = "index" in key or (is_flat and key == "face")
     if "batch" in key or not is_index or not (is_flat or isinstance(t, tuple)):

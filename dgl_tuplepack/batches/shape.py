@@ -1,4 +1,4 @@
-"""The static shape of padded batches, and what fills the padding."""
+"""The static shape of padded batches, and the values of padding."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
-# One value of padding: a number, or an array with the shape of an entry. `Fill` may give one for each feature or label.
+# A value of padding: a number, or an array with the shape of an entry. `Fill` may have one for each feature or label.
 Value = float | Sequence[Any] | NDArray[Any] | Tensor
 Fill = float | Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class PaddedShape:
-    """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and what fills the padding.
+    """Slots of a batch of p packs (p x nodes + 1, p x edges and p x graphs + 1), and the values of padding.
 
-    With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes. With
-    `sort_edges` the edges of a batch are sorted by destination. Edges that nodes are tied to have the slots of these
-    nodes, by the smaller limit of the two; edges that a feature or label indexes have one more slot, so that there is
-    always a padding edge to point to.
+    With `coordinates` there are p x nodes + 2 node slots, so that padding edges can join two nodes. With `sort_edges`
+    the edges of a batch are sorted by destination. Nodes and the edges that they are tied to have equally many slots,
+    by the smaller of both limits. Edges that a feature or label indexes have one more slot, so that there is always a
+    padding edge to point to.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
-    of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
+    of each node type, of each edge type and, under the key None, of graphs. `most` has the most that the packs hold of
+    each component.
     """
 
     schema: Schema
@@ -85,7 +86,7 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        settled = {
+        values = {
             "limits": limits,
             "packs_per_batch": packs,
             "num_nodes": num_nodes,
@@ -94,11 +95,11 @@ class PaddedShape:
             "slots": slots,
             "most": {**dict(zip(schema.components, most.values(), strict=True)), "graphs": packs * most_graphs},
         }
-        for name, value in settled.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
         if self.nbytes > (memory := _memory()):
             raise LimitsError(
-                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but there are {memory} "
+                f"a batch of {packs} packs of {limits!r} would need {self.nbytes} bytes, but there are {memory} "
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
@@ -111,13 +112,13 @@ class PaddedShape:
                 )
 
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
-        """Return the slots of nodes and edges, given what the packs hold at most and the reserved nodes."""
+        """Return the slots of nodes and edges, given the most that the packs hold and the reserved nodes."""
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Covered padding nodes may be tied to edges.
+        # Edges that nodes are tied to come first: they set the slots of these nodes, which other edges may cover.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
@@ -134,8 +135,8 @@ class PaddedShape:
             fill = self.label_fill if content == "label" else self.feature_fill
             if isinstance(fill, Mapping) and name in fill:
                 raise SchemaError(
-                    f"a fill is given for {name!r}, which holds indices; those of padding point to padding: leave the "
-                    "fill out."
+                    f"a fill is given for {name!r}, which holds indices; indices of padding always point to padding: "
+                    "leave the fill out."
                 )
         if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
             raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
@@ -152,9 +153,9 @@ class PaddedShape:
         return fillings
 
     def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
-        """Return the padding of a column behind the real entries, ``[slots - real, ...]``.
+        """Return the padding of a column, which follows the real entries, ``[slots - real, ...]``.
 
-        `real` has the numbers of real nodes and edges by type and, by the key None, of graphs.
+        `real` has the numbers of real nodes and edges by type and, under the key None, of graphs.
         """
         slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
         if target is not None:
@@ -170,7 +171,7 @@ class PaddedShape:
         return shape
 
     def is_chained(self, edge_type: EdgeType) -> bool:
-        """Whether padding edges lead from a padding node to the next one, instead of to itself."""
+        """Return whether padding edges lead from a padding node to the next one, instead of to itself."""
         return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property
@@ -180,18 +181,18 @@ class PaddedShape:
         for (_, t, _), spec in self.schema.columns():
             rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
         ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
-        # Of sorted edges, their order and row pointers.
+        # With sorted edges: their order and row pointers.
         pointers = sum(8 * (n + self.num_nodes[t[2]] + 1) for t, n in self.num_edges.items() if self.sort_edges)
-        # Beside the features: a mask for each type, ids of graphs, and the size of each graph in each type.
+        # Besides features: a mask for each type, ids of graphs, and the size of each graph in each type.
         masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
         return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
 
     def holds(self, content: Sequence[int]) -> bool:
-        """Whether the packs hold a content: nodes of each type, edges of each type, and graphs."""
+        """Return whether the packs hold these numbers of nodes of each type, edges of each type, and graphs."""
         return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
 
     def check_content(self, content: Sequence[int]) -> None:
-        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""
+        """Raise GraphTooLargeError if the packs do not hold these numbers; `content` as in `holds`."""
         for number, (name, most) in zip(content, self.most.items(), strict=True):
             if number > most:
                 raise GraphTooLargeError(
@@ -200,21 +201,22 @@ class PaddedShape:
                 )
 
 
-def number_of_shape(shapes: Sequence[PaddedShape], told: int | None, content: Sequence[int]) -> int:
+def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
     """Return the number of the shape that a batch is padded to.
 
-    It is the one from the sampler, so that all ranks have the same one in a step. Without it, it is the smallest that
-    holds the content, or the largest, which then refuses it. SamplerError if there are fewer shapes.
+    It is the number from the sampler, if there is one, so that all ranks have the same shape in a step. Otherwise it is
+    the smallest shape that holds the content, or the largest shape, which then refuses the content. SamplerError if
+    there are too few shapes for the sampler's number.
     """
     if len(shapes) == 1:
         return 0
-    if told is not None:
-        if told >= len(shapes):
+    if from_sampler is not None:
+        if from_sampler >= len(shapes):
             raise SamplerError(
-                f"the batch is for shape {told} of several, but batches are padded to {len(shapes)} shapes; pad to "
-                "sampler.limits."
+                f"the sampler chose shape {from_sampler}, but batches are padded to {len(shapes)} shapes, from 0; "
+                "pad to sampler.limits."
             )
-        return told
+        return from_sampler
     return next((number for number, shape in enumerate(shapes[:-1]) if shape.holds(content)), len(shapes) - 1)
 
 
@@ -233,7 +235,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
         shape = np.shape(value) if isinstance(value, list) else ()
         if shape not in ((), spec.shape):
             raise SchemaError(
-                f"{what} of {name or 'the label'} has shape {list(shape)}, but its entries have {list(spec.shape)}; "
+                f"{what} of {name or 'the label'} has shape {list(shape)}, but an entry has {list(spec.shape)}; "
                 "give one number, or an array with the shape of an entry."
             )
         numbers = np.array(value, object).flat if isinstance(value, list) else [value]
@@ -242,18 +244,18 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
                 f"{what} is {shown(value)} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
-    return {name: _as_torch_takes(value) for name, value in values.items()}
+    return {name: _without_large_integers(value) for name, value in values.items()}
 
 
-def _as_torch_takes(value: Any) -> Any:
-    """Return integers beyond 64 bits as floats: torch takes none, for floating point either."""
+def _without_large_integers(value: Any) -> Any:
+    """Convert integers beyond 64 bits to floats: torch does not accept them, not even for floating-point dtypes."""
     if isinstance(value, list):
-        return list(map(_as_torch_takes, value))
+        return list(map(_without_large_integers, value))
     return value if -(2**63) <= value < 2**63 else float(value)
 
 
 def _plain(value: Any, what: str) -> Any:
-    """Return a number, or nested lists of numbers, whatever held them; what is neither stays."""
+    """Convert tensors, arrays and sequences to numbers or nested lists of numbers; return other values unchanged."""
     if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
         return as_array(value, what, SchemaError).tolist()
     return value
@@ -273,7 +275,7 @@ def _representable(value: Any, dtype: torch.dtype) -> bool:
 
 
 def _memory() -> int:
-    """Bytes of this machine's memory, or of all addresses if the system does not report it."""
+    """Return the bytes of this machine's memory, or INT64_MAX if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""Edges of a padded batch in order of their destinations, and in the order of the graphs again.
+"""Sort the edges of a padded batch by destination, and restore their order in the graphs.
 
-Nodes that are tied to edges stand in the order of these edges, and indices follow what they point to.
+Nodes that are tied to edges are sorted like these edges, and indices follow the nodes and edges that they point to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Features = dict[Any, dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Content:
-    """What the order of edges matters for: endpoints by edge type, features by type and name, and labels by name."""
+    """The tensors that depend on the order of edges: endpoints and features by type, and labels by name."""
 
     src: dict[EdgeType, Tensor]
     dst: dict[EdgeType, Tensor]
@@ -31,40 +31,41 @@ class Content:
 
     @classmethod
     def of(cls, batch: PaddedBatch) -> Content:
-        """Return the content of a batch, as it stands there."""
+        """Return the content of a batch, in its order."""
         nodes, edges = batch._node_features, batch._edge_features
         return cls(dict(batch._src), dict(batch._dst), _copied(nodes), _copied(edges), batch._labels_by_name())
 
     def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
-        """Put edge ``order[j]`` at place j."""
+        """Move edge ``order[j]`` to position j."""
         self.src[e], self.dst[e] = self.src[e][order], self.dst[e][order]
         self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
 
-    def renumber(self, places: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
-        """Let indices of each type in `places` point to ``places[type][index]``."""
+    def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
+        """Replace indices of each type in `positions` by ``positions[type][index]``."""
         for column, target in batch._indices.items():
             content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
             columns = self.labels if content == "label" else by_type[t]
-            # A user may have deleted it.
-            if target in places and name in columns and batch._indexed_by(column, columns[name]) is not None:
-                columns[name] = places[target][columns[name].long()].to(columns[name].dtype)
+            # A user may have deleted the column.
+            if target in positions and name in columns and batch._indexed_by(column, columns[name]) is not None:
+                columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
 
 
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
-    """Return a batch with the edges of each type sorted by destination; nothing waits for the device.
+    """Return a batch with the edges of each type sorted by destination, without waiting for the device.
 
-    Nodes of a graph stand together, and graphs stand in order, so the edges of a graph stay together too, in the slots
-    that they had: masks and counts stay as they are.
+    The nodes of a graph are consecutive, and graphs are in order. So the edges of each graph remain in the same slots,
+    and masks and counts are unchanged.
     """
     content, tied = Content.of(batch), {e: t for t, e in batch._ties.items()}
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
-    places: dict[Any, Tensor] = {}
+    positions: dict[Any, Tensor] = {}
+    # Edges that nodes are tied to come first, since the edges of these nodes need their new positions.
     for e in sorting_order(batch.edge_types, batch._ties):
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
-            if t in places:
-                ends[e] = places[t][ends[e].long()].to(ends[e].dtype)
+            if t in positions:
+                ends[e] = positions[t][ends[e].long()].to(ends[e].dtype)
         orders[e] = order = torch.argsort(content.dst[e], stable=True)
         content.reorder_edges(e, order)
         dst, number = content.dst[e], len(batch._node_masks[e[2]])
@@ -72,10 +73,10 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
         if e in tied:
             t = tied[e]
             content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
-            places[t] = inverse(order)
+            positions[t] = inverse(order)
         if e in batch._indices.values():
-            places[e] = inverse(order)
-    content.renumber(places, batch)
+            positions[e] = inverse(order)
+    content.renumber(positions, batch)
     return replace(
         batch,
         labels=batch._as_label(content.labels),
@@ -89,15 +90,15 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
 
 
 def in_order_of_graphs(batch: PaddedBatch) -> Content:
-    """Return the content of a batch with nodes and edges in the order of the graphs that it was made of."""
+    """Return the content of a batch, with nodes and edges in the order of the original graphs."""
     content = Content.of(batch)
     if batch._edge_orders is None:
         return content
     orders: dict[Any, Tensor] = dict(batch._edge_orders)
     for t, e in batch._ties.items():
         orders[t] = orders[e]
-        places = inverse(orders[e])
-        content.node_features[t] = {name: value[places] for name, value in content.node_features[t].items()}
+        positions = inverse(orders[e])
+        content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
     for e in batch.edge_types:
         content.reorder_edges(e, inverse(orders[e]))
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
@@ -108,10 +109,10 @@ def in_order_of_graphs(batch: PaddedBatch) -> Content:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """Return the place of each entry in an order."""
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order), device=order.device)
-    return places
+    """Return the position of each entry in an order."""
+    positions = torch.empty_like(order)
+    positions[order] = torch.arange(len(order), device=order.device)
+    return positions
 
 
 def _copied(features: Mapping[Any, dict[str, Tensor]]) -> Features:

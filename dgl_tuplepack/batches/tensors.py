@@ -1,4 +1,4 @@
-"""The tensors of a padded batch alone: what a compiled function takes."""
+"""Only the tensors of a padded batch: the argument of a compiled function."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from dgl_tuplepack.nn.masks import RowMask
 class BatchTensors(NamedTuple):
     """The tensors of a `PaddedBatch`, made by its `tensors`: an argument of compiled functions.
 
-    Whatever a compiled function is specialised for is the same in every batch of a sampler: names, shapes, strides,
-    dtypes, and which entries are None; so it is compiled once. What differs from batch to batch, such as
-    `num_real_graphs`, is not in it.
+    A compiled function is specialised for names, shapes, strides, dtypes, and which fields are None. All of these are
+    the same in every batch of a sampler, so the function is compiled once. Values that differ between batches, such as
+    `num_real_graphs`, are left out.
 
-    Each entry is the attribute of `PaddedBatch` of that name; `graph`, or `graphs` for named graphs, are `TensorGraph`.
+    Each field is the attribute of `PaddedBatch` with that name. `graph` is a `TensorGraph`; named graphs have `graphs`,
+    a dict of them.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class BatchTensors(NamedTuple):
 
     @property
     def graph(self) -> TensorGraph:
-        """A new `TensorGraph` on these tensors; the features are in its frames."""
+        """A new `TensorGraph` on these tensors; its frames hold the features."""
         if self.graph_names:
             raise SchemaError(
                 f"these tensors are of the named graphs {list(self.graph_names)}, so there is no single graph; use "
@@ -65,7 +66,7 @@ class BatchTensors(NamedTuple):
 
     @property
     def graphs(self) -> dict[str, TensorGraph]:
-        """A new `TensorGraph` of each name on these tensors, with its own types."""
+        """A new `TensorGraph` for each name, on these tensors, with its own types."""
         if not self.graph_names:
             raise SchemaError("these tensors are of graphs without names, so there is one graph; use tensors.graph.")
         return {name: self._built(functools.partial(_of_name, name)) for name in self.graph_names}
@@ -73,7 +74,7 @@ class BatchTensors(NamedTuple):
     def _built(
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
     ) -> TensorGraph:
-        """Return a `TensorGraph` of what `by_type` picks from a value, as a dict by type."""
+        """Return a `TensorGraph`; `by_type` turns a field and the only type into a dict by type."""
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
         return TensorGraph(
             by_type(self.src, edge_type),
@@ -88,17 +89,17 @@ class BatchTensors(NamedTuple):
         )
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Masks by the names of components: what ``tp.nn.masked(tensors)`` reads."""
+        """Return the masks by name of the component, for ``tp.nn.masked(tensors)``."""
         return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
 def _of_name(name: str, value: Any, only: GraphType) -> dict[Any, Any]:
-    """Return the entries of one named graph by its own types; `only` is the type of a homogeneous one."""
+    """Return the entries of one named graph by its own types; `only` is the type of a homogeneous graph."""
     return {only: value[name]} if name in value else part_of(name, value)
 
 
 def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
-    """Return masks, which are dicts by type for heterographs, by the names of components."""
+    """Return masks by name of the component; the given masks of heterographs are dicts by type."""
     if isinstance(node_mask, dict):
         names = components_of(tuple(node_mask), tuple(edge_mask), named)
         masks = [*node_mask.values(), *edge_mask.values()]

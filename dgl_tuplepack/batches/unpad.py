@@ -1,4 +1,4 @@
-"""From a padded batch back to the graphs in it."""
+"""Take a padded batch apart into its graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.build import build_item
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
-    """List the real graphs of a batch, with their features, in order.
+    """Return the real graphs of a batch, with their features, in order.
 
     Features that were written into ``batch.graph`` are included; features that were deleted there are not.
 
@@ -28,9 +28,9 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Returns
     -------
     list
-        DGLGraphs (or pairs), dicts of them for named graphs, with the index type that they had before padding. Features
-        and labels are views of the batch; edge features of a batch with sorted edges are copies, in the order that the
-        edges had in their graph, and so are indices, which count from the first node or edge of their graph again.
+        DGLGraphs (or pairs), or dicts of DGLGraphs for named graphs, with the index type that they had before padding.
+        Features and labels are views of the batch. Edge features of a batch with sorted edges are copies, in the order
+        of the original graph. Indices are copies that count from the first node or edge of their graph.
 
     Raises
     ------
@@ -53,31 +53,31 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         return []
     batch._exchange_features()
     content = in_order_of_graphs(batch)
-    # Without the empty slots and the padding graph, which come last.
+    # Leave out the empty slots and the padding graph, which come last.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
     src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    # The type that each column numbers, or None.
+    # Each column with the type that it indexes, or None.
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
     first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
-        rows = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
+        spans = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
         graph = build_item(
             batch.graph_names,
-            {t: (src[t][rows[t]] - first[t[0]], dst[t][rows[t]] - first[t[2]]) for t in batch.edge_types},
+            {t: (src[t][spans[t]] - first[t[0]], dst[t][spans[t]] - first[t[2]]) for t in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
-            {t: _rows(own, rows[t], first) for t, own in nodes.items()},
-            {t: _rows(own, rows[t], first) for t, own in edges.items()},
+            {t: _rows(own, spans[t], first) for t, own in nodes.items()},
+            {t: _rows(own, spans[t], first) for t, own in edges.items()},
         )
         items.append((graph, batch._as_label(_rows(labels, index, first))) if with_labels else graph)
-        first = {t: span.stop for t, span in rows.items()}
+        first = {t: span.stop for t, span in spans.items()}
     return items
 
 
-# Name, values, and the type that they number or None.
+# Name, values, and the type that they index, or None.
 _Columns = list[tuple[str, Tensor, Any]]
 
 

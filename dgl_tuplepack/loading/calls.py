@@ -1,4 +1,4 @@
-"""The two calls: one loader, or one for each part of a split, all of one shape."""
+"""The two calls: make one loader, or a loader for each split, all of one shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from dgl_tuplepack._core.checks import as_ids, choice, shown, true_or_false
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
-from dgl_tuplepack.loading.choice import Asked, Choice, choose
+from dgl_tuplepack.loading.choice import Choice, Request, choose
 from dgl_tuplepack.loading.packed_loader import PackedLoader, Settings
 from dgl_tuplepack.loading.views import opened, padded_view, part_of, plain_view, schema_of
 from dgl_tuplepack.planning.buckets import Shapes
@@ -17,13 +17,13 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.selection import check_same_schema
 
-# Graphs of a part, and their sizes.
-Part = tuple[Any, GraphSizes]
+# Graphs of a split, and their sizes.
+Split = tuple[Any, GraphSizes]
 
-# The part that is shuffled if the caller does not say which.
+# The split that is shuffled by default.
 _TRAINING = "train"
-# Settings of the sampler that are not about batches in random order.
-_OF_ALL_PARTS = ("num_replicas", "rank")
+# Settings of the sampler that also apply to splits in fixed order.
+_OF_ALL_SPLITS = ("num_replicas", "rank")
 
 
 def packed_loader(
@@ -47,55 +47,54 @@ def packed_loader(
     Parameters
     ----------
     source
-        Graphs of any kind: a list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of one,
-        `with_ids` of one; a `GraphStore`, a `MultiStore` or a subset; the path of one of these two, of a ``.bin`` file
-        or of an OGB folder. An iterator is read into a list; an OGB folder is written to a temporary store, which is
-        removed with the loader (`preprocess` writes one that stays).
+        A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of one, or
+        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; or the path of a store, of a dataset of
+        shards, of a ``.bin`` file or of an OGB folder. An iterator is read into a list. An OGB folder is written to a
+        temporary store, which is removed with the loader (`preprocess` writes a permanent one).
     graphs_per_batch
-        What plain batches have as `batch_size`. Limits and a number of packs are chosen such that batches hold so many
-        graphs on average, to within 5 % where whole packs allow it; ``loader.graphs_per_batch`` is the exact mean.
-        With fewer graphs than that, there is one batch.
+        Mean number of graphs per batch, which corresponds to `batch_size`. Limits and the number of packs are chosen to
+        meet it to within 5 %, if whole packs allow it; ``loader.graphs_per_batch`` is the exact mean. With fewer graphs
+        than that, there is one batch.
     shuffle
-        Whether batches come in random order, with other content each epoch (see `content`).
+        Whether batches come in random order, with different content in each epoch (see `content`).
     num_workers
         Processes that make batches; 0: the main process.
     padded
         Whether batches are `PaddedBatch` of one static shape, with the positions of graphs as ``graph_ids`` (unless
-        items have ids of their own). False: batches without padding, as DGL collates them,
-        that never exceed the limits.
+        items have their own ids). False: batches without padding, as from DGL's collate, that never exceed the limits.
     limits
-        Limits of a pack; None: searched. A list of two to four limits in ascending order gives shape buckets: each
+        Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
         batch has one of these shapes. With `graphs_per_batch`, the number of packs is chosen to meet it.
     packs_per_batch
-        Packs of a batch, >= 1. None: chosen; 2 where limits are searched, if two packs can hold every graph.
+        Packs per batch, >= 1. None: chosen; with searched limits it is 2, if two packs can hold every graph.
     plan
-        A plan for exactly these graphs; made if not given.
+        A plan for exactly these graphs; None: make one.
     multiple_of
-        For limits that are searched: the padded shape of a pack is a multiple of this.
+        With searched limits, the padded shape of a pack is a multiple of this number.
     seed
         0..2**64-1: seed of plan and batches.
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
     shapes
-        2 to 4: search that many shape buckets; each batch has one of them. For batches smaller than the largest
-        graph allows in one shape.
+        2 to 4: search that many shape buckets; each batch has one of these shapes. Use it for smaller batches than the
+        largest graph allows with one shape.
     settings
-        Others of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate` and
-        `GraphStore.padded` (label_fill, coordinates, sort_edges, ...), and of torch's DataLoader (pin_memory,
-        persistent_workers, ...). With ``padded=False``, `transform`, `transform_seed` and `as_stored` are possible, and
+        Other settings of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate`
+        and `GraphStore.padded` (label_fill, coordinates, sort_edges, ...), and of torch's DataLoader (pin_memory,
+        persistent_workers, ...). With ``padded=False``, `transform`, `transform_seed` and `as_stored` are allowed, and
         `collate_fn` may replace DGL's collate.
 
     Returns
     -------
     PackedLoader
-        A DataLoader with `set_epoch`, and its parts as attributes: limits, plan, sampler, view, collate, search.
+        A DataLoader with `set_epoch` and the attributes limits, plan, sampler, view, collate and search.
 
     Raises
     ------
     SearchError
-        The largest graph rules out so few graphs in a batch; says how many there must be.
+        The largest graph does not allow so few graphs per batch; the message gives the smallest number.
     InputError
-        Settings are unknown, or contradict each other; a padded loader is given a `collate_fn`.
+        A setting is unknown, settings contradict each other, or a padded loader gets a `collate_fn`.
     SizesError, SchemaError, FormatError, LimitsError, PlanError, SamplerError
         As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`.
 
@@ -112,10 +111,10 @@ def packed_loader(
     shuffle = true_or_false("shuffle", shuffle, InputError)
     plans = {} if plan is None else {"": plan}
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
+    request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     _, graphs = opened(source)
     sizes = sizes_of(graphs, levels=sorted_settings.batch.get("levels"))
-    return _loaders({"": (graphs, sizes)}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
+    return _loaders({"": (graphs, sizes)}, ("",) if shuffle else (), padded, request, sorted_settings)[""]
 
 
 def packed_loaders(
@@ -135,39 +134,39 @@ def packed_loaders(
     shapes: int | None = None,
     **settings: Any,
 ) -> dict[str, PackedLoader]:
-    """Make a loader for each part of a split; the batches of all of them have one shape.
+    """Make a loader for each split; the batches of all loaders have one shape.
 
     Parameters
     ----------
     source
-        One source, with splits of its own or `splits`; or a mapping of names of parts to their sources.
+        One source, which has splits or gets them from `splits`; or a mapping of split names to sources.
     graphs_per_batch
-        As in `packed_loader`, for the parts that are shuffled. Batches of the others have the same shape, and hold as
+        As in `packed_loader`, for the shuffled splits. Batches of the other splits have the same shape, and hold as
         many graphs as fit.
     splits
-        Name of the part -> ids, for one source. None: the splits of the source, as stores, OGB folders and OGB's
-        datasets have them.
+        Split name -> ids, for one source. None: the splits of the source; stores, OGB folders and OGB datasets have
+        splits.
     shuffle
-        Names of the parts in random order; None: "train", which must be there. () for none.
+        Names of the splits to shuffle; None: "train", which must exist. () for none.
     plans
-        Name of the part -> plan, such as those of `preprocess`; made where not given.
+        Split name -> plan, such as the plans of `preprocess`; missing plans are made.
     num_workers, padded, limits, packs_per_batch, multiple_of, seed, oversize, shapes, settings
-        As in `packed_loader`. `content`, `replan_every` and `drop_last` are for the parts that are shuffled; the others
-        come in the order of their plans, and whole.
+        As in `packed_loader`. `content`, `replan_every` and `drop_last` apply to the shuffled splits. The other splits
+        are read completely, in the order of their plans.
 
     Returns
     -------
     dict
-        Name of the part -> loader.
+        Split name -> loader.
 
     Raises
     ------
     SizesError
         The source has no splits, or a split is empty.
     SchemaError
-        Parts differ in the types, features or labels of their graphs.
+        Splits differ in the types, features or labels of their graphs.
     InputError
-        As in `packed_loader`; or `shuffle` names a part that is not there.
+        As in `packed_loader`; or `shuffle` names a split that does not exist.
 
     Examples
     --------
@@ -179,18 +178,18 @@ def packed_loaders(
     """
     plans = {} if plans is None else plans
     if not isinstance(plans, Mapping):
-        raise InputError(f"plans must be a mapping of names of parts to plans, but are {shown(plans)}.")
+        raise InputError(f"plans must be a mapping of names of splits to plans, but are {shown(plans)}.")
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
-    parts = _parts(source, splits, sorted_settings.batch.get("levels"))
-    unknown = [name for name in plans if name not in parts]
+    request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
+    by_name = _splits_of(source, splits, sorted_settings.batch.get("levels"))
+    unknown = [name for name in plans if name not in by_name]
     if unknown:
-        raise InputError(f"plans has {shown(unknown[0])}, but the parts are {', '.join(map(repr, parts))}.")
-    return _loaders(parts, _shuffled(shuffle, parts), padded, asked, sorted_settings)
+        raise InputError(f"plans has {shown(unknown[0])}, but the splits are {', '.join(map(repr, by_name))}.")
+    return _loaders(by_name, _shuffled(shuffle, by_name), padded, request, sorted_settings)
 
 
-def _parts(source: Any, splits: Mapping[str, Any] | None, levels: Any) -> dict[str, Part]:
-    """Return the graphs and sizes of each part; of graphs of PyG, `levels` say what attributes belong to."""
+def _splits_of(source: Any, splits: Mapping[str, Any] | None, levels: Any) -> dict[str, Split]:
+    """Return the graphs and sizes of each split; for PyG graphs, `levels` gives what attributes belong to."""
     if isinstance(source, Mapping):
         if splits is not None:
             raise InputError("splits are for one source, but a mapping of sources was given; leave one of them out.")
@@ -198,9 +197,9 @@ def _parts(source: Any, splits: Mapping[str, Any] | None, levels: Any) -> dict[s
             raise SizesError("a mapping of sources needs at least one, but has none.")
         wrong = [name for name in source if not isinstance(name, str)]
         if wrong:
-            raise InputError(f"names of parts must be texts, but one is {shown(wrong[0])}.")
-        parts = {name: opened(each)[1] for name, each in source.items()}
-        sized = {name: (graphs, sizes_of(graphs, levels=levels)) for name, graphs in parts.items()}
+            raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
+        graphs_by_name = {name: opened(each)[1] for name, each in source.items()}
+        sized = {name: (graphs, sizes_of(graphs, levels=levels)) for name, graphs in graphs_by_name.items()}
         _check_same(sized)
         return sized
     found, graphs = opened(source)
@@ -211,67 +210,68 @@ def _parts(source: Any, splits: Mapping[str, Any] | None, levels: Any) -> dict[s
             "packed_loader for all graphs."
         )
     sizes = sizes_of(graphs, levels=levels)
-    rows = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
-    empty = [name for name, ids in rows.items() if not len(ids)]
+    ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
+    empty = [name for name, ids in ids_by_name.items() if not len(ids)]
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
-    return {name: (part_of(graphs, ids), sizes.take(ids)) for name, ids in rows.items()}
+    return {name: (part_of(graphs, ids), sizes.take(ids)) for name, ids in ids_by_name.items()}
 
 
-def _check_same(parts: Mapping[str, Part]) -> None:
-    """Refuse parts whose graphs have other types, features or labels, going by the first graph of each."""
-    schemas = {name: schema_of(graphs) for name, (graphs, _) in parts.items()}
+def _check_same(splits: Mapping[str, Split]) -> None:
+    """Raise SchemaError if the first graphs of the splits differ in types, features or labels."""
+    schemas = {name: schema_of(graphs) for name, (graphs, _) in splits.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
-    reason = "parts of one split must have the same, since their batches have one shape"
+    reason = "all splits must have the same, since their batches have one shape"
     for name, found in others:
         check_same_schema(expected, found, repr(first), repr(name), compared, reason)
 
 
-def _shuffled(shuffle: Collection[str] | None, parts: Mapping[str, Part]) -> tuple[str, ...]:
-    """Return the names of the parts in random order."""
+def _shuffled(shuffle: Collection[str] | None, splits: Mapping[str, Split]) -> tuple[str, ...]:
+    """Return the names of the splits to shuffle."""
     if shuffle is None:
-        if _TRAINING not in parts:
+        if _TRAINING not in splits:
             raise InputError(
-                f"no part is called {_TRAINING!r}, so it is open which ones to shuffle; the parts are "
-                f"{', '.join(map(repr, parts))}: give shuffle=(name,), or () for none."
+                f"no split is called {_TRAINING!r}, so it is unclear which splits to shuffle; the splits are "
+                f"{', '.join(map(repr, splits))}: give shuffle=(name,), or () for none."
             )
         return (_TRAINING,)
     if not isinstance(shuffle, tuple | list | set | frozenset):
-        raise InputError(f"shuffle must be names of parts, such as ('train',), but is {shown(shuffle)}.")
+        raise InputError(f"shuffle must be names of splits, such as ('train',), but is {shown(shuffle)}.")
     for name in shuffle:
-        choice("part in shuffle", name, parts)
+        choice("split in shuffle", name, splits)
     return tuple(shuffle)
 
 
 def _loaders(
-    parts: Mapping[str, Part], shuffled: Collection[str], padded: bool, asked: Asked, settings: Settings
+    splits: Mapping[str, Split], shuffled: Collection[str], padded: bool, request: Request, settings: Settings
 ) -> dict[str, PackedLoader]:
-    """Return the loader of each part, all with one shape."""
-    leading = tuple(shuffled) or tuple(parts)
-    choice = choose({name: sizes for name, (_, sizes) in parts.items()}, leading, asked)
+    """Return the loader of each split, all with one shape."""
+    leading = tuple(shuffled) or tuple(splits)
+    choice = choose({name: sizes for name, (_, sizes) in splits.items()}, leading, request)
     return {
-        name: _loader(part, name, name in shuffled, padded, choice, asked, settings, leads=name in leading)
-        for name, part in parts.items()
+        name: _loader(split, name, name in shuffled, padded, choice, request, settings, leads=name in leading)
+        for name, split in splits.items()
     }
 
 
 def _loader(
-    part: Part, name: str, shuffle: bool, padded: bool, choice: Choice, asked: Asked, settings: Settings, leads: bool
-) -> PackedLoader:
-    """Return the loader of one part; `leads` says whether settings of batches in random order are for it."""
-    graphs, sizes = part
-    given = {key: value for key, value in settings.sampler.items() if leads or key in _OF_ALL_PARTS}
-    # Later plans are the sampler's own, so it makes the first one too.
+    split: Split, name: str, shuffle: bool, padded: bool, choice: Choice, request: Request, settings: Settings,
+    leads: bool,
+) -> PackedLoader:  # fmt: skip
+    """Return the loader of one split; with `leads`, all settings of the sampler apply to it."""
+    graphs, sizes = split
+    given = {key: value for key, value in settings.sampler.items() if leads or key in _OF_ALL_SPLITS}
+    # A sampler that makes the later plans makes the first one too.
     replans = given.get("content") == "repack" or given.get("replan_every") is not None
     sampler = PackBatchSampler(
         sizes,
         choice.limits,
-        plan=None if replans and name not in asked.plans else choice.plans[name],
+        plan=None if replans and name not in request.plans else choice.plans[name],
         packs_per_batch=choice.packs_per_batch,
         shuffle=shuffle,
-        seed=asked.seed,
-        oversize=asked.oversize,
+        seed=request.seed,
+        oversize=request.oversize,
         **given,
     )
     if padded:

@@ -1,4 +1,4 @@
-"""Choose limits, the number of packs of a batch, and plans that the parts of a split share."""
+"""Choose limits, the number of packs per batch, and a plan for each split; all splits share one shape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a caller asks of the batches; None where it leaves the choice to us."""
+class Request:
+    """The caller's settings of batches; None leaves the choice to `choose`."""
 
     graphs_per_batch: int | None
     limits: Shapes | None
@@ -48,24 +48,24 @@ class Asked:
         given = "limits" if self.limits is not None else "a plan" if self.plans else None
         if self.graphs_per_batch is None and given is None:
             raise InputError(
-                "the size of batches is open: give graphs_per_batch, the number that plain batches have as batch_size "
-                "(such as 64), or limits."
+                "the batch size is not set: give graphs_per_batch, which corresponds to batch_size (such as 64), or "
+                "limits."
             )
         if given is not None and self.graphs_per_batch is not None and self.packs_per_batch is not None:
             raise InputError(
                 f"graphs_per_batch={self.graphs_per_batch} and packs_per_batch={self.packs_per_batch} contradict each "
-                f"other where {given} says how many graphs a pack holds; leave one of them out."
+                f"other, since {given} already decides how many graphs a pack holds; leave one of them out."
             )
         for name, value in (("multiple_of", self.multiple_of), ("shapes", self.shapes)):
             if given is not None and value not in (1, None):
                 raise InputError(
-                    f"{name}={shown(value)} is for limits that are searched, but {given} says them; leave one out."
+                    f"{name}={shown(value)} is for limits that are searched, but {given} is given; leave one out."
                 )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Limits that all parts are padded to, packs of a batch, the plan of each part, and the search, or None."""
+    """Limits and packs per batch of all splits, the plan of each split, and the search for the limits, or None."""
 
     limits: Limits | Buckets
     packs_per_batch: int
@@ -73,66 +73,66 @@ class Choice:
     search: LimitsSearch | None
 
 
-def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked) -> Choice:
-    """Choose one shape for all parts; the number of graphs in a batch is met by the parts `leading`."""
-    histograms = {name: SizeHistogram.from_sizes(of_part) for name, of_part in sizes.items()}
+def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
+    """Choose one shape for all splits; batches of the splits `leading` meet the requested number of graphs."""
+    histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
     search: LimitsSearch | None = None
     limits: Limits | Buckets
-    if asked.limits is not None:
-        limits = as_shapes(asked.limits)
-    elif asked.plans:
-        limits = _limits_of(asked.plans)
+    if request.limits is not None:
+        limits = as_shapes(request.limits)
+    elif request.plans:
+        limits = _limits_of(request.plans)
     else:
-        search = _search(histograms, leading, asked)
+        search = _search(histograms, leading, request)
         limits = search.best.limits
-    plans = dict(asked.plans)
-    for name, of_part in sizes.items():
+    plans = dict(request.plans)
+    for name, split_sizes in sizes.items():
         if name not in plans:
-            plans[name] = pack(_kept(of_part, limits, asked.oversize), limits, seed=asked.seed)
+            plans[name] = pack(_kept(split_sizes, limits, request.oversize), limits, seed=request.seed)
     if search is not None:
         packs = search.packs_per_batch
-    elif asked.graphs_per_batch is not None:
-        packs = _packs_for(asked.graphs_per_batch, [plans[name] for name in leading])
+    elif request.graphs_per_batch is not None:
+        packs = _packs_for(request.graphs_per_batch, [plans[name] for name in leading])
     else:
-        packs = asked.packs_per_batch or 1
+        packs = request.packs_per_batch or 1
     return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 
 def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
-    """Return the limits of all plans, which must be the same."""
+    """Return the limits of all plans; PlanError if they differ."""
     (name, first), *others = plans.items()
     for other, plan in others:
         if plan.made_for != first.made_for:
             raise PlanError(
                 f"the plan {other!r} is for {plan.made_for!r}, but the plan {name!r} for {first.made_for!r}; batches "
-                "of all parts have one shape, so give limits that all plans keep, or plans of the same limits."
+                "of all splits have one shape, so give limits that all plans keep, or plans of the same limits."
             )
     return first.made_for
 
 
-def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked) -> LimitsSearch:
-    """Search limits for the leading parts that hold the graphs of all parts."""
+def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
+    """Search limits for the leading splits that hold the graphs of all splits."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
-    # Where large graphs are dropped, those of other parts are too.
-    holding = functools.reduce(SizeHistogram.__add__, rest) if rest and asked.oversize == "error" else None
-    assert asked.graphs_per_batch is not None
+    # With oversize="drop", large graphs of the other splits are dropped too.
+    holding = functools.reduce(SizeHistogram.__add__, rest) if rest and request.oversize == "error" else None
+    assert request.graphs_per_batch is not None
     settings: dict[str, Any] = {
-        "graphs_per_batch": min(asked.graphs_per_batch, packed.num_graphs),
-        "packs_per_batch": asked.packs_per_batch or "auto",
-        "multiple_of": asked.multiple_of,
-        "shapes": asked.shapes,
-        "oversize": asked.oversize,
+        "graphs_per_batch": min(request.graphs_per_batch, packed.num_graphs),
+        "packs_per_batch": request.packs_per_batch or "auto",
+        "multiple_of": request.multiple_of,
+        "shapes": request.shapes,
+        "oversize": request.oversize,
         "holding": holding,
     }
     with warnings.catch_warnings():
-        # The sampler tells of graphs that are dropped, once the limits are known.
+        # The sampler warns about dropped graphs itself, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
         return search_limits(packed, **settings)
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
-    """Return the histogram that a sampler packs; it is the sampler that warns of what it drops."""
+    """Return the histogram of the graphs that a sampler keeps; the sampler itself warns about graphs that it drops."""
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
@@ -140,20 +140,20 @@ def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHis
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
-    """Return the packs of a batch of about so many graphs; refuse a number that no number of packs comes close to."""
+    """Return the number of packs per batch for about `graphs` graphs; SamplerError if no number comes close."""
     number, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / number))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
-    # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
+    # With few graphs, a partial last batch decides the mean, as it does for plain batches.
     close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})
         means = {p: number / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
-        offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} a batch)" for p, mean in means.items())
+        offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
         raise SamplerError(
             f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {number / packs:.1f} graphs on "
-            f"average within these limits; ask for {offered}, or leave limits and plans out, so that they are chosen "
-            "for it."
+            f"average within these limits; ask for {offered}, or leave limits and plans out, so that suitable ones are "
+            "chosen."
         )
     return chosen

@@ -11,10 +11,10 @@ from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
 
 
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
-    """`dgl.dataloading.GraphDataLoader`, which makes batches of a store several times as fast.
+    """Drop-in `dgl.dataloading.GraphDataLoader` that makes batches of a store several times as fast.
 
     Batches, their order and the random numbers used are those of DGL's loader on the same graphs. Any dataset works;
-    only stores, their subsets (also `torch.utils.data.Subset`) and ``store.batched()`` are faster.
+    only stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched()`` are faster.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     collate_fn
         Function from a list of items to a batch. With it, graphs of a store are read one by one.
     use_ddp, ddp_seed
-        As in DGL's loader: give each process its own part of the graphs, by a `DistributedSampler` with this seed.
-        Call `set_epoch` before each epoch.
+        As in DGL's loader: give each process different graphs, by a `DistributedSampler` with this seed. Call
+        `set_epoch` before each epoch.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``.
 
@@ -54,5 +54,5 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
 
 
 def as_collated(batch: Any) -> Any:
-    """Return a whole batch as DGL's collate would: graph and labels in a list."""
+    """Return a whole batch as DGL's collate does: graph and labels in a list."""
     return list(batch) if isinstance(batch, tuple) else batch

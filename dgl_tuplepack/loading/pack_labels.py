@@ -1,4 +1,4 @@
-"""What stands beside the graph in an item of a `PackedDataset`, and its masks once packs are batched."""
+"""The labels in an item of a `PackedDataset`, and the masks and labels of batched packs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class PackLabels(NamedTuple):
-    """Labels of the G graph slots of a pack, and which of the slots are real; of p packs after DGL's collate.
+    """Labels of the G graph slots of a pack, with a mask of the real slots; of p packs after DGL's collate.
 
     Attributes
     ----------
     values
-        Labels ``[G, ...]``, or a dict of them by name, without entries where graphs have no label. After collate,
+        Labels ``[G, ...]``, or a dict of them by name; an empty dict if graphs have no label. After collate,
         ``[p, G, ...]``.
     graph_mask
         Bool ``[G]``, True = real; after collate ``[p, G]``.
@@ -41,7 +41,7 @@ class PackLabels(NamedTuple):
 class FlatPacks(NamedTuple):
     """Masks and labels of a batch of p packs, with one row for each slot of its graph; made by `flatten_packs`.
 
-    ``tp.nn.masked`` takes it. Entries are those of `PaddedBatch`; `labels` is an empty dict if graphs have no label.
+    ``tp.nn.masked`` accepts it. Fields are as in `PaddedBatch`; `labels` is an empty dict if graphs have no label.
     """
 
     labels: Tensor | dict[str, Tensor]
@@ -52,20 +52,20 @@ class FlatPacks(NamedTuple):
     graph_names: tuple[str, ...] = ()
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Masks by the names of components: what ``tp.nn.masked(flat)`` reads."""
+        """Return the masks by name of the component, for ``tp.nn.masked(flat)``."""
         return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
 def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:
-    """Return the masks of a batch of a `PackedDataset`, and its labels, with one row for each slot of the graph.
+    """Return the masks and labels of a batch of a `PackedDataset`, with one row for each slot of the graph.
 
-    Call it before the graph is changed: DGL forgets which nodes belong to which graph when edges are added, for example
+    Call it before the graph is changed: DGL drops the assignment of nodes to graphs when edges are added, for example
     by `dgl.add_self_loop`.
 
     Parameters
     ----------
     graph, labels
-        What a loader of a `PackedDataset` gives, or an item of the dataset; a dict of named graphs for the graph.
+        A batch from a loader of a `PackedDataset`, or an item of the dataset; named graphs are a dict of DGLGraphs.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     Raises
     ------
     SchemaError
-        The two are not a graph and `PackLabels`, or not of one batch.
+        The arguments are not a graph and `PackLabels`, or are not of one batch.
 
     Examples
     --------
@@ -89,15 +89,15 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     graphs = by_name(graph)
     if not all(map(is_graph, graphs.values())) or not isinstance(labels, PackLabels):
         raise SchemaError(
-            f"flatten_packs takes a DGLGraph and PackLabels, but got {type(graph).__name__} and {shown(labels)}; give "
-            "the two parts of an item of a PackedDataset, or of a batch of them by DGL's collate."
+            f"flatten_packs needs a DGLGraph and PackLabels, but got {type(graph).__name__} and {shown(labels)}; give "
+            "both values of an item of a PackedDataset, or of a batch of items by DGL's collate."
         )
     slots = labels.graph_mask.numel()
     sizes = [each.batch_size for each in graphs.values() if each.batch_size != slots]
     if sizes:
         raise SchemaError(
-            f"the graph holds {sizes[0]} graphs, but the labels are for {slots}; give both parts of one batch, "
-            "before the graph is changed: DGL forgets the graphs in it when nodes or edges are added or removed."
+            f"the graph holds {sizes[0]} graphs, but the labels are for {slots}; give both values of one batch, "
+            "before the graph is changed: DGL drops the graphs in it when nodes or edges are added or removed."
         )
 
     def flat(values: Any) -> Any:
@@ -126,5 +126,5 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
 
 
 def _spread(mask: Tensor, counts: Tensor, total: int) -> Tensor:
-    """Return the mask of all nodes (edges), given how many of them each slot of the graphs has."""
+    """Return the mask of all nodes (edges), given the number of nodes (edges) in each graph slot."""
     return torch.repeat_interleave(mask, counts, output_size=total)

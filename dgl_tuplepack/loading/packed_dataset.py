@@ -33,33 +33,33 @@ from dgl_tuplepack.storage.temporary import temporary_store
 class PackedDataset(DGLDataset):  # type: ignore[misc]
     """A `dgl.data.DGLDataset` whose item i is pack i of the epoch, padded: ``(DGLGraph, PackLabels)``.
 
-    Of named graphs it is ``(dict of DGLGraphs, PackLabels)``.
+    For named graphs, an item is ``(dict of DGLGraphs, PackLabels)``.
 
-    DGL's own loader and collate make batches of one static shape of it, and the loop stays as it was::
+    DGL's own loader and collate make batches of one static shape from it, and the training loop gains one line::
 
         packed = tp.PackedDataset(dataset, tp.Limits(nodes=128, edges=256))
         for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
-    An item has nodes + 1, edges and graphs + 1 slots of `limits`; a batch of p items has p times as many, with the
-    padding of each pack behind its graphs. Labels are stacked, ``[p, graphs + 1, ...]``. Call `set_epoch` before each
-    epoch: other graphs share a pack then. Split the graphs before they are packed, not the packs, since a pack holds
-    other graphs in each epoch.
+    By `limits`, an item has nodes + 1 node slots, edges edge slots and graphs + 1 graph slots. A batch of p items has p
+    times as many slots; the padding of each pack follows its graphs. Labels are stacked, ``[p, graphs + 1, ...]``. Call
+    `set_epoch` before each epoch, so that different graphs share a pack. Split the graphs before packing them: packs
+    cannot be split, since a pack holds different graphs in each epoch.
 
     Parameters
     ----------
     source
-        Everything that `GraphStore.write` takes. A store, a subset of one, and shards are used where they are; other
-        graphs are read once, into a temporary store that is removed with the dataset.
+        Any source that `GraphStore.write` accepts. A store, a subset of one, and a dataset of shards are used directly;
+        other graphs are written once to a temporary store, which is removed with the dataset.
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
-        As in `PackBatchSampler`. Each rank has packs of its own, equally many, so a loader must not split them again:
-        with ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, graphs would be lost without an error.
-        With `shuffle` packs come in random order by themselves.
+        As in `PackBatchSampler`. Each rank has its own packs, equally many, so a loader must not split them again:
+        ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose graphs without an error. With
+        `shuffle`, packs are already in random order.
     multiple_of
-        Packs in a batch of the loader: the last packs are followed by empty ones, so that there is a multiple of this
-        and the last batch has the shape of the others.
+        Packs per batch of the loader. Empty packs are added at the end, so that the number of packs is a multiple of
+        this number and the last batch has the shape of the others.
     label_fill, feature_fill, cover_padding, idtype, coordinates
         As in `PaddedCollate`.
     transform
@@ -67,12 +67,12 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed
-        0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the graphs.
+        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the graphs.
 
     Attributes
     ----------
     sampler
-        The sampler of one pack a batch, whose batches are the items.
+        The sampler, with one pack per batch; its batches are the items.
     limits
         The limits of an item, with a cap on graphs.
     store
@@ -87,7 +87,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     Notes
     -----
-    Items of workers, persistent ones too, are those of the epoch that was set last in the main process: set it when no
+    Workers, including persistent ones, make items of the epoch that was last set in the main process. Set it when no
     iteration is running.
 
     Examples
@@ -129,7 +129,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         }  # fmt: skip
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
-            # Before graphs are written, which may take long.
+            # Check settings before graphs are written, which may take long.
             replicas(num_replicas, rank)
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
@@ -148,7 +148,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
             transform_seed=transform_seed,
         )  # fmt: skip
-        # Workers, which have copies of all else, see what is written here.
+        # Shared memory: workers have copies of all else, but see changes of the epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
@@ -174,28 +174,28 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return int(self._epoch.item()) % 2**64
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, 0..2**64-1, whose packs the items are, in this process and in its workers."""
+        """Set the epoch of the items, 0..2**64-1, in this process and in its workers."""
         self.sampler.set_epoch(epoch)
         epoch = self.sampler.epoch
         self._epoch.fill_(epoch if epoch < 2**63 else epoch - 2**64)
-        # Workers that are forked later need not deal the graphs again.
+        # Make the batches now, so that workers that are forked later have them.
         self._batches_of(epoch)
 
     def _batches_of(self, epoch: int) -> EpochBatches:
-        """Graphs of each pack of this rank in an epoch."""
+        """Return the graphs of each pack of this rank in an epoch."""
         if self._epoch_batches is None or self._epoch_batches[0] != epoch:
             self._epoch_batches = epoch, self.sampler._batches_of(epoch)
         return self._epoch_batches[1]
 
     def __len__(self) -> int:
-        """Packs of this rank in the epoch, with the empty ones that make it a multiple of `multiple_of`."""
+        """Return the number of packs of this rank in the epoch, including empty packs (see `multiple_of`)."""
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:
         return -(-len(self._batches_of(epoch)) // self.multiple_of) * self.multiple_of
 
     def __getitem__(self, index: int) -> tuple[Any, PackLabels]:
-        """Return pack `index` of the epoch, padded; a last one may be empty."""
+        """Return pack `index` of the epoch, padded; the last packs may be empty."""
         epoch = self.epoch
         batches, number = self._batches_of(epoch), self._length(epoch)
         try:
@@ -207,33 +207,33 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         position %= number
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
-        # DGL's collate takes an empty dict, but not None.
+        # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        # Not `batch.graph`, which also keeps track of features that are written later.
+        # Build a plain graph: `batch.graph` also tracks features that are written later.
         return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
         return (self[i] for i in range(self._length(self.epoch)))
 
     def graphs_per_batch(self, batch_size: int) -> float:
-        """Mean number of graphs in batches of `batch_size` packs, over all batches and ranks of the current epoch.
+        """Return the mean number of graphs per batch of `batch_size` packs, over all batches and ranks of the epoch.
 
-        The number to divide by in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all
-        graphs weigh the same; see `PackBatchSampler.graphs_per_batch`.
+        Use it as `count` in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all graphs
+        have the same weight; see `PackBatchSampler.graphs_per_batch`.
         """
         return self.sampler.graphs_per_batch * self._packs_of_batch(batch_size)
 
     def labels_per_batch(self, label_mask: Any, batch_size: int) -> float:
-        """Mean number of labels in batches of `batch_size` packs; see `PackBatchSampler.labels_per_batch`."""
+        """Return the mean number of labels per batch of `batch_size` packs; see `PackBatchSampler.labels_per_batch`."""
         return self.sampler.labels_per_batch(label_mask) * self._packs_of_batch(batch_size)
 
     def _packs_of_batch(self, batch_size: int) -> float:
-        """Mean number of packs in a batch, without those that only complete the last batch."""
+        """Return the mean number of packs per batch, not counting empty packs that complete the last batch."""
         size = whole_number("batch_size", batch_size, 1, error=SamplerError)
         return len(self.sampler) / -(-self._length(self.epoch) // size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Each process deals the graphs by itself.
+        # Each process makes the batches itself.
         return {**self.__dict__, "_epoch_batches": None}
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
 
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return the store of the graphs. Graphs that are not stored yet must fit the limits, if there are any."""
+    """Return the store of the graphs; graphs that are not stored yet are checked against the limits, if given."""
     opened = resolve(source)
     if isinstance(opened, Stored):
         store: StoredGraphs = opened.by_position()
@@ -262,10 +262,8 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return what ranks must have in common, by argument; TransformError if something cannot be a transform."""
-    given = {argument: transform for argument, transform in transforms.items() if transform is not None}
+    """Return the identity of each transform by argument, equal on all ranks; TransformError for an invalid one."""
+    given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    kinds = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
-    return {
-        argument: f"{check_callable(transform, kinds[argument])} (seed {seed})" for argument, transform in given.items()
-    }
+    given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
+    return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}

@@ -20,17 +20,17 @@ from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.view import is_one_id
 
-# Of the states of loaders.
+# Version of the state of a loader.
 _VERSION = 1
 
 
 def _as_it_is(batch: Any) -> Any:
-    """Return a whole batch; torch's own function would make a list of a pair."""
+    """Return a whole batch unchanged; torch's own function would turn a pair into a list."""
     return batch
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`: a view that refuses single ids, a sign that the loader has lost its sampler."""
+    """The dataset of a `PackedLoader`: a view of batches. It refuses single ids, a sign that the sampler was lost."""
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -41,15 +41,15 @@ class _WholeBatches(Dataset[Any]):
     def __getitem__(self, ids: Any) -> Any:
         if is_one_id(ids):
             raise InputError(
-                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate does "
-                "that in accelerator.prepare(loader): prepare the model and the optimiser only, and move batches to "
-                "accelerator.device yourself. Single graphs are in loader.view."
+                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate "
+                "does that in accelerator.prepare(loader): prepare only the model and the optimiser, and move batches "
+                "to accelerator.device yourself. Single graphs are in loader.view."
             )
         return self.view[ids]
 
 
-class _Delivery(Iterator[Any]):
-    """One iteration of a `PackedLoader`, which begins with its first batch and counts batches as the loop gets them."""
+class _Iteration(Iterator[Any]):
+    """One iteration of a `PackedLoader`: starts at its first batch, and counts the batches that the loop receives."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -57,8 +57,8 @@ class _Delivery(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._batches is None:
-            # Lightning sets the epoch after iter(), and workers take batches long before they deliver them.
-            self._position, self._batches = self._loader._begun()
+            # Lightning sets the epoch after iter(). Batches are counted here, since workers make them ahead.
+            self._position, self._batches = self._loader._start()
         batch = next(self._batches)
         self._position.batches += 1
         return batch
@@ -67,25 +67,25 @@ class _Delivery(Iterator[Any]):
 class PackedLoader(DataLoader[Any]):
     """A loader of whole batches, made by `packed_loader` and `packed_loaders`.
 
-    It is a torch DataLoader without batches of its own: the sampler gives lists of ids, and the dataset a batch for
-    each. An iteration, and so its workers, begin with its first batch.
+    It is a torch DataLoader with automatic batching disabled: the sampler yields lists of ids, and the dataset returns
+    a batch for each list. An iteration and its workers start when the first batch is requested.
 
     Attributes
     ----------
     limits
-        What batches are padded to, with a cap on graphs; of one pack. A tuple for shape buckets.
+        Limits of one pack, with a cap on graphs. A tuple for shape buckets.
     plan
         The plan of the current epoch.
     sampler
-        The `PackBatchSampler`. Its `graphs_per_batch` is the mean number of graphs of a batch: the `count` of a loss.
+        The `PackBatchSampler`. Its `graphs_per_batch` is the mean number of graphs per batch: the `count` of a loss.
     packs_per_batch
-        Packs of a batch.
+        Packs per batch.
     search
         The search that chose the limits; None if they were given.
     view
-        What makes batches: a view of a store, or of a dataset together with a collate.
+        The object that makes batches: a view of a store, or of a dataset together with a collate function.
     collate
-        What collates the items of a dataset; None for a store, which needs no items.
+        The function that collates the items of a dataset; None for a store, which makes whole batches.
     padded
         Whether batches are `PaddedBatch` of one static shape.
     """
@@ -104,7 +104,7 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # Of the latest iteration, or of a state that was loaded since.
+        # The position of the latest iteration, or of a state that was loaded since.
         self._position = _Position(0)
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -116,7 +116,7 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def limits(self) -> Any:
-        """What batches are padded to, with a cap on graphs; of one pack. A tuple for shape buckets."""
+        """Limits of one pack, with a cap on graphs. A tuple for shape buckets."""
         return self.sampler.limits
 
     @property
@@ -126,41 +126,41 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def packs_per_batch(self) -> int:
-        """Packs of a batch."""
+        """Packs per batch."""
         return self.sampler.packs_per_batch
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean number of graphs of a batch in the current epoch, as `PackBatchSampler.graphs_per_batch`."""
+        """Mean number of graphs per batch in the current epoch, as `PackBatchSampler.graphs_per_batch`."""
         return self.sampler.graphs_per_batch
 
     @property
     def view(self) -> Any:
-        """What makes batches."""
+        """The object that makes batches."""
         return self.dataset.view  # type: ignore[attr-defined]
 
     @property
     def collate(self) -> Any:
-        """What collates the items of a dataset; None for a store."""
+        """The function that collates the items of a dataset; None for a store."""
         return self.view.collate if isinstance(self.view, CollatedView) else None
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
+        """Set the epoch of the next iteration, 0..2**64-1."""
         self.sampler.set_epoch(epoch)
         if self._position.epoch != epoch:
             self._position = _Position(epoch)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return _Delivery(self)
+        return _Iteration(self)
 
-    def _begun(self) -> tuple[_Position, Iterator[Any]]:
-        """Begin an iteration; after the batches of a state, if one was loaded."""
+    def _start(self) -> tuple[_Position, Iterator[Any]]:
+        """Start an iteration; if a state was loaded, after the batches that it counts."""
         epoch, latest = self.sampler.epoch, self._position
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
                 f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set since, as "
                 "Lightning does with a checkpoint saved after a fit that max_steps ended; the batches left of epoch "
-                f"{latest.epoch} come first. To begin epoch {epoch} instead, call set_epoch of the loader.",
+                f"{latest.epoch} come first. To start epoch {epoch} instead, call set_epoch of the loader.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -171,40 +171,40 @@ class PackedLoader(DataLoader[Any]):
         return self._position, super().__iter__()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the current epoch stands: plain values, a few hundred bytes, equal on all ranks.
+        """Return the position in the current epoch: plain values, a few hundred bytes, equal on all ranks.
 
-        It counts the batches that the loop got in the latest iteration, whatever workers have taken. Lightning saves
-        and restores it with its checkpoints.
+        The position counts the batches that the loop received in the latest iteration, not batches that workers made
+        ahead. Lightning saves and restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
         return _state_of(self.sampler, latest if latest.in_middle or latest.epoch == epoch else _Position(epoch))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration continue after the batches that the loop got before the state was saved.
+        """Continue the next iteration after the batches that the loop had received when the state was saved.
 
-        The epoch becomes that of the state; after its end, there is nothing left of it. `set_epoch` with another epoch
-        forgets the state. `len` stays the length of the whole epoch.
+        This sets the epoch of the state. If that epoch was complete, the next iteration has no batches. `set_epoch`
+        with another epoch discards the state. `len` is still the length of the whole epoch.
 
         Raises
         ------
         SamplerError
-            The state comes from a loader with other settings or graphs; names both values.
+            The state comes from a loader with other settings or graphs; the message gives both values.
         """
         self._position = _position_of(state, self.sampler)
         self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:
         packs = f"{self.packs_per_batch} pack{'s' if self.packs_per_batch > 1 else ''}"
-        kind = "padded" if self.padded else "not padded"
+        padding = "padded" if self.padded else "not padded"
         return (
             f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
-            f"{self.limits!r}, {kind})"
+            f"{self.limits!r}, {padding})"
         )
 
 
 @dataclass
 class _Position:
-    """Batches of an epoch that a loop got; `length` is that of the epoch, and 0 unless the position was loaded."""
+    """Batches of an epoch that a loop received; `length` is the length of the epoch, or 0 if no state was loaded."""
 
     epoch: int
     batches: int = 0
@@ -212,19 +212,19 @@ class _Position:
 
     @property
     def in_middle(self) -> bool:
-        """Whether the position was loaded, and some but not all batches of the epoch are left."""
+        """Whether the position was loaded and is neither at the start nor at the end of the epoch."""
         return 0 < self.batches < self.length
 
 
 def _state_of(sampler: PackBatchSampler, position: _Position) -> dict[str, Any]:
-    """Return plain values: the position, and whatever else decides which batches are left."""
+    """Return plain values: the position, and all settings that decide which batches are left."""
     plan = sampler._epochs.plans.of(position.epoch).plan.fingerprint
-    place = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-    return {**place, **sampler._settings(), "plan": plan}
+    progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
+    return {**progress, **sampler._settings(), "plan": plan}
 
 
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
-    """Return the position in a state; refuse (SamplerError) a state of other settings or graphs."""
+    """Return the position in a state; SamplerError if the state has other settings or graphs."""
     if not isinstance(state, Mapping) or "version" not in state:
         raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; give that.")
     if state["version"] != _VERSION:
@@ -239,7 +239,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     for name, value in settings.items():
         _check_same(name, state[name], value)
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
-    # Last, since the plan of that epoch may have to be made.
+    # Check the plan last: the plan of that epoch may have to be made.
     _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
     length = sampler._length(epoch)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
@@ -247,7 +247,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
 
 
 def _check_same(name: str, saved: Any, value: Any) -> None:
-    """Refuse a state that was saved with another `value` of a setting."""
+    """Raise SamplerError for a state that was saved with another `value` of a setting."""
     if saved != value:
         raise SamplerError(
             f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or lose "
@@ -256,36 +256,38 @@ def _check_same(name: str, saved: Any, value: Any) -> None:
 
 
 def refuse_collate(collate: object, padded: bool) -> None:
-    """Refuse a collate in place of the one that was chosen."""
+    """Raise InputError for a collate function that would replace the chosen one."""
     if padded:
         raise InputError(
-            f"a loader with padded=True has batches of one static shape, which {shown(collate)} as collate_fn would "
-            "not make; leave it out, or use padded=False and collate_fn= for batches of your own."
+            f"a loader with padded=True makes batches of one static shape, but collate_fn={shown(collate)} would not; "
+            "leave it out, or use it with padded=False."
         )
     raise InputError(
-        f"the collate of a loader is chosen when it is made, but {shown(collate)} was set later; give it as "
+        f"the collate_fn of a loader is chosen when the loader is made, but {shown(collate)} was set later; give it as "
         "packed_loader(..., padded=False, collate_fn=...)."
     )
 
 
 def _keywords(function: Callable[..., Any], *without: str) -> frozenset[str]:
-    """Return the names of arguments that are given by keyword alone."""
+    """Return the names of keyword-only arguments, except for some."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY) - {*without}
 
 
-# Arguments of the sampler and of torch's loader that the caller of `packed_loader` may give as they are.
+# Arguments of the sampler that `packed_loader` passes on unchanged.
 _SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuffle", "seed", "oversize")
-# What is declared about graphs when a store is written.
+# Facts about graphs that are declared when a store is written.
 _DECLARED = ("ties", "indices", "levels")
+# Settings that `packed_loader` chooses -> advice of the error message.
 _CHOSEN = {
-    "batch_size": "give graphs_per_batch, the mean number of graphs of a batch",
+    "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
     "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
     "sampler": "the loader makes its own from limits and seed",
     "batch_sampler": "the loader makes its own from limits and seed",
 }
-# Settings of batches that are not about padding.
+# Settings of batches that also apply without padding.
 _WITHOUT_PADDING = frozenset({"transform", "transform_seed", "as_stored"})
+# Arguments of torch's loader that `packed_loader` passes on unchanged.
 _LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
     "dataset", "shuffle", "collate_fn", *_SAMPLER, *_CHOSEN,
 }  # fmt: skip
@@ -293,7 +295,7 @@ _LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
 
 @dataclass(frozen=True)
 class Settings:
-    """Arguments of `packed_loader` by what takes them."""
+    """Arguments of `packed_loader`, sorted by the object that receives them."""
 
     sampler: dict[str, Any] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
@@ -302,7 +304,7 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
-        """Sort arguments; refuse (InputError) unknown ones, and those that are chosen."""
+        """Sort arguments; InputError for an unknown argument, and for one that `packed_loader` chooses."""
         settings = cls(collate=given.get("collate_fn"))
         if settings.collate is not None and padded:
             refuse_collate(settings.collate, padded)
@@ -318,8 +320,8 @@ class Settings:
                 settings.batch[name] = value
             elif name in _DECLARED:
                 raise InputError(
-                    f"{name} cannot be given with padded=False, since DGL's collate does not heed them; write a store "
-                    f"with them, GraphStore.write(path, graphs, {name}=...), and give that."
+                    f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
+                    f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
                 )
             elif name in of_batches:
                 raise InputError(f"{name} is about padding, but padded=False; leave it out.")
@@ -327,7 +329,7 @@ class Settings:
                 raise InputError(f"{name} cannot be given to packed_loader: {_CHOSEN[name]}.")
             elif name != "collate_fn":
                 raise InputError(
-                    f"packed_loader has no setting {name!r}; there are {', '.join(sorted(_SAMPLER))} of the sampler, "
+                    f"packed_loader has no setting {name!r}; it has {', '.join(sorted(_SAMPLER))} of the sampler, "
                     f"{', '.join(sorted(of_batches))} of padded batches, and those of torch's DataLoader."
                 )
         return settings

@@ -1,4 +1,4 @@
-"""For scripts of PyG: its loader, with whole batches of stores."""
+"""PyG's loader, with whole batches of stores."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["DataLoader"]
 
 
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
-    """`torch_geometric.loader.DataLoader`, which makes batches of a store many times as fast.
+    """Drop-in `torch_geometric.loader.DataLoader` that makes batches of a store many times as fast.
 
     Batches, their order and the random numbers used are those of PyG's loader on the same graphs. Any dataset works;
-    only stores, their subsets (also `torch.utils.data.Subset`) and ``store.batched(framework="pyg")`` are faster.
+    only stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched(framework="pyg")`` are faster.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     follow_batch
         Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``.
     exclude_keys
-        Names of attributes that batches lack.
+        Names of attributes to leave out of batches.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`.
 
@@ -61,7 +61,7 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
 
 
 class _AsCollated:
-    """Give a whole batch what PyG's collate would, and leave a single graph as it is."""
+    """Apply `follow_batch` and `exclude_keys` to a whole batch, as PyG's collate does; return other items unchanged."""
 
     def __init__(self, follow: Sequence[str], exclude: Sequence[str]) -> None:
         self.follow, self.exclude = tuple(follow), tuple(exclude)

@@ -19,8 +19,8 @@ from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 # A sample has this many blocks, evenly spaced from the first to the last.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 _COPY_BYTES = 1 << 22
-# Data of so many bytes is hashed while it is written: less takes no longer than to start a thread.
-_HASHED_APART = 1 << 20
+# From this size on, a thread hashes data while it is written; smaller data is hashed before a thread would start.
+_BYTES_FOR_THREAD = 1 << 20
 
 
 def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
@@ -37,10 +37,10 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
 
 
 class ArrayWriter:
-    """Appends rows to a new array file.
+    """Append rows to a new array file.
 
     `content`, `type_`, `name` and `dtype` are as in `ArrayEntry`; `row_shape` is the shape of one row. With `narrow`,
-    integers are stored in the narrowest dtype that holds them: the file is written again in a wider one if it must be.
+    integers are stored in the narrowest dtype that holds them; the file is rewritten in a wider dtype when needed.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class ArrayWriter:
         self._rows += len(rows)
 
     def _write(self, data: memoryview) -> None:
-        if data.nbytes < _HASHED_APART:
+        if data.nbytes < _BYTES_FOR_THREAD:
             self._file.write(data)
             self._hash.update(data)
             return
-        # The checksum takes longer than all the rest; both let go of the interpreter.
+        # Hashing takes longer than all the rest; hashing and writing both release the GIL.
         hashing = threading.Thread(target=self._hash.update, args=(data,))
         hashing.start()
         try:
@@ -93,7 +93,7 @@ class ArrayWriter:
             hashing.join()
 
     def _widen(self) -> None:
-        """Write the file again in the first dtype that holds all values, if the present one does not."""
+        """Rewrite the file in the narrowest dtype that holds all values, if the current one does not."""
         before = self._stored
         while not np.iinfo(self._stored).min <= self._least <= self._most <= np.iinfo(self._stored).max:
             del self._candidates[0]
@@ -111,7 +111,7 @@ class ArrayWriter:
         narrow.unlink()
 
     def finish(self) -> ArrayEntry:
-        """Complete the file on the disk and return its entry."""
+        """Complete the file, sync it to disk and return its entry."""
         shape = (self._rows, *self._row_shape)
         self._file.seek(0)
         self._file.write(npy_header(self._stored, shape))
@@ -123,7 +123,7 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Close the file, complete or not."""
-        # After a write to a full disk, which was reported, closing writes the rest once more.
+        # After a reported write to a full disk, closing tries to write the rest again.
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -131,7 +131,7 @@ class ArrayWriter:
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
     """Check header, length and samples of an array file, and map it read-only.
 
-    FormatError if it is not the file that was written; FileNotFoundError if it does not exist.
+    FormatError if the file has changed since it was written; FileNotFoundError if it does not exist.
     """
     path, stored = folder / entry.file, np.dtype(entry.stored).newbyteorder("<")
     header = npy_header(entry.stored, entry.shape)
@@ -147,10 +147,10 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
             if length != written:
                 raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
         if _sample(path, len(header)) != entry.sample:
-            raise FormatError(f"{path} has other content than was written{_DAMAGED}")
+            raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
         if not number:
             return np.empty(entry.shape, stored)
-        # A plain array over the map: the subclass would cost time at every slice.
+        # Return a plain array: every slice of the subclass np.memmap costs more time.
         return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
     except FileNotFoundError:
         raise
@@ -178,7 +178,7 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """Return the SHA-256 of blocks spread over the data of a file, which is quick to check at any size."""
+    """Return the SHA-256 of blocks spread over the data of a file, which is quick at any size."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size - header

@@ -1,4 +1,4 @@
-"""The folder of a store: new data beside the present store, made visible last, by one process at a time."""
+"""The folder of a store: one process at a time writes new data next to the current store and makes it visible last."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 
 @contextlib.contextmanager
 def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
-    """Make a new data folder inside the store `path`, in which the caller writes arrays; then it saves metadata.
+    """Make a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    If the caller fails before that, an existing store stays as it was, and the new data is removed. Afterwards older
-    data folders, also those of killed processes, are removed. FormatError as in `locked`.
+    If the caller fails before that, the new data is removed, and an existing store is unchanged. On success, older
+    data folders are removed, including those of killed processes. FormatError as in `locked`.
     """
-    check = functools.partial(check_place, path, overwrite)
+    check = functools.partial(check_folder, path, overwrite)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
@@ -38,7 +38,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
                 # Another process may have finished a store since the first check.
                 check()
                 current = _current(path)
-                # Metadata that cannot be read may be of a newer version; its data stays until it is replaced.
+                # Unreadable metadata may be of a newer version: keep its data until it is replaced.
                 if current is not None or not is_there(path / METADATA):
                     _remove_data(path, keep=current)
                 data.mkdir()
@@ -46,7 +46,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
             with writing_to(path):
                 _remove_data(path, keep=data.name)
         except BaseException:
-            # An interrupt may come when the new store is complete already.
+            # An interrupt may arrive when the new store is already complete.
             if not _is_current(path, data):
                 shutil.rmtree(data, ignore_errors=True)
             raise
@@ -54,10 +54,10 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
-    """Make the folder `path` and keep other processes out of it; FormatError if one is in it, or the system refuses.
+    """Make the folder `path` and lock it; FormatError if another process holds the lock, or the system refuses.
 
-    `check` refuses a folder with other content, before a lock file is put there. If the caller fails and leaves nothing
-    in the folder, the lock file is removed, and so is the folder if it was made here.
+    `check` refuses a folder with other content before the lock file is made. If the caller fails and leaves the folder
+    empty, the lock file is removed, and so is a folder that was made here.
     """
     created = not os.path.isdir(path)
     with writing_to(path):
@@ -68,7 +68,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
+        # Unlink the lock while holding it: the next process makes a new lock, and perhaps a new folder.
         with contextlib.suppress(OSError):
             if os.listdir(path) == [LOCK]:
                 (path / LOCK).unlink()
@@ -81,13 +81,13 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Turn errors of the system into a FormatError that names `path`; only our own writing belongs inside."""
+    """Turn system errors into a FormatError that names `path`; only our own writing belongs inside."""
     try:
         yield
     except Timeout as error:
         raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from error
     except (OSError, NotImplementedError) as error:
-        # A file system without locks: filelock turns that error of the system into another one.
+        # filelock raises NotImplementedError on a file system without locks.
         raise FormatError(cannot("write", path, error)) from error
 
 
@@ -100,15 +100,15 @@ def _current(path: Path) -> str | None:
 
 
 def _is_current(path: Path, data: Path) -> bool:
-    """Whether the store at `path` is the one with this new data folder.
+    """Return whether the store at `path` has this new data folder.
 
-    The name is random, so that no metadata of another store holds it, damaged or not.
+    The name is random, so no metadata of another store contains it, damaged or not.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
-def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse (FormatError) what is not a folder, other content, or a store that must not be overwritten."""
+def check_folder(path: Path, overwrite: bool) -> None:
+    """Raise FormatError for a path that is not a folder, other content, or a store that must not be overwritten."""
     if not path.is_dir():
         if os.path.lexists(path):
             raise FormatError(f"{path} is not a folder; choose another path for the store.")
@@ -117,7 +117,7 @@ def check_place(path: Path, overwrite: bool) -> None:
     if MANIFEST in names:
         raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder for the store.")
     data = [name for name in names if name.startswith(_DATA)]
-    # A damaged store can be overwritten, another program's metadata cannot.
+    # A damaged store can be overwritten; another program's metadata cannot.
     if METADATA in names and (data or _current(path) is not None):
         if not overwrite:
             raise FormatError(
@@ -130,7 +130,7 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def is_begun(path: Path) -> bool:
-    """Whether a folder holds nothing but what writing a store leaves, killed or not."""
+    """Return whether a folder holds only files that writing a store leaves, complete or killed."""
     return path.is_dir() and all(
         name in (LOCK, METADATA) or name.startswith(_DATA) or _PARTIAL.fullmatch(name) for name in os.listdir(path)
     )
@@ -139,7 +139,7 @@ def is_begun(path: Path) -> bool:
 def _remove_data(path: Path, keep: str | None) -> None:
     for folder in path.glob(f"{_DATA}*"):
         if folder.name != keep:
-            # What cannot be removed now is removed by the next write.
+            # The next write removes folders that cannot be removed now.
             shutil.rmtree(folder, ignore_errors=True)
     for file in path.iterdir():
         if _PARTIAL.fullmatch(file.name):

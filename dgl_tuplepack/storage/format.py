@@ -20,15 +20,15 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
 
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
-# Keys that are left out where they are empty.
-_LEFT_OUT = ("pre_transform", "pyg", "graph_names", "ties", "indices")
+# Keys that are omitted if their values are empty.
+_OMITTED = ("pre_transform", "pyg", "graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
-# dtype of a feature, by torch's name -> dtype of the file, by numpy's name, unless narrowed.
+# torch dtype of a feature -> numpy dtype of its file, unless narrowed.
 DTYPES = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     **{name: name for name in ("complex64", "complex128")},
-    # numpy has no such type; its bits are stored.
+    # numpy has no bfloat16; its bits are stored.
     "bfloat16": "uint16",
 }
 # Integer dtype -> dtypes that it may be narrowed to, narrowest first.
@@ -40,12 +40,12 @@ ENDS = ("sources", "destinations")
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
 # All contents of arrays.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
-# The limit of torch and of numpy 2.
+# Both torch and numpy 2 allow at most 64.
 _MOST_AXES = 64
 # Content, type and name of an array.
 Key = tuple[Any, ...]
 
-# Name of a file or folder; file systems take 255 bytes.
+# Name of a file or folder; file systems allow 255 bytes.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
@@ -54,7 +54,7 @@ class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
     `type` is a node type or a canonical edge type. `name` is the name of a feature, label (empty for a single one) or
-    split. `dtype` is the dtype that is handed out, `stored` the dtype of the file, `shape` the shape of the array.
+    split. `dtype` is the dtype of the schema, `stored` the dtype of the file, `shape` the shape of the array.
     """
 
     file: str
@@ -69,12 +69,12 @@ class ArrayEntry:
 
     @property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of one entry, as handed out."""
+        """Shape of one row, and dtype of the schema."""
         return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ArrayEntry:
-        """Check one entry of the list `arrays`."""
+        """Check one entry of the list `arrays` and return it."""
         values = {**document, "shape": tuple(whole_number("a shape", n, 0) for n in document["shape"])}
         if isinstance(document["type"], list):
             src_type, relation, dst_type = document["type"]
@@ -108,19 +108,19 @@ def dtype_name(spec: ArraySpec, what: str) -> str:
 
 @dataclass(frozen=True)
 class PreTransform:
-    """The transform that graphs had before they were written: what identifies it, and its seed."""
+    """The transform that was applied before graphs were written: its identity and its seed."""
 
     transform: str
     seed: int
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return what is kept of a transform of graphs that may have had an `earlier` one."""
+        """Return the record of a transform, joined with that of an `earlier` transform of the same graphs."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
     def is_last(self, text: str, seed: int) -> bool:
-        """Whether this is the transform that `text` identifies, or a sequence that ends with it."""
+        """Return whether this is the transform that `text` identifies, or a sequence that ends with it."""
         return self.seed == seed and (self.transform == text or self.transform.endswith(f", then {text}"))
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class PreTransform:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PreTransform:
-        """Check the object `pre_transform`."""
+        """Check the object `pre_transform` and return it."""
         if not isinstance(document["transform"], str):
             raise ValueError(f"the pre_transform is {document!r:.200}")
         whole_number("seed", document["seed"], 0, UINT64_MAX)
@@ -138,15 +138,15 @@ class PreTransform:
 def other_transform(
     where: Path,
     found: PreTransform | None,
-    wanted: PreTransform | None,
+    expected: PreTransform | None,
     remedy: str = "write it again (overwrite=True, --overwrite), or to another folder.",
 ) -> str:
-    """Return the message for a store that was written with another `pre_transform` than the one that is wanted."""
+    """Return the message for a store that was written with another `pre_transform` than `expected`."""
 
     def named(transform: PreTransform | None) -> str:
         return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
 
-    return f"{where} was written {named(found)}, but is wanted {named(wanted)}; {remedy}"
+    return f"{where} was written {named(found)}, but is needed {named(expected)}; {remedy}"
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class StoreMetadata:
     pyg: PygLayout | None = None
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
-        """Arrays that hold `content`."""
+        """Return the entries of arrays that hold `content`."""
         return (entry for entry in self.arrays if entry.content == content)
 
     @property
@@ -202,10 +202,10 @@ class StoreMetadata:
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
         content["pyg"] = None if self.pyg is None else self.pyg.as_document()
-        return {key: value for key, value in content.items() if value or key not in _LEFT_OUT}
+        return {key: value for key, value in content.items() if value or key not in _OMITTED}
 
     def save(self, folder: Path) -> None:
-        """Write `metadata.json`; with that the store exists."""
+        """Write `metadata.json`, which completes the store."""
         STORE_FILE.write(folder / METADATA, self._content(), indent=1)
 
     @classmethod
@@ -242,7 +242,7 @@ class StoreMetadata:
         return lengths.pop() if lengths else None
 
     def _check(self) -> None:
-        """Refuse what would let compiled code read outside of the arrays; the checksum holds for all else."""
+        """Refuse metadata that would let compiled code read outside the arrays; the checksum covers the rest."""
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
@@ -257,11 +257,11 @@ class StoreMetadata:
             or any(entry.shape[0] != self.num_graphs for entry in self.of_content("label"))
             or shapes["size_classes", None, None][1:] != (columns,)
         ):
-            raise ValueError("offsets, endpoints, labels or size classes do not have the shape that they must have")
+            raise ValueError("offsets, endpoints, labels or size classes have the wrong shape")
         types: list[str | EdgeType] = [*self.node_types, *self.edge_types]
         for t in types:
             self.num_rows(t)
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
-            raise ValueError("the layout of PyG names arrays that the store does not have")
-        # Refuses ties and indices that do not fit.
+            raise ValueError("the PyG layout names arrays that the store does not have")
+        # Making the schema refuses ties and indices that do not fit.
         _ = self.schema

@@ -44,7 +44,7 @@ from dgl_tuplepack.storage.write import write_store
 
 
 class StoredGraphs(Selection):
-    """Base of `GraphStore` and `MultiStore`: a selection, and the ways to its batches."""
+    """Base of `GraphStore` and `MultiStore`: a selection with methods that make its batches."""
 
     def padded(
         self,
@@ -63,22 +63,23 @@ class StoredGraphs(Selection):
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
     ) -> BatchView | CollatedView:
-        """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
+        """Return a view that maps a list of ids to one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`; the batches are equal. With several limits, the ids of a `PackBatchSampler` carry the
-            shape; other ids get the smallest one that holds them.
+            As in `PaddedCollate`; the batches are equal. With several limits, the ids of a `PackBatchSampler` carry
+            their shape; other ids get the smallest shape that holds them.
         as_stored
-            Hand out integers that were narrowed by ``compact=True`` as they are stored.
+            Return integers that ``compact=True`` narrowed in their stored dtype.
         separate
-            Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
-            the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
+            Give each tensor of a batch its own memory, instead of one buffer for all tensors of a dtype. Use it with
+            layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their
+            batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer than without;
-            random numbers are those of their ids here. What is the same in every epoch belongs into the `pre_transform`
-            of `GraphStore.write`.
+            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; random numbers
+            are a function of the ids used here. A transform that does the same in every epoch belongs in the
+            `pre_transform` of `GraphStore.write`.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -105,19 +106,19 @@ class StoredGraphs(Selection):
         return batch
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
-        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` without padding, or a batch of PyG.
+        """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
-        It equals what `dgl.batch` and DGL's collate make of the items, and is made far faster. In a training script,
-        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` uses it. In any loader with
+        The batch equals the result of `dgl.batch` and DGL's collate, and is made far faster. In a training script,
+        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` uses the view. In any loader with
         ``sampler=PackBatchSampler(store, limits), batch_size=None``, no batch exceeds the limits.
 
         Parameters
         ----------
         as_stored
-            Hand out integers that were narrowed by ``compact=True`` as they are stored.
+            Return integers that ``compact=True`` narrowed in their stored dtype.
         framework
-            "dgl", or "pyg": the item equals what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
-            ``tp.pyg.DataLoader(store, batch_size=64)`` uses it.
+            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`, and
+            ``tp.pyg.DataLoader(store, batch_size=64)`` uses the view.
         """
         return BatchView(self, framework=choice("framework", framework, ("dgl", "pyg")), as_stored=as_stored)
 
@@ -150,22 +151,21 @@ class StoredGraphs(Selection):
         if framework == "dgl":
             return self[i]
         number = int(i)
-        return self.batched(framework="pyg")[[number + len(self) if -len(self) <= number < 0 else number]].get_example(
-            0
-        )
+        position = number + len(self) if -len(self) <= number < 0 else number
+        return self.batched(framework="pyg")[[position]].get_example(0)
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        They take as much memory there as the files, or somewhat more (endpoints of 16 bits take 32, and all parts have
-        the widest dtype of any part). The arrays of the whole store are copied, also for a subset.
+        They need as much memory there as the files, or slightly more: 16-bit endpoints need 32 bits, and each array has
+        the widest dtype of any part. The arrays of the whole store are copied, even for a subset.
         """
         return DeviceStore(self, device)
 
     def as_pyg_dataset(self, transform: Callable[[Any], Any] | None = None) -> Any:
         """Return the store as a `torch_geometric.data.Dataset` of `Data` or `HeteroData`.
 
-        Its graphs are read one by one; ``batched(framework="pyg")`` and `padded` give whole batches far faster.
+        It reads graphs one by one; ``batched(framework="pyg")`` and `padded` make whole batches far faster.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
     Opening takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were written.
-    `padded` returns whole padded batches, far faster. DGL is needed for items and for `PaddedBatch.graph` only.
+    `padded` makes whole padded batches, far faster. DGL is needed only for items and for `PaddedBatch.graph`.
 
     Parameters
     ----------
@@ -201,8 +201,8 @@ class GraphStore(StoredGraphs):
     Raises
     ------
     FormatError
-        There is no store, or it is not as it was written: header, length and samples of every file are checked
-        (`verify` checks every byte).
+        There is no store, or a file has changed since it was written. Header, length and samples of every file are
+        checked (`verify` checks every byte).
 
     Examples
     --------
@@ -226,7 +226,7 @@ class GraphStore(StoredGraphs):
         Raises
         ------
         FormatError
-            There are none, or one is damaged or for other graphs.
+            There are no plans, or a plan is damaged or for other graphs.
         """
         return load_plans(self)
 
@@ -246,7 +246,7 @@ class GraphStore(StoredGraphs):
         indices: Indices | None = None,
         levels: Levels | None = None,
     ) -> GraphStore:
-        """Write a store, block after block, and open it.
+        """Write a store, block by block, and open it.
 
         Parameters
         ----------
@@ -254,31 +254,30 @@ class GraphStore(StoredGraphs):
             Folder to make, or an empty folder.
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
-            label)``, or of Data or HeteroData of PyG; an OGB dataset; an `OgbFolder`, a `GraphStore`, a `MultiStore`,
-            an `InMemoryDataset` of PyG or a subset of one of these, or a path, which are read directly and much faster;
-            the path of a ``.bin`` file of `dgl.save_graphs`.
+            label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
+            `dgl.save_graphs`. An `OgbFolder`, a `GraphStore`, a `MultiStore`, PyG's `InMemoryDataset`, a subset of one
+            of these, or a path is read directly and much faster.
         splits
             Ids by name of the split, such as "train"; None: the splits of the source.
         compact
-            Store int64 and int32 features and labels in the narrowest dtype that holds their values; they are handed
-            out in their own dtype.
+            Store int64 and int32 features and labels in the narrowest dtype that holds their values; graphs are read
+            with the original dtype.
         overwrite
-            Replace an existing store, which stays valid until the new one is complete, and its plans.
+            Replace an existing store and its plans. The existing store stays valid until the new one is complete.
         pre_transform
-            Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
-            returns a DGLGraph (of PyG: a Data), or returns a dict of named ones. Sizes are those of the graphs that it
-            returns.
+            Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable from a DGLGraph
+            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are those of the returned
+            graphs.
         transform_seed
-            0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
+            0..2**64-1. Random numbers of `pre_transform` are a function of this seed and the position of the graph.
         transform_name
-            A name by which the store remembers `pre_transform`, to be told from another one. None: its `repr`, or the
-            qualified name of a function. A lambda, a closure, and an object without a lasting `repr` need a name.
+            A name that identifies `pre_transform` in the store. None: its `repr`, or the qualified name of a function.
+            A lambda, a closure, and an object without a stable `repr` need a name.
         ties, indices
-            As in `PaddedCollate`; the store keeps them, and its batches need not be told. Checked for each graph. None:
-            those of the source, if it is a store.
+            As in `PaddedCollate`, checked for each graph. The store keeps them and uses them in its batches. None: the
+            ties and indices of the source, if it is a store.
         levels
-            What attributes of graphs of PyG belong to, as in `PaddedCollate`. It is needed where the graphs do not tell
-            it.
+            What attributes of PyG graphs belong to, as in `PaddedCollate`. Required if the graphs do not show it.
 
         Raises
         ------
@@ -293,8 +292,8 @@ class GraphStore(StoredGraphs):
 
         Notes
         -----
-        Memory is bounded by a block of graphs (a ``.bin`` file is read completely). A process that is killed at any
-        moment leaves the earlier store, or nothing that opens.
+        Memory is bounded by a block of graphs (a ``.bin`` file is read completely). If the process is killed, the
+        earlier store remains; if there was none, the folder does not open as a store.
         """
         write_graphs(
             path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
@@ -320,11 +319,11 @@ def write_graphs(
 ) -> None:
     """Write a store as `GraphStore.write`; `prepare` gets the new graphs and their data folder before they are visible.
 
-    What it saves in that folder becomes visible together with the store.
+    Files that it saves in that folder become visible together with the store.
     """
     path = as_path(path)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    # The folder is checked before the source is read, which may take long.
+    # Check the folder before reading the source, which may take long.
     with fresh_data(path, overwrite) as data:
         opened = resolve(source)
         if levels is not None:
@@ -339,7 +338,7 @@ def write_graphs(
         if len(names) != len(chosen):
             raise SizesError(
                 f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
-                "each a name of its own."
+                "each its own name."
             )
         if number is not None:
             for ids in chosen.values():
@@ -359,7 +358,7 @@ def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[
 
 
 def refuse_those_of_stores(settings: Iterable[str]) -> None:
-    """Refuse (InputError) settings of views that copy whole stretches of a store."""
+    """Raise InputError for settings that apply only to views that copy whole slices of a store."""
     for name in settings:
         if name in ("as_stored", "separate"):
             raise InputError(

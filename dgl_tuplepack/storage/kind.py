@@ -1,4 +1,4 @@
-"""Stores and datasets of shards as sources: by their paths, opened, or a subset of one; they are read in blocks."""
+"""The source for stores and datasets of shards: a path, an opened store or a subset of one, read in blocks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dgl_tuplepack.storage.part import block_of
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
 
-# Graphs of a subset in a block.
-_GRAPHS = 4096
+# Graphs in each block of a subset.
+_GRAPHS_PER_BLOCK = 4096
 
 
 class Stored(SizedSource):
-    """A store that `GraphStore.write` made, or a dataset of `preprocess_shards`."""
+    """A store that `GraphStore.write` made, or a dataset that `preprocess_shards` made."""
 
     def __init__(self, store: StoredGraphs) -> None:
         super().__init__(str(store.path), store)
@@ -34,12 +34,12 @@ class Stored(SizedSource):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder by the file that is written last to it."""
+        """Recognise a folder by the file that is written last."""
         return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, or a subset of one; batches stand for graphs."""
+        """Recognise an opened store, a subset of one, or its view ``store.batched()``."""
         if isinstance(given, BatchView) and not given.shapes:
             given = given.store
         return cls(given) if isinstance(given, StoredGraphs) else None
@@ -50,34 +50,37 @@ class Stored(SizedSource):
         return store
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Runs of the arrays; of a subset, gathered rows."""
+        """Return slices of the arrays; for a subset, gather its rows."""
         if self._given.chosen is None:
             return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
         return _chosen_blocks(self._given, self._given.chosen)
 
 
 def is_sharded(path: Path) -> bool:
-    """Whether a folder holds a dataset of shards."""
+    """Return whether a folder holds a dataset of shards."""
     return os.path.exists(path / MANIFEST)
 
 
 def open_stored(path: Path) -> StoredGraphs:
-    """The store, or the dataset of shards, in a folder."""
+    """Open the store, or the dataset of shards, in a folder."""
     return MultiStore(path) if is_sharded(path) else GraphStore(path)
 
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
     for part in selection.parts:
         part.check_positions()
-    for first in range(0, len(ids), _GRAPHS):
-        yield chosen_block(selection, ids[first : first + _GRAPHS])
+    for first in range(0, len(ids), _GRAPHS_PER_BLOCK):
+        yield chosen_block(selection, ids[first : first + _GRAPHS_PER_BLOCK])
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Make a block of some graphs of one or several stores, in any order."""
+    """Gather some graphs of one or several stores, in any order, into one block.
+
+    Rows are read store by store, then moved to the order of `ids`.
+    """
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
     order = np.argsort(part_of, kind="stable")
-    # position[i]: row of graph i after sorting by store.
+    # position[i]: index of graph ids[i] after sorting by store.
     position = np.argsort(order)
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
@@ -109,5 +112,5 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
 
 
 def _spans(first: IntArray, lengths: IntArray) -> IntArray:
-    """The integers first, first + 1, ... of each span, one span after the other."""
+    """Return the integers first, first + 1, ... of each span, one span after the other."""
     return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

@@ -31,7 +31,7 @@ class ShardEntry:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ShardEntry:
-        """Check one entry of the list `shards`."""
+        """Check one entry of the list `shards` and return it."""
         whole_number("num_graphs of a shard", document["num_graphs"], 1)
         entry = cls(**document)
         if not PLAIN_NAME.fullmatch(entry.name) or not _HEX.fullmatch(entry.store):
@@ -50,7 +50,7 @@ class Manifest:
     written_by: str = __version__
 
     def save(self, folder: Path) -> None:
-        """Write `manifest.json`; with that the dataset exists."""
+        """Write `manifest.json`, which completes the dataset."""
         shards = [asdict(shard) for shard in self.shards]
         _FILE.write(folder / MANIFEST, {**vars(self), "limits": self.limits.to_dict(), "shards": shards}, indent=1)
 
@@ -75,7 +75,7 @@ class Manifest:
 
 
 def check_unchanged(checksum: str, folder: Path, shard: ShardEntry) -> None:
-    """Refuse (FormatError) a store whose checksum is not the one in the manifest."""
+    """Raise FormatError if the checksum of a store differs from the manifest."""
     if checksum != shard.store:
         raise FormatError(
             f"{folder / shard.name} was written again after {folder / MANIFEST}; preprocess the shards again."

@@ -16,8 +16,8 @@ from dgl_tuplepack.storage.part import Part
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, one shard after the other.
 
-    It works as a `GraphStore` of all graphs, and its batches are equal. A batch may hold graphs of any number of
-    shards, which takes little longer than graphs of one.
+    It behaves like one `GraphStore` of all graphs, and its batches are equal. A batch may hold graphs of any number of
+    shards; it takes little longer than a batch from one shard.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ class MultiStore(StoredGraphs):
     Raises
     ------
     FormatError
-        There is no manifest, or a shard is missing, was written again, or is not as it was written.
+        There is no manifest, or a shard is missing, was written again, or is damaged.
     SchemaError
-        Shards hold different kinds of graphs.
+        Shards differ in the schema of their graphs.
 
     Notes
     -----
-    Opening checks each file of each shard, which takes some 2 ms a shard.
+    Opening checks each file of each shard, which takes about 2 ms per shard.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -22,12 +22,12 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
 from dgl_tuplepack.storage.format import DTYPES, ENDS, ArrayEntry, Key, StoreMetadata
 
-# Graphs that are checked at a time, and those of a block.
-_GRAPHS, _BLOCK = 65_536, 4096
+# Graphs that are checked at once, and graphs in a block.
+_GRAPHS_PER_CHECK, _GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Part:
-    """Memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
+    """The memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data
@@ -36,7 +36,7 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Kept as numbers: the files may be damaged later, but these were checked as part of the samples.
+        # Keep the last offsets as numbers: the files may be damaged later, but opening has just checked these bytes.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
@@ -46,7 +46,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part:
-        """Open the store at `path`, again if it is replaced meanwhile; FormatError if it is not as it was written."""
+        """Open the store at `path`; retry if it is replaced meanwhile. FormatError if it is damaged."""
         while True:
             metadata = StoreMetadata.load(path)
             try:
@@ -57,16 +57,16 @@ class Part:
 
     @property
     def num_graphs(self) -> int:
-        """Graphs in the store."""
+        """Number of graphs in the store."""
         return self.metadata.num_graphs
 
     @property
     def checksum(self) -> str:
-        """Identifies the content of the store."""
+        """SHA-256 that identifies the content of the store."""
         return self.metadata.checksum
 
     def stored_spec(self, key: Key) -> ArraySpec:
-        """Return shape and dtype of a row of a feature or label as it is stored."""
+        """Return the stored shape and dtype of a row of a feature or label."""
         entry = self.entries[key]
         narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
         return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
@@ -106,7 +106,7 @@ class Part:
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
-        """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs as a dict in its place."""
+        """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs are a dict instead of the DGLGraph."""
         schema, spans = self.schema, dict[Any, slice]()
         spans[None] = slice(graph_id, graph_id + 1)
         for t, most in self.rows.items():
@@ -127,36 +127,36 @@ class Part:
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def _tensor(self, key: Key, rows: slice) -> Tensor:
-        """Return a copy of some rows, in the dtype that is handed out."""
+        """Return a copy of some rows, in the dtype of the schema."""
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
-        """Return rows of an array, in the dtype that is handed out; bfloat16 as its bits."""
+        """Return rows of an array, in the dtype of the schema; bfloat16 as its bits."""
         return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out."""
+        """Yield all graphs in order, a few thousand at a time, in the dtypes of the schema."""
         self.check_positions()
-        for first in range(0, self.num_graphs, _BLOCK):
-            yield block_of(self.schema, *self._within(slice(first, min(first + _BLOCK, self.num_graphs))))
+        for first in range(0, self.num_graphs, _GRAPHS_PER_BLOCK):
+            yield block_of(self.schema, *self._within(slice(first, min(first + _GRAPHS_PER_BLOCK, self.num_graphs))))
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
-        """Return functions to the lengths of some graphs by type, and to their rows of an array."""
+        """Return two functions for a run of graphs: from type to lengths, and from the key of an array to rows."""
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         rows[None] = graphs
         return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
-        """Report that the offsets of a graph are outside the store."""
+        """Raise FormatError: the offsets of a graph are outside the store."""
         content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
-        self._refuse(self.entries[content, type_, None], f"leads graph {graph_id} outside the store")
+        self._refuse(self.entries[content, type_, None], f"points outside the store for graph {graph_id}")
 
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
     ) -> NoReturn:
-        """Report that endpoints, or indices, of a graph are not in it; `end` is their content, one of `ENDS` say."""
-        self._refuse(self.entries[end, edge_type, name], f"leads outside graph {graph_id}")
+        """Raise FormatError: endpoints or indices of a graph are outside it; `end` is their content, as in `ENDS`."""
+        self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
         path = self.data / entry.file
@@ -176,7 +176,7 @@ class Part:
                 self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
 
     def check_positions(self) -> None:
-        """Check all offsets and endpoints; FormatError names the file and the first graph that is wrong."""
+        """Check all offsets and endpoints; FormatError names the file and the first wrong graph."""
         for t, most in self.rows.items():
             offsets = self.offsets(t)
             falling = np.flatnonzero(np.diff(offsets) < 0)
@@ -184,33 +184,33 @@ class Part:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                # A run of graphs at a time: the comparison takes more memory than the stored values.
-                for first in range(0, self.num_graphs, _GRAPHS):
-                    nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
+                # Check one run of graphs at a time: the comparison needs more memory than the stored values.
+                for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
+                    nodes, edges = (self.offsets(type_)[first : first + _GRAPHS_PER_CHECK + 1] for type_ in (t, e))
                     values = self.array(end, e)[edges[0] : edges[-1]]
                     outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
                     if len(outside):
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
         if self.schema.ties or self.schema.indices:
-            for first in range(0, self.num_graphs, _GRAPHS):
-                self._check_relations(slice(first, min(first + _GRAPHS, self.num_graphs)))
+            for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
+                self._check_relations(slice(first, min(first + _GRAPHS_PER_CHECK, self.num_graphs)))
 
     def _check_relations(self, graphs: slice) -> None:
-        """Check ties and indices of some graphs, whose offsets are checked."""
+        """Check ties and indices of some graphs; their offsets are already checked."""
         try:
             check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
         except SchemaError as error:
             raise FormatError(
-                f"{self.path} holds what its ties or indices rule out: {error} The store is damaged, write it again."
+                f"{self.path} does not match its ties or indices: {error} The store is damaged, write it again."
             ) from error
 
 
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
     """Make a block of graphs of the schema.
 
-    `lengths` returns the number of nodes (edges) of a type in each graph; `values` the rows of endpoints, a feature or
-    a label, by content, type and name.
+    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns the rows of endpoints, a
+    feature or a label, by content, type and name.
     """
     return GraphBlock(
         {t: lengths(t) for t in schema.node_types},

@@ -1,4 +1,4 @@
-"""The plans of a store. They lie in its data folder, so that they come and go with its graphs."""
+"""The plans of a store: kept in its data folder, so that they are replaced together with its graphs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# Longest split name in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
+# Longest split name in a file name: file systems allow 255 bytes, and the name is longer while the file is written.
 _LONGEST_NAME = 200
 
 
 def plan_file(data: Path, split: str) -> Path:
     """Return the path of the plan of a split in a data folder; the empty name stands for all graphs.
 
-    Names of splits are free, names of files are not. No two splits share a file.
+    Split names may contain any character, unlike file names. No two splits share a file.
     """
     name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
-        # A quoted name holds "%" before two digits alone.
+        # In a quoted name, "%" is always followed by two digits, so "%-" makes this name unique.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 
 
 def plan_files(data: Path) -> list[Path]:
-    """Return the plans in a data folder."""
+    """Return the paths of the plans in a data folder."""
     return sorted(data.glob("plan*.json"))
 
 

@@ -1,4 +1,4 @@
-"""Transforms that are applied once, before graphs are written: the source of transformed graphs, and what is kept."""
+"""Apply a transform to each graph once, before graphs are written."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from dgl_tuplepack.storage.sources import blocks_of
 
 
 class Transformed(Source):
-    """A source whose graphs are transformed, each one once, when they are read; sizes are taken after that.
+    """A source whose graphs are transformed when they are read; sizes are those of the transformed graphs.
 
-    Random numbers are a function of `seed`, of the position of the graph, and of `part`, the name of a shard. `name`
+    Random numbers are a function of `seed`, the position of the graph, and `shard`, the name of a shard. `name`
     identifies the transform, instead of its `repr`.
     """
 
     def __init__(
-        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, part: str = ""
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, shard: str = ""
     ) -> None:
         super().__init__(source.title)
         self.levels = source.levels
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
-        self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
-        # Identified before it is used, since it may keep what it has computed.
+        self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
+        # Identify the transform before its first call: it may store results in itself.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices
 
     def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return the same graphs, whose attributes belong to what `levels` say."""
+        """Return a source of the same graphs with these levels of their attributes."""
         other = super().with_levels(levels)
         other._transform = copy.copy(self._transform)  # type: ignore[attr-defined]
         other._transform.levels = levels  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ class Transformed(Source):
         return sizes_of_items(first, named, self.levels)
 
     def items(self) -> Iterator[Any]:
-        """Return the transformed graphs, with their labels; the ids of pairs are kept."""
+        """Yield the transformed graphs with their labels; pairs keep their ids."""
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):
@@ -68,5 +68,5 @@ class Transformed(Source):
     def _transformed(self, position: int, item: Any) -> Any:
         where = f"item {position}"
         given = parts_of(item, where)
-        (part,) = self._transform([given._replace(id=position)], [where], self._stream)
-        return as_item(part._replace(id=given.id))
+        (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
+        return as_item(transformed._replace(id=given.id))

@@ -1,4 +1,4 @@
-"""Make a store with plans from any source: everything that happens once, before training."""
+"""Make a store with plans from any source: all work that is done once, before training."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.storage.folder import check_place, locked, writing_to
+from dgl_tuplepack.storage.folder import check_folder, locked, writing_to
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
 from dgl_tuplepack.storage.plans import load_plans, plan_files, save_plans, split_histograms
 
 
 @dataclass(frozen=True)
 class Preprocessed:
-    """What `preprocess` made.
+    """Result of `preprocess`.
 
     Attributes
     ----------
     store
-        The store, opened.
+        The opened store.
     limits
         Limits of all plans; a tuple for shape buckets.
     packs_per_batch
-        Packs of a batch that hold the graphs asked for; 1 if no number was.
+        Packs per batch, chosen for `graphs_per_batch`; 1 without it.
     plans
-        One plan for each split, or one with an empty name for all graphs.
+        One plan for each split; without splits, one plan with an empty name for all graphs.
     seconds
         Time of each step: write, limits, plan, verify.
     """
@@ -76,16 +76,16 @@ def preprocess(
     source, compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
         As in `GraphStore.write`.
     out
-        Folder of the store. It also gets the plans, one for each split, or one for all graphs if there are no splits:
-        `GraphStore.plans`.
+        Folder of the store and its plans: one plan for each split, or one for all graphs if there are no splits.
+        `GraphStore.plans` reads them.
     limits
-        Limits of the packs, or a list of two to four of them; None: limits that are searched.
+        Limits of the packs, or a list of two to four limits; None: search them.
     graphs_per_batch
-        Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
-        if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
-        packs get, which may hold few graphs.
+        Search limits for batches that hold this many graphs on average (>= 1) in the split "train", or among all
+        graphs if there is none, as `packed_loader` does. All graphs fit. None: search the smallest limits with which
+        packs are about as full as they can be; such packs may hold few graphs.
     multiple_of
-        With searched limits, the padded shape is a multiple of this.
+        With searched limits, the padded shape is a multiple of this number.
     seed
         Seed of the plans.
 
@@ -97,9 +97,9 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few
-        graphs, nothing is written where the source knows its sizes, as an OGB folder and a store do without a
-        `pre_transform`; otherwise there is a store without plans.
+        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold so
+        few graphs, a store without plans is left. Nothing is written if the sizes are available beforehand, as for an
+        OGB folder or a store without `pre_transform`.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
@@ -108,8 +108,8 @@ def preprocess(
         opened = opened.with_levels(checked_levels(levels))
     if opened.knows_sizes and pre_transform is None:
         with writing_to(out):
-            check_place(out, true_or_false("overwrite", overwrite))
-        # Limits that cannot be are refused before anything is written.
+            check_folder(out, true_or_false("overwrite", overwrite))
+        # Refuse impossible limits before anything is written.
         with timed(seconds, "limits"):
             sizes = opened.sizes()
             if given is not None:
@@ -137,7 +137,7 @@ def preprocess(
         )  # fmt: skip
     for error in failed:
         raise type(error)(
-            f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
+            f"{error} The store {out} was written, but without plans; correct the cause and preprocess again "
             "(overwrite=True, --overwrite)."
         ) from error
     assert chosen is not None
@@ -156,8 +156,8 @@ def checked_settings(
         whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
         if given is not None:
             raise SearchError(
-                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {given!r} are given; leave "
-                "one of them out."
+                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but limits={given!r} are given; "
+                "leave one of them out."
             )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
@@ -170,7 +170,7 @@ def _limits_of(
     graphs_per_batch: int | None,
     multiple_of: int,
 ) -> tuple[Limits | Buckets, int]:
-    """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
+    """Return the result of `limits_for` for the split "train", or for all graphs if there is none."""
     every = SizeHistogram.from_sizes(sizes).without_ids()
     train = as_ids(splits.get("train", ()), len(sizes))
     leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
@@ -184,10 +184,10 @@ def limits_for(
     multiple_of: int,
     every: SizeHistogram,
 ) -> tuple[Limits | Buckets, int]:
-    """Return limits that hold every graph, and packs of a batch.
+    """Return limits that hold every graph, and the number of packs per batch.
 
-    They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that
-    are about as full as packs get.
+    Given limits are returned with one pack. With `graphs_per_batch`, limits are searched for that many of the graphs
+    `leading`. Without it, they are the smallest limits with which packs are about as full as they can be.
     """
     if limits is not None:
         return limits, 1
@@ -206,7 +206,7 @@ def limits_for(
 def verify(path: str | os.PathLike[str]) -> GraphStore:
     """Check every byte of a store, and that its plans, if there are any, are for its graphs.
 
-    FormatError names the file that is not as it was written, the plan of other graphs, or the missing plans.
+    FormatError names the file that has changed, the plan of other graphs, or the missing plans.
     """
     store = GraphStore(path)
     store.verify()
@@ -216,9 +216,9 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 
 
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
-    """Pack each split of a store and save the plans with it, in place of older ones.
+    """Pack each split of a store and save the plans with it, replacing older plans.
 
-    Errors are those of `pack`; FormatError if another store has replaced this one meanwhile, or is about to.
+    Errors are those of `pack`; FormatError if another process has replaced the store or is writing to it.
     """
     plans = _pack_splits(store, limits, seed)
     with locked(store.path, lambda: None):

@@ -1,4 +1,4 @@
-"""A selection: all graphs of one store or of several, one after the other, or chosen graphs of them."""
+"""A selection: all or some of the graphs of one store, or of several stores, one after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgl_tuplepack.storage.part import Part
 
 Chosen = TypeVar("Chosen", bound="Selection")
 
-# Of two schemas, what must be equal.
+# The attributes of two schemas that must be equal.
 COMPARED = (
     "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
     "pyg",
@@ -32,9 +32,9 @@ _AGREE = "shards of one dataset must agree"
 
 
 class Selection:
-    """Graphs of the stores `parts`, by ids 0..N-1.
+    """Graphs of the stores `parts`, with ids 0..N-1.
 
-    A selection is pickled as its path and ids: another process maps the same files, or refuses them if they changed.
+    A selection is pickled as its path and ids. Another process maps the same files, or refuses them if they changed.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Selection:
     parts
         The opened stores.
     first_ids
-        int64, the number of graphs before each part, and of all parts.
+        int64 ``[len(parts) + 1]``, the number of graphs before each part, and the total.
     chosen
         int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
     """
@@ -65,7 +65,7 @@ class Selection:
 
     @property
     def checksum(self) -> str:
-        """Identifies the content of all parts, in their order."""
+        """SHA-256 that identifies the content of all parts, in order."""
         first, *others = (part.checksum for part in self.parts)
         return hashlib.sha256(" ".join([first, *others]).encode()).hexdigest() if others else first
 
@@ -89,17 +89,17 @@ class Selection:
         FormatError
             The store was written with another transform, other settings or another seed, or without one.
         """
-        wanted = None if transform is None else PreTransform.after(None, transform, seed, transform_name)
+        expected = None if transform is None else PreTransform.after(None, transform, seed, transform_name)
         for part in self.parts:
             found = part.metadata.pre_transform
-            if found != wanted and not (found and wanted and found.is_last(wanted.transform, seed)):
-                raise FormatError(other_transform(part.path, found, wanted))
+            if found != expected and not (found and expected and found.is_last(expected.transform, seed)):
+                raise FormatError(other_transform(part.path, found, expected))
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with dtypes that hold the stored values of all parts."""
         schema = self.schema
-        # Indices have room for those of a whole batch.
+        # Indices keep the schema's dtype, since the indices of a whole batch are larger than the stored ones.
         return schema.with_columns(
             {
                 column: spec if column in schema.index_columns else self.stored_spec(column)
@@ -112,21 +112,21 @@ class Selection:
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
-        """How a row of a feature or label looks in the part that narrowed it least."""
+        """Return the shape and dtype of a row of a feature or label in the part that narrowed it least."""
         return max((part.stored_spec(column) for part in self.parts), key=lambda spec: spec.dtype.itemsize)
 
     @property
     def original_ids(self) -> IntArray:
-        """int64 ``[N]``, the id in the store of each graph."""
+        """int64 ``[N]``, the id of each graph in the store."""
         return np.arange(len(self)) if self.chosen is None else self.chosen
 
     def ids_in_store(self, ids: IntArray) -> IntArray:
-        """Return the ids in the store of graphs `ids` of the selection."""
+        """Convert ids of the selection to ids in the store."""
         return ids if self.chosen is None else self.chosen[ids]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
-        """Sizes of the graphs, from the offsets alone."""
+        """Sizes of the graphs, from the offsets only."""
         first, *others = (part.sizes for part in self.parts)
         if others:
             first = GraphSizes(np.concatenate([first.array, *(sizes.array for sizes in others)]), first.components)
@@ -134,14 +134,14 @@ class Selection:
 
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
-        """Histogram of the sizes; for a subset it is counted, otherwise it is stored."""
+        """Histogram of the sizes: counted for a subset, otherwise stored."""
         if self.chosen is not None:
             return SizeHistogram.from_sizes(self.sizes).without_ids()
         return functools.reduce(SizeHistogram.__add__, (part.histogram for part in self.parts))
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split, as written, from all parts that have it; none for a subset."""
+        """Ids by name of the split, joined over all parts that have it; empty for a subset."""
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
@@ -151,7 +151,7 @@ class Selection:
         return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in splits.items()}
 
     def subset(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Select some of the graphs, in the given order; they get the ids 0, 1, ...
+        """Return a selection of some graphs, in the given order; they get the ids 0, 1, ...
 
         Raises
         ------
@@ -161,24 +161,24 @@ class Selection:
         positions = as_ids(ids, len(self))
         if not len(positions):
             raise SizesError("a subset needs at least one id, but got none.")
-        # It shares the opened files; copy.copy would open the path again, where another store may be by now.
+        # Share the opened files: copy.copy would open the path again, which may hold another store by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # Cached values belong to the whole.
+        # Drop cached values, which are those of all graphs.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(positions if self.chosen is None else self.chosen[positions])
         return subset
 
     def _choose(self, positions: IntArray) -> None:
-        """Keep a read-only copy, which neither the caller nor a file can change: compiled code trusts it."""
+        """Keep a read-only copy of the positions, which no one can change: compiled code trusts them."""
         self.chosen = positions.copy()
         self.chosen.setflags(write=False)
 
     def __getitem__(self, index: int) -> Any:
         """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies.
 
-        Named graphs are a dict in place of the DGLGraph.
+        Named graphs are a dict instead of the DGLGraph.
         """
         try:
             index = operator.index(index)
@@ -200,7 +200,7 @@ class Selection:
         Raises
         ------
         FormatError
-            Names the first file that is not as it was written.
+            A file has changed since it was written; the message names the first one.
         """
         for part in self.parts:
             part.verify()
@@ -213,8 +213,8 @@ class Selection:
         return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
 
 
-def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> Any:
-    selection = kind(path)
+def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None) -> Any:
+    selection = store_class(path)
     if selection.checksum != checksum:
         raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
     if chosen is not None:
@@ -225,7 +225,7 @@ def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> 
 def check_same_schema(
     expected: Schema, found: Schema, where: str, other: str, compared: Sequence[str] = COMPARED, reason: str = _AGREE
 ) -> None:
-    """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
+    """Raise SchemaError if the schemas differ; `where` and `other` are the display names of `expected` and `found`."""
     for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:

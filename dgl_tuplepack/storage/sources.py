@@ -1,4 +1,4 @@
-"""The graphs of any source as blocks, which a store is written from."""
+"""Read the graphs of any source in blocks, to write a store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema and all graphs of a source as blocks; errors may also come while iterating.
+    """Return the schema and all graphs of a source as blocks; iterating may raise errors too.
 
-    `ties` and `indices` take the place of those that were declared for the source.
+    `ties` and `indices` replace the ties and indices declared for the source.
     """
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
     source = copy.copy(source)
@@ -41,7 +41,7 @@ def blocks_of(
 
 
 def _schema_of(block: GraphBlock) -> Schema:
-    """Schema of graphs whose types, features and labels are those of the arrays of a block."""
+    """Return the schema of graphs with the types, features and labels of a block."""
     return Schema(
         node_types=tuple(block.num_nodes),
         edge_types=tuple(block.num_edges),
@@ -60,4 +60,4 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
             for name, array in arrays.items()
         }
     except TypeError as error:
-        raise SchemaError(f"a feature or label is of a type that torch does not know ({error!s:.200}).") from error
+        raise SchemaError(f"a feature or label has a dtype that torch does not support ({error!s:.200}).") from error

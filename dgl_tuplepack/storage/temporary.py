@@ -1,4 +1,4 @@
-"""A store in a temporary folder, which is removed when nothing refers to the store any more."""
+"""A store in a temporary folder, which is removed when nothing refers to the store anymore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack.storage.graph_store import GraphStore
 
 
 def temporary_store(source: Source) -> GraphStore:
-    """Write the graphs of a source; the folder lives as long as the store and its subsets, or as the process."""
+    """Write the graphs of a source; the folder is removed with the store and its last subset, or at exit."""
     if source.num_graphs() == 0:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
     folder = _Folder()
@@ -30,6 +30,6 @@ class _Folder:
 
 
 def _remove(path: str, process: int) -> None:
-    # A worker that was forked has the object too, but the folder is its parent's.
+    # A forked worker has the object too, but the folder belongs to its parent.
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)

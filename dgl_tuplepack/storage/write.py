@@ -26,7 +26,7 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 class StoreWriter:
     """Writes the arrays of one store into a data folder, block after block.
 
-    Memory stays bounded by a block and the size classes. `compact` narrows integer features and labels.
+    Memory is bounded by one block and the size classes. `compact` narrows integer features and labels.
     """
 
     def __init__(self, folder: Path, schema: Schema, compact: bool) -> None:
@@ -53,9 +53,9 @@ class StoreWriter:
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
-        # Numbered, since names of features may have, or differ by, characters that file names cannot have.
-        parts = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
-        words = [word for part in parts for word in _NOT_PLAIN.split(part) if word and word not in ("N", "E")]
+        # Files are numbered: feature names may contain, or differ only in, characters that file names cannot have.
+        names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
+        words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
         file = f"{len(self._writers):02d}_{'_'.join(words)[:60]}.npy"
         narrow = content in ENDS or (self._compact and content in ("node_feature", "edge_feature", "label"))
         writer = ArrayWriter(self._folder, file, content, type_, name, dtype, row_shape, narrow)
@@ -67,7 +67,7 @@ class StoreWriter:
             self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
-        """Write the graphs of a block; SchemaError names a graph with an endpoint outside its nodes, say."""
+        """Write the graphs of a block; SchemaError names an invalid graph, such as one with an endpoint outside it."""
 
         def where(i: int) -> str:
             return f"graph {self._num_graphs + i}"
@@ -128,7 +128,7 @@ def write_store(
     splits: Mapping[str, Sequence[int] | IntArray],
     compact: bool,
 ) -> StoreMetadata:
-    """Write all blocks into the folder `data`."""
+    """Write all blocks into the folder `data`, and return the metadata."""
     with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
         with writing_to(data.parent):
             writer.begin()

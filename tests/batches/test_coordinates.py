@@ -243,7 +243,7 @@ def graph_of(**features: Tensor) -> Any:
         ({"coordinates": ("i",)}, ("coordinates must be real floats", "'i'", "int64")),
         ({"coordinates": {"pos": 0.0}}, ("distance of coordinates 'pos'", "0.0", "cutoff")),
         ({"coordinates": {"pos": float("inf")}}, ("distance of coordinates 'pos'", "inf")),
-        ({"coordinates": {"pos": 1e37}}, ("torch.float32 cannot tell", "positions apart")),
+        ({"coordinates": {"pos": 1e37}}, ("torch.float32 cannot represent", "padding positions", "1e+37")),
         ({"coordinates": ("pos",), "feature_fill": {"pos": 1.0}}, ("['pos']", "coordinates", "feature_fill")),
         ({"feature_fill": {"pos": [1.0, 2.0]}}, ("feature_fill of pos has shape [2]", "[3]")),
         ({"feature_fill": {"pos": [[1.0, 2.0, 3.0]]}}, ("feature_fill of pos has shape [1, 3]", "[3]")),

@@ -181,9 +181,9 @@ def test_a_batch_of_unknown_epoch_warns_too(store: tp.GraphStore) -> None:
 
 
 BATCH: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "none": (lambda batch: None, ("returned None", "must return the batch")),
-    "other": (lambda batch: batch.to("cpu"), ("must return the batch that it got",)),
-    "source": (lambda batch: batch.src.zero_(), ("changed src", "features and labels only")),
+    "none": (lambda batch: None, ("returned None", "must return the given batch")),
+    "other": (lambda batch: batch.to("cpu"), ("must return the given batch",)),
+    "source": (lambda batch: batch.src.zero_(), ("changed src", "may change only features and labels")),
     "mask": (lambda batch: batch.node_mask.fill_(True), ("changed node_masks",)),
     "ids": (lambda batch: setattr(batch, "graph_ids", None), ("changed graph_ids",)),
     "count": (lambda batch: setattr(batch, "num_real_graphs", 1), ("num_real_graphs",)),
@@ -267,7 +267,7 @@ def test_a_transform_that_fails_without_graphs_is_refused_at_once(store: tp.Grap
         batch.node_features["x"] /= batch.num_real_graphs
         return batch if batch.num_real_graphs else None  # type: ignore[return-value]
 
-    with refused(TransformError, "for a batch of padding alone"):
+    with refused(TransformError, "for a padding-only batch"):
         store.padded(LIMITS, batch_transform=transform)
 
 
@@ -298,7 +298,7 @@ def test_noise_signs_and_masks_change_real_rows_alone(store: tp.GraphStore) -> N
 def test_transforms_of_batches_say_what_does_not_fit(store: tp.GraphStore) -> None:
     with refused(TransformError, "no node feature 'pos'", "['x']"):
         store.padded(LIMITS, batch_transform=tp.transforms.AddNoise("pos", 0.1))
-    with refused(TransformError, "value has the shape [3]", "[2]"):
+    with refused(TransformError, "value has shape [3]", "[2]"):
         store.padded(LIMITS, batch_transform=tp.transforms.MaskNodes("x", 0.5, value=[1, 2, 3]))
     for make in (
         lambda: tp.transforms.AddNoise("x", -1),
@@ -323,7 +323,7 @@ def test_pad_to_limits_refuses_what_it_cannot_pad() -> None:
         pad(dgl.batch([ring(2)] * 3))
     with refused(SchemaError, "'node_mask' already", "masks=False"):
         pad(padded)
-    with refused(SchemaError, "takes a DGLGraph"):
+    with refused(SchemaError, "needs a DGLGraph"):
         pad((ring(3), 1))
     with refused(LimitsError, "cap on graphs"):
         tp.transforms.PadToLimits(tp.Limits(6, 12))

@@ -32,5 +32,5 @@ def test_a_packed_loader_that_lost_its_sampler_is_refused(padded: bool) -> None:
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_packed_loader_is_refused_by_name(padded: bool) -> None:
-    with refused(InputError, "accelerate", "prepare the model and the optimiser only"):
+    with refused(InputError, "accelerate", "prepare only the model and the optimiser"):
         next(iter(prepared(tp.packed_loader(ITEMS, 12, padded=padded))))

@@ -190,11 +190,11 @@ def test_batches_are_as_many_as_plain_ones_or_the_number_is_refused(
     sizes: list[tuple[int, int]], graphs: int, shuffle: bool
 ) -> None:
     """Mean graphs of a batch: to within 5 % and one batch more or less."""
-    from dgl_tuplepack.loading.choice import Asked, choose
+    from dgl_tuplepack.loading.choice import Request, choose
 
-    asked = Asked(graphs, None, None, {}, 1, 0, "error")
+    request = Request(graphs, None, None, {}, 1, 0, "error")
     try:
-        choice = choose({"": tp.GraphSizes(sizes)}, [""], asked)
+        choice = choose({"": tp.GraphSizes(sizes)}, [""], request)
     except SearchError:
         # The largest graph is too large: as many mean graphs as its size would be more than a batch.
         assert out_of_reach(sizes, graphs)
@@ -259,7 +259,7 @@ def test_given_limits_are_met_by_a_number_of_packs(folder: Path) -> None:
     assert {len(batch.graph_mask) for batch in capped} == {41}
     no_edges = tp.packed_loaders({"train": ITEMS, "valid": ITEMS[:4]}, limits=tp.Limits(nodes=20))
     assert no_edges["train"].limits == no_edges["valid"].limits
-    with refused(SamplerError, "graphs_per_batch=1 ", "cannot be met", "ask for 5 (1 pack a batch)", "leave limits"):
+    with refused(SamplerError, "graphs_per_batch=1 ", "cannot be met", "ask for 5 (1 pack per batch)", "leave limits"):
         tp.packed_loader(ITEMS, 1, limits=limits)
 
 
@@ -357,10 +357,10 @@ def test_settings_that_cannot_be_are_refused(
         (ITEMS, {"splits": {"train": [0, 60]}}, SizesError, ("id 60", "0..59")),
         (ITEMS, {"splits": {"a": [0], "b": [1]}}, InputError, ("'train'", "'a', 'b'", "shuffle=")),
         (ITEMS, {"splits": {"a": [0]}, "shuffle": ["b"]}, InputError, ("'b'", "'a'")),
-        (ITEMS, {"splits": {"a": [0]}, "shuffle": "a"}, InputError, ("names of parts", "'a'")),
+        (ITEMS, {"splits": {"a": [0]}, "shuffle": "a"}, InputError, ("names of splits", "'a'")),
         ({"train": ITEMS}, {"splits": {"train": [0]}}, InputError, ("splits", "mapping of sources")),
         ({}, {}, SizesError, ("at least one",)),
-        ({3: ITEMS}, {}, InputError, ("names of parts", "3")),
+        ({3: ITEMS}, {}, InputError, ("names of splits", "3")),
         ({"train": ITEMS, "valid": purchases(3)}, {}, SchemaError, ("'valid'", "node types", "'train'", "same")),
         ({"train": ITEMS, "valid": [(LARGE[0], 1)]}, {}, SchemaError, ("'valid'", "labels", "'train'", "same")),
         ({"train": ITEMS, "valid": [dgl.graph(([0], [0]))]}, {}, SchemaError, ("'valid'", "node features", "same")),

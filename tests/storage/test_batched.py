@@ -119,7 +119,7 @@ def test_bad_ids_and_damaged_files_are_refused(store: tp.GraphStore, tmp_path: P
     with file.open("r+b") as data:
         data.seek(-1, 2)
         data.write(b"\xfa")
-    with refused(FormatError, "leads outside graph 3", file.name):
+    with refused(FormatError, "points outside graph 3", file.name):
         opened[[0, 3]]
     assert_same_pair(opened[[0, 2]], collated([ITEMS[0], ITEMS[2]]))
 

@@ -91,7 +91,7 @@ def test_a_number_of_graphs_out_of_reach_is_refused_before_anything_is_written(f
     assert not (tmp_path / "copy").exists()
     assert verify(tmp_path / "out").checksum == made.store.checksum
     # A list has sizes only in its graphs, which are written when it is read.
-    with refused(SearchError, "out of reach", f"the store {tmp_path / 'list'} is written, but has no plans"):
+    with refused(SearchError, "out of reach", f"The store {tmp_path / 'list'} was written, but without plans"):
         preprocess(random_molecules(SIZES), tmp_path / "list", graphs_per_batch=1)
 
 
@@ -106,7 +106,9 @@ def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
 
 def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_path: Path) -> None:
     preprocess(folder, tmp_path / "out")
-    with refused(GraphTooLargeError, "8", f"the store {tmp_path / 'out'} is written, but has no plans", "--overwrite"):
+    with refused(
+        GraphTooLargeError, "8", f"The store {tmp_path / 'out'} was written, but without plans", "--overwrite"
+    ):
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
     assert plans_in(tmp_path / "out") == []
     assert tp.GraphStore(tmp_path / "out").splits == {}

@@ -42,7 +42,7 @@ def assert_holds(out: Path, seeds: list[int]) -> None:
 
 def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
     shards: dict[str, Any] = {"deadly": Misbehaving(4, "kill"), **named(write_bins(tmp_path, 2))}
-    with refused(ShardsError, "deadly: a process died", "fewer workers"):
+    with refused(ShardsError, "deadly: a process that worked on it", "fewer workers"):
         tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
     del shards["deadly"]
     made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)

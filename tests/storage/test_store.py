@@ -67,8 +67,8 @@ def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
 
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first graph that leads outside itself is named, in whichever run of graphs it is."""
-    monkeypatch.setattr("dgl_tuplepack.storage.part._GRAPHS", 2)
+    """The first graph that points outside itself is named, in whichever run of graphs it is."""
+    monkeypatch.setattr("dgl_tuplepack.storage.part._GRAPHS_PER_CHECK", 2)
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS * 3)
     store.verify()
     entry = store.parts[0].entries["destinations", ("_N", "_E", "_N"), None]

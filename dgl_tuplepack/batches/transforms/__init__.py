@@ -1,1 +1,1 @@
-"""Transforms: one that pads graphs, and some of whole padded batches."""
+"""Transforms: one pads graphs; the others change whole padded batches."""

@@ -1,7 +1,7 @@
 """Transforms of whole padded batches, without a loop over graphs.
 
-Each takes a `PaddedBatch`, changes its real rows, and returns it. They draw from torch's global generator, which
-``batch_transform=`` seeds for each batch.
+Each transform accepts a `PaddedBatch`, changes its real rows, and returns it. Transforms draw from torch's global
+generator, which ``batch_transform=`` seeds for each batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AddNoise:
     Parameters
     ----------
     name
-        Name of the feature, of floating point; in heterographs, of all node types that have it.
+        Name of a floating-point feature; in heterographs, of all node types that have it.
     scale
         Standard deviation, >= 0.
 
@@ -59,7 +59,7 @@ class FlipSigns:
     Parameters
     ----------
     name
-        Name of the feature ``[V, ...]``, of floating point, such as the ``"PE"`` of `dgl.transforms.LapPE`.
+        Name of a floating-point feature ``[V, ...]``, such as ``"PE"`` of `dgl.transforms.LapPE`.
     """
 
     name: str
@@ -76,16 +76,16 @@ class FlipSigns:
 
 @dataclass(frozen=True)
 class MaskNodes:
-    """Replace a feature of randomly chosen nodes by one value, and tell which ones: for masked atoms.
+    """Replace a feature of randomly chosen nodes by one value, and mark these nodes: for masked atoms.
 
     Parameters
     ----------
     name
         Name of the feature.
     p
-        Probability of a node to be chosen, in 0..1.
+        Probability that a node is chosen, in 0..1.
     value
-        What replaces the feature: a number, or an array with the shape of one entry.
+        The new value of the feature: a number, or an array with the shape of one entry.
     mask
         Name of a new feature, bool ``[V]``, True where a node was chosen; False in padding.
     """
@@ -98,7 +98,7 @@ class MaskNodes:
     def __post_init__(self) -> None:
         real_number("p", self.p, least=0, most=1, error=TransformError)
         if self.mask == self.name:
-            raise TransformError(f"the mask cannot be called {self.name!r}, as the feature is; choose another name.")
+            raise TransformError(f"the mask cannot have the name of the feature, {self.name!r}; choose another name.")
 
     def __call__(self, batch: PaddedBatch) -> PaddedBatch:
         """Change the feature of the chosen real nodes, and return the batch."""
@@ -109,7 +109,7 @@ class MaskNodes:
             value = torch.as_tensor(self.value, dtype=before.dtype, device=before.device)
             if value.shape not in ((), before.shape[1:]):
                 raise SchemaError(
-                    f"value has the shape {list(value.shape)}, but an entry of {self.name!r} {list(before.shape[1:])}; "
+                    f"value has shape {list(value.shape)}, but an entry of {self.name!r} has {list(before.shape[1:])}; "
                     "give one number, or an array with the shape of an entry."
                 )
             features[self.name] = torch.where(chosen.reshape(-1, *[1] * (before.dim() - 1)), value, before)
@@ -120,9 +120,9 @@ class MaskNodes:
 def _with_feature(
     batch: PaddedBatch, name: str, floating: bool = False
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
-    """Yield, for each node type with a feature, its features, real nodes, and graph slot of each node.
+    """Yield, for each node type with the feature, its features, its number of real nodes, and each node's graph slot.
 
-    SchemaError if no type has it, if it holds indices, or, with `floating`, if it is not of floating point.
+    SchemaError if no type has the feature, if it holds indices, or, with `floating`, if it is not floating-point.
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a transform of batches takes a PaddedBatch, but got {shown(batch)}; see batch_transform.")

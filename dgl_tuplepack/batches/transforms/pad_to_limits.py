@@ -1,4 +1,4 @@
-"""Pad a DGLGraph to a static shape, as a transform of DGL."""
+"""Pad a DGLGraph to a static shape, as a DGL transform."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NODE_MASK, _EDGE_MASK = "node_mask", "edge_mask"
 class PadToLimits(BaseTransform):  # type: ignore[misc]
     """Pad a DGLGraph, batched or not, to the slots of p packs: p x nodes + 1, p x edges, p x graphs + 1.
 
-    The result is a batched DGLGraph of static shape: the graphs that were given, then empty ones, and the padding graph
-    in the last place, as in a `PaddedBatch`.
+    The result is a batched DGLGraph of static shape: the given graphs, then empty graphs, and the padding graph last,
+    as in a `PaddedBatch`.
 
     Parameters
     ----------
@@ -35,15 +35,16 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     packs_per_batch
         p >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Of the graphs, the first
-        ``graph.batch_size`` of the graph that was given are real.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. The real graphs come first, as many
+        as the ``batch_size`` of the given graph.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`, most of them for a graph; also if a graph has features that are called as the masks are.
+        As in `PaddedCollate`, most of them for a graph; SchemaError also if a graph has a feature with the name of a
+        mask.
 
     Examples
     --------
@@ -76,9 +77,9 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
         self.coordinates, self.sort_edges = coordinates, sort_edges
 
     def __call__(self, graph: DGLGraph) -> DGLGraph:
-        """Return the padded graph; the one that is given stays as it is."""
+        """Return the padded graph; the given graph is unchanged."""
         if not is_graph(graph):
-            raise SchemaError(f"PadToLimits takes a DGLGraph, but got {shown(graph)}; give it the graph alone.")
+            raise SchemaError(f"PadToLimits needs a DGLGraph, but got {shown(graph)}; give it only the graph.")
         if self.masks:
             _check_free(graph)
         schema = schema_of(graph)

@@ -1,4 +1,4 @@
-"""Make one dataset of many shards: stores and plans shard by shard, limits for all of them, the manifest last."""
+"""Make one dataset of many shards: write stores, find limits for all of them, write plans, then the manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dgl_tuplepack.storage.shards.workers import run as run_tasks
 
 @dataclass(frozen=True)
 class Sharded:
-    """What `preprocess_shards` made.
+    """Result of `preprocess_shards`.
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class Sharded:
     limits
         Limits of all plans.
     packs_per_batch
-        Packs of a batch that hold the graphs asked for; 1 if no number was.
+        Packs per batch, chosen for `graphs_per_batch`; 1 without it.
     written, kept
-        Names of the shards that were written now, and of the shards that were there and were verified.
+        Names of the shards written in this run, and of the existing shards that were verified and kept.
     planned
         Names of the shards that got new plans.
     seconds
@@ -81,24 +81,23 @@ def preprocess_shards(
     indices: Indices | None = None,
     levels: Levels | None = None,
 ) -> Sharded:
-    """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
+    """Write a store and plans for each shard, with the same limits for all shards, and a manifest.
 
-    A second run does only what is missing: a finished shard whose files have not changed is verified and kept; objects
-    without files are written again. A shard that fails does not stop the others.
+    A second run does only what is missing: a finished shard whose source files have not changed is verified and kept.
+    Objects without files are written again. A shard that fails does not stop the others.
 
     Parameters
     ----------
     shards
-        Paths, fsspec URLs, or objects that can be pickled, of all that `GraphStore.write` takes; graphs in memory are
-        written again in each run. A mapping names them;
-        otherwise their paths do. All hold graphs of the same types and features. Either all have splits, or none; a
-        shard may lack some of the splits.
+        Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. Graphs in memory are
+        written again in each run. The keys of a mapping name the shards; otherwise their paths do. All graphs have the
+        same types and features. Either all shards have splits or none has; a shard may lack some of the splits.
     out
-        Folder of the dataset, with a folder for each shard. If several machines work, all of them must see it.
+        Folder of the dataset, with a folder for each shard. With several machines, all of them must see it.
     limits
-        Limits of the packs; None: limits that are searched for all graphs of all shards.
+        Limits of the packs; None: search them for all graphs of all shards.
     graphs_per_batch
-        Search limits for batches that hold so many graphs on average, >= 1. None: as in `preprocess`.
+        Search limits for batches that hold this many graphs on average (>= 1). None: as in `preprocess`.
     multiple_of, compact, seed
         As in `preprocess`.
     overwrite
@@ -106,15 +105,15 @@ def preprocess_shards(
     workers
         Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
-        Where to work instead: any ``concurrent.futures.Executor``, such as ``distributed.Client.get_executor()``.
-        Stores and plans depend neither on it nor on the number of workers.
+        Run the tasks here instead: any ``concurrent.futures.Executor``, such as
+        ``distributed.Client.get_executor()``. Stores and plans depend neither on it nor on the number of workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
     pre_transform, transform_seed, transform_name
-        As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
-        with another one is refused, unless `overwrite`.
+        As in `GraphStore.write`. With several processes, the transform must be picklable. A finished shard that was
+        written with another transform is refused, unless `overwrite`.
     ties, indices, levels
-        As in `GraphStore.write`. A finished shard that was written with others is refused, unless `overwrite`.
+        As in `GraphStore.write`. A finished shard that was written with other values is refused, unless `overwrite`.
 
     Returns
     -------
@@ -124,12 +123,12 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; names each of them and the cause. The other shards stay done. An
-        earlier dataset in the folder opens again after the next run that succeeds, if one of its shards was replaced.
+        Shards could not be read, written or planned; the message names each of them and the cause. The other shards
+        are kept. If a shard of an earlier dataset was replaced, that dataset opens again after the next successful run.
     FormatError
-        The folder holds a store or other things, cannot be written, or another run writes to it.
+        The folder holds a store or other files, cannot be written, or another run writes to it.
     SizesError
-        There are no shards, two have the same name, or the source of one would be overwritten.
+        There are no shards, two have the same name, or the source of a shard would be overwritten.
     LimitsError
         A graph exceeds the limits, or `limits` is not a `Limits`.
     InputError
@@ -142,24 +141,24 @@ def preprocess_shards(
     """
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    asked = None
+    expected = None
     if pre_transform is not None:
         GraphTransform(pre_transform, transform_seed)
-        asked = PreTransform.after(None, pre_transform, transform_seed, transform_name)
+        expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
-    told = {"ties": ties, "indices": indices, "levels": levels}
-    declared = {name: value for name, value in told.items() if value is not None}
+    relations = {"ties": ties, "indices": indices, "levels": levels}
+    declared = {name: value for name, value in relations.items() if value is not None}
     named = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
-    with _alone(out), submitting(min(processes, len(named)), executor) as submit:
+    with _locked_folder(out), submitting(min(processes, len(named)), executor) as submit:
         with timed(seconds, "write"):
             done = _all(
                 submit,
                 write_shard,
-                {s.name: (s, out, compact, overwrite, pre_transform, asked, declared) for s in named},
+                {s.name: (s, out, compact, overwrite, pre_transform, expected, declared) for s in named},
                 "shards",
             )
             written = [done[shard.name] for shard in named]
@@ -173,7 +172,7 @@ def preprocess_shards(
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
         changed = _manifest(out) != manifest
         if changed:
-            # After an interrupt, the old manifest would describe other shards or plans than there are.
+            # If this run is interrupted, the old manifest would not describe the shards and plans on disk.
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
@@ -199,16 +198,16 @@ def verify_shards(
     workers
         Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
-        Where to work instead.
+        Run the tasks on this executor instead.
 
     Raises
     ------
     ShardsError
-        Names each shard that is not as it was written.
+        Shards have changed since they were written; the message names each of them.
     InputError
         `workers` is not an integer in 1..4096.
     FormatError
-        The manifest is not as it was written, or does not describe the shards.
+        The manifest has changed since it was written, or does not describe the shards.
     """
     folder, processes = as_path(path).absolute(), _processes(workers)
     manifest = Manifest.load(folder)
@@ -219,7 +218,7 @@ def verify_shards(
 
 
 def _all(submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
-    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all that failed."""
+    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all failed tasks."""
     done = dict(progress_bar(run_tasks(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
     return {name: done[name] for name in tasks}
@@ -232,7 +231,7 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
     for shard in written:
         if with_splits is not None and not shard.has_splits:
             failed[shard.name] = (
-                f"it has no split, but {with_splits} has one; its graphs would be in no split. Give the shard a split "
+                f"it has no splits, but {with_splits} has; its graphs would be in no split. Give the shard a split "
                 '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
             )
         try:
@@ -260,18 +259,18 @@ def _manifest(out: Path) -> Manifest | None:
 
 
 @contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Make the folder and keep other runs out of it; refuse a folder with other content."""
-    with locked(out, functools.partial(_check_place, out)):
+def _locked_folder(out: Path) -> Iterator[None]:
+    """Make the folder and lock it for this run; refuse a folder with other content."""
+    with locked(out, functools.partial(_check_folder, out)):
         with writing_to(out):
-            _check_place(out)
+            _check_folder(out)
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
         yield
 
 
-def _check_place(out: Path) -> None:
-    """Refuse a folder with other content than what a run leaves."""
+def _check_folder(out: Path) -> None:
+    """Refuse a folder with content that no run leaves."""
     if not out.is_dir():
         return
     names = sorted(os.listdir(out))

@@ -1,4 +1,4 @@
-"""A shard: the source of its graphs on any file system of fsspec, its name, and how a change of it is noticed."""
+"""A shard: its name, the source of its graphs on any fsspec file system, and a hash that shows when it changes."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import paths, recognised, resolve
 from dgl_tuplepack.storage.format import MANIFEST, METADATA
 
-# Names of files that lie beside shards, or by which folders are recognised.
+# Names of files that lie next to shards or identify folders.
 _RESERVED = (MANIFEST, METADATA)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard of a dataset; small, so that it can be sent to a worker.
+    """One shard of a dataset, small enough to be sent to a worker.
 
     Attributes
     ----------
     name
         Name of its folder.
     source
-        A path that `GraphStore.write` takes, the fsspec URL of such a place, or an object that `GraphStore.write` takes
-        and that can be pickled.
+        A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     settings
-        Keywords for a source that is a path, such as those of `OgbFolder`; other kinds of sources ignore them.
+        Keywords for a source that is a path, such as those of `OgbFolder`; other sources ignore them.
     """
 
     name: str
@@ -58,11 +57,11 @@ class Shard:
             files, path = _file_system(url)
             return Path(os.path.realpath(path)) if _is_local(files) else None
         except (FormatError, ValueError):
-            # It is reported when it is read, with the failures of other shards.
+            # Reading the source reports the error, together with the failures of other shards.
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 that changes with the source: of what the file system reports of its files.
+        """Return a SHA-256 that changes with the source: the hash of what the file system reports about its files.
 
         None for an object without files. FormatError if the source cannot be reached.
         """
@@ -75,7 +74,7 @@ class Shard:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """Give the source as `GraphStore.write` takes it; files on another machine are copied first."""
+        """Yield the source for `GraphStore.write`; files that are not local are copied first."""
         if not self.is_path:
             yield self.source
             return
@@ -84,23 +83,23 @@ class Shard:
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
-            # Under its own name, by which OGB datasets are known.
+            # Keep the name of the source, which identifies OGB datasets.
             copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
             _copy_files(files, _listed(files, path, self.source), copy, self.source)
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
-                # The copy is gone when the message is read.
+                # Name the source in the message, since the copy is deleted.
                 raise type(error)(str(error).replace(str(copy), self.source)) from error
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Name all shards; names are plain folder names, and distinct (SizesError if they cannot be).
+    """Name all shards with distinct, plain folder names (SizesError if that is impossible).
 
-    A path is named by its last component, or by as many of the last components as distinguish it from the others.
+    A path is named by its last component, or by as many of its last components as make all names distinct.
     """
     if isinstance(shards, str | bytes | os.PathLike):
-        raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it into a list.")
+        raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it in a list.")
     if not shards:
         raise SizesError("there are no shards; give at least one.")
     sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
@@ -108,16 +107,16 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
         names = [_plain(str(name)) for name in shards]
     else:
         names = [f"shard-{number:05d}" for number in range(len(sources))]
-        places = {number: place for number, source in enumerate(sources) if (place := _place_of(source))}
-        for length in range(1, 1 + max(map(len, places.values()), default=0)):
-            names = [_plain("-".join(places[i][-length:])) if i in places else name for i, name in enumerate(names)]
+        paths_of = {number: path for number, source in enumerate(sources) if (path := _path_components(source))}
+        for length in range(1, 1 + max(map(len, paths_of.values()), default=0)):
+            names = [_plain("-".join(paths_of[i][-length:])) if i in paths_of else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
                 break
     reserved = [name for name in names if name.lower() in _RESERVED]
     if reserved:
         raise SizesError(
-            f"no shard can be called {reserved[0]!r}, which is the name of a file of a dataset; give a mapping from "
-            "other names to shards."
+            f"no shard can be called {reserved[0]!r}, the name of a file of a dataset; give a mapping from other "
+            "names to shards."
         )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
@@ -128,15 +127,15 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
-    """Refuse (SizesError) a source that is the folder of a shard in `out`, lies in such a folder, or holds one."""
+    """Raise SizesError for a source that is the folder of a shard in `out`, lies in such a folder, or contains one."""
     folders = {Path(os.path.realpath(out / shard.name)): shard.name for shard in shards}
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
-        place = shard.local_path()
-        inside = None if place is None else next((p for p in (place, *place.parents) if p in folders), None)
-        if inside is not None or place in around:
+        path = shard.local_path()
+        inside = None if path is None else next((p for p in (path, *path.parents) if p in folders), None)
+        if inside is not None or path in around:
             raise SizesError(
-                f"the shard {shard.name} is read from {place}, but {inside or out} is to be written; choose another "
+                f"the shard {shard.name} is read from {path}, but {inside or out} would be written to; choose another "
                 "folder for the dataset."
             )
 
@@ -156,12 +155,12 @@ def _files_of(source: Any) -> str | None:
     return None if known is None or known.files is None else str(known.files)
 
 
-def _place_of(source: Any) -> list[str]:
-    """Return the components of the path of a source; none if it has no path."""
+def _path_components(source: Any) -> list[str]:
+    """Return the components of the path of a source; [] if it has no path."""
     url = _files_of(source)
     if url is None:
         return []
-    # The first link with a path, in a URL of several links such as "zip://part.bin::s3://bucket/archive.zip".
+    # Use the first link with a path in a chained URL such as "zip://part.bin::s3://bucket/archive.zip".
     link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
@@ -174,48 +173,47 @@ def _plain(name: str) -> str:
 def _file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
     with _failures_of(url):
-        # Names of files are asked for again each time: sources may change.
+        # List files again each time: sources may change.
         files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
         return files, str(path)
 
 
 def _is_local(files: Any) -> bool:
-    """Whether a file system is that of this machine."""
+    """Return whether a file system is the local one."""
     return "file" in ((files.protocol,) if isinstance(files.protocol, str) else files.protocol)
 
 
 def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
     """Return what the file system reports of each file of a source, by its path below the source ("." for itself).
 
-    FormatError if the source cannot be listed or has no files, or if a file lies outside of it, as the members of a
-    forged archive may.
+    FormatError if the source cannot be listed or has no files, or if a file lies outside it, as in a forged archive.
     """
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
     below = {posixpath.relpath(name, path or "."): info for name, info in found.items()}
     outside = [name for name in below if name == ".." or name.startswith("../")]
     if outside:
-        raise FormatError(f"{url:.300} holds {outside[0]!r:.200}, which lies outside of it; do not trust it.")
+        raise FormatError(f"{url:.300} holds {outside[0]!r:.200}, which lies outside it; do not trust it.")
     if not below:
         raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
     return below
 
 
 def _copy_files(files: Any, found: Mapping[str, dict[str, Any]], target: Path, url: str) -> None:
-    """Copy the files of a source, as `listed` returns them, to `target`."""
+    """Copy the files of a source, as `_listed` returns them, to `target`."""
     with _failures_of(url):
         for name, info in found.items():
-            place = target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            files.get_file(info["name"], str(place))
+            copy = target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            files.get_file(info["name"], str(copy))
 
 
 @contextlib.contextmanager
 def _failures_of(url: str) -> Iterator[None]:
-    """Turn what a file system raises, of any class, on reading `url`, into a FormatError."""
+    """Turn any exception of a file system, when it reads `url`, into a FormatError."""
     try:
         yield
     except Exception as error:
         raise FormatError(
-            f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place, and the space for a copy."
+            f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the path, and the space for a copy."
         ) from error

@@ -28,9 +28,9 @@ _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "prepr
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What a run needs to know about the store of a shard.
+    """Facts that a run needs about the store of a shard.
 
-    `has_splits`: a split has graphs. `kept`: the store was there already.
+    `has_splits`: a split has graphs. `kept`: the store existed already.
     """
 
     name: str
@@ -47,30 +47,30 @@ def write_shard(
     compact: bool,
     overwrite: bool,
     pre_transform: Any,
-    asked: PreTransform | None,
+    expected: PreTransform | None,
     declared: Mapping[str, Any],
 ) -> WrittenShard:
-    """Write the store of a shard, unless it is there, intact, and written from the same source.
+    """Write the store of a shard, unless an intact store of the same source exists.
 
-    `asked` identifies `pre_transform`; `declared` are the ties, indices and levels that are given. Errors are those of
-    `GraphStore.write`; an earlier store stays.
+    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Errors are those of
+    `GraphStore.write`; after an error, an earlier store is unchanged.
     """
     folder, identity = out / shard.name, shard.identity()
-    store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
+    store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
     if store is not None:
         return _written(shard, store, kept=True)
     content = {"source": identity, "compact": compact, **declared}
-    if asked is not None:
-        content["pre_transform"] = asdict(asked)
+    if expected is not None:
+        content["pre_transform"] = asdict(expected)
 
     def finish(_: StoredGraphs, data: Path) -> None:
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
-    # The transform belongs to the source, whose part of the random numbers is the shard's.
+    # Apply the transform here, with the name of the shard, so that shards draw different random numbers.
     relations: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
-        if asked is not None:
-            source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
+        if expected is not None:
+            source = Transformed(resolve(source), pre_transform, expected.seed, expected.transform, shard=shard.name)
         write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, **relations)
     return _written(shard, GraphStore(folder), kept=False)
 
@@ -81,37 +81,37 @@ def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
 
 
 def _finished(
-    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str | None, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
-    """Return the store in a folder if it was written from the same source in the same way and is intact.
+    """Return the store in a folder if it is intact and was written from the same source with the same settings.
 
-    FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
-    are `declared`: the others would have to be, too.
+    FormatError if it was written with a transform other than `expected`, or with ties, indices or levels other than
+    `declared`: then the other shards would have to be written again too.
     """
     try:
         store = GraphStore(folder)
         with _SOURCE_FILE.reading(store.parts[0].data / SOURCE) as document:
             found = [document[key] for key in ("source", "compact")]
-            kept = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
-            known = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
+            applied = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
+            relations = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
         if found != [identity, compact]:
             return None
         store.verify()
     except InputError:
-        # Missing or damaged; it is written again.
+        # A missing or damaged store is written again.
         return None
-    if kept != asked:
-        raise FormatError(other_transform(folder, kept, asked))
-    if known != declared:
+    if applied != expected:
+        raise FormatError(other_transform(folder, applied, expected))
+    if relations != declared:
         raise FormatError(
-            f"{folder} was written with {known or 'no ties, indices and levels'!s:.200}, but is wanted with "
+            f"{folder} was written with {relations or 'no ties, indices and levels'!s:.200}, but is needed with "
             f"{declared or 'none'!s:.200}; write it again (overwrite=True), or to another folder."
         )
     return store
 
 
 def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
-    """Write the plans of a shard; return False if they are there."""
+    """Write the plans of a shard; return False if they exist already."""
     store = GraphStore(out / name)
     try:
         _check_plans(store, limits, seed)
@@ -126,8 +126,8 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as {MANIFEST} "
-                "says; preprocess the shards again."
+                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as in "
+                f"{MANIFEST}; preprocess the shards again."
             )
 
 

@@ -27,16 +27,16 @@ class Failed:
 
 
 _DIED = Failed(
-    "a process died that worked on it, or on another shard of the pool (killed, or out of memory); run again with "
+    "a process that worked on it, or on another shard of the pool, died (killed, or out of memory); run again with "
     "fewer workers, which does only what is missing."
 )
-# In a process of the pool: whether the run was interrupted. The pool hands out tasks ahead.
-_over = False
+# In a process of the pool: whether the run was interrupted. Tasks that the pool had queued must not start then.
+_interrupted = False
 
 
 @contextmanager
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
-    """Provide what submits a task to the given executor, or to a pool of processes; None for this process alone."""
+    """Yield a function that submits a task to the executor, or to a pool of processes; None: run in this process."""
     if executor is not None:
         yield lambda *task: executor.submit(_attempt, *task)
     elif workers == 1:
@@ -47,19 +47,19 @@ def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submi
 
 
 def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
-    """Yield name and result, or `Failed`, of each task, as they end."""
+    """Yield the name and the result (or `Failed`) of each task as it ends."""
     if submit is None:
         yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
         return
     names: dict[Future[Any], str] = {}
     try:
-        # Processes begin with Ctrl-C held back: while they import, it would end in a traceback of each.
+        # Start processes with Ctrl-C blocked: while they import, it would make each print a traceback.
         _hold_interrupts(True)
         try:
             for name, arguments in tasks.items():
                 names[submit(task, *arguments)] = name
         except BrokenExecutor:
-            # A process has died. The tasks that are left follow the others.
+            # A process has died. Tasks that were not submitted fail after the others.
             pass
         finally:
             _hold_interrupts(False)
@@ -83,13 +83,13 @@ def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _hold_interrupts(held: bool) -> None:
-    """Let Ctrl-C wait for this process and those that it starts, or no longer; Windows cannot."""
+    """Block or unblock Ctrl-C for this process and the processes that it starts; does nothing on Windows."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C between tasks to the main process, and end when that process is killed."""
+    """Set up a process of the pool: ignore Ctrl-C between tasks, and end when the main process is killed."""
     signal.signal(signal.SIGINT, _end_run)
     _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -103,14 +103,14 @@ def _end_with_parent() -> None:
 
 
 def _end_run(*_: object) -> None:
-    global _over
-    _over = True
+    global _interrupted
+    _interrupted = True
 
 
 def _work(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task in a process of the pool. Ctrl-C, which every process gets, ends it after cleaning up."""
+    """Run a task in a process of the pool. Every process gets Ctrl-C, which ends the task after cleaning up."""
     try:
-        if not _over:
+        if not _interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             return _attempt(task, *arguments)
     except KeyboardInterrupt:
