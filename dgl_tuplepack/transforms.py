@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dgl_tuplepack._core.optional import lazy_class
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.batches.transforms.batches import AddNoise, FlipSigns, MaskNodes
 
 if TYPE_CHECKING:
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
 
 
-# PadToLimits subclasses a DGL class; the other transforms do not need DGL.
-__getattr__ = lazy_class(globals(), "PadToLimits", "dgl_tuplepack.batches.transforms.pad_to_limits")
+def __getattr__(name: str) -> Any:
+    if name != "PadToLimits":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # It subclasses a DGL class; the other transforms do not need DGL.
+    load("dgl")
+    from dgl_tuplepack.batches.transforms.pad_to_limits import PadToLimits
+
+    return PadToLimits
 
 
 def __dir__() -> list[str]:

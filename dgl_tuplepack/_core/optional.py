@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from dgl_tuplepack.errors import MissingDependencyError
 
@@ -41,22 +39,6 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         raise missing(package, error) from error
-
-
-def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], Any]:
-    """Return a module's ``__getattr__`` that imports the class `name`, which needs DGL, at first access.
-
-    `scope` are the globals of the module; `where` is the module of the class.
-    """
-
-    def find(attribute: str) -> Any:
-        if attribute != name:
-            raise AttributeError(f"module {scope['__name__']!r} has no attribute {attribute!r}")
-        load("dgl")
-        scope[name] = getattr(importlib.import_module(where), name)
-        return scope[name]
-
-    return find
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:

@@ -1,6 +1,11 @@
-"""Names and paths as text for display: they come from files, and may have any characters."""
+"""Names and paths as text for display, since they may have any characters; and results as CSV."""
 
 from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def printable(text: object) -> str:
@@ -18,3 +23,23 @@ def printable(text: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return CSV of rows with the same keys; a nested mapping becomes one column for each of its keys."""
+    flat = [_flat(row) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            cells |= _flat(value, f"{prefix}{name}_")
+        else:
+            cells[prefix + name] = value
+    return cells

@@ -6,10 +6,5 @@ from collections.abc import Callable
 
 import torch
 
-
-def _never() -> bool:
-    return False
-
-
 # Torch before 2.3 does not have `is_compiling`.
-is_traced: Callable[[], bool] = getattr(torch.compiler, "is_compiling", _never)
+is_traced: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)

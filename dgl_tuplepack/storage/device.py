@@ -15,8 +15,8 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
@@ -114,8 +114,7 @@ class DeviceStore:
         self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
-        batch: PaddedBatch = self.padded(limits, packs_per_batch, **settings)[ids]
-        return batch
+        return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
@@ -165,7 +164,8 @@ class DeviceStore:
             table[2 * row] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
             table[2 * row + 1] = graphs.rows[row, 1]
         table[-1] = graphs.ids
-        sent = self._sent(table)
+        sent = torch.from_numpy(table)
+        sent = (sent.pin_memory() if self.device.type == "cuda" else sent).to(self.device, non_blocking=True)
         starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
         of_graphs: dict[Any, Tensor] = {}
         rows: dict[Any, Tensor] = {None: starts[None]}
@@ -183,12 +183,6 @@ class DeviceStore:
             ends[e] = src, dst
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
         return JoinedGraphs(numbers, {t: lengths[t] for t in types[:-1]}, ends, columns), sent[-1]
-
-    def _sent(self, table: IntArray) -> Tensor:
-        sent = torch.from_numpy(table)
-        return (
-            sent.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else sent.to(self.device)
-        )
 
     def __repr__(self) -> str:
         return f"DeviceStore({self.store!r}, device {self.device})"

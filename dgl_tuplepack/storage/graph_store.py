@@ -102,8 +102,7 @@ class StoredGraphs(Selection):
         self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
-        batch: PaddedBatch = self.padded(limits, packs_per_batch, **settings)[ids]
-        return batch
+        return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
@@ -128,12 +127,7 @@ class StoredGraphs(Selection):
         return self
 
     def maker(
-        self,
-        shape: PaddedShape | None,
-        *,
-        separate: bool = False,
-        as_stored: bool = False,
-        framework: str = "dgl",
+        self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
         """Return a function from rows of graphs to their batch, for a `BatchView`."""
         if shape is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from torch import Tensor
 
 from dgl_tuplepack.batches.batch import PaddedBatch
@@ -142,10 +140,4 @@ class BatchView:
 
 def is_one_id(ids: Any) -> bool:
     """Whether `ids` is one id, and not several."""
-    if isinstance(ids, list):
-        return False
-    try:
-        operator.index(ids)
-    except TypeError:
-        return False
-    return not isinstance(ids, np.ndarray | Tensor) or ids.ndim == 0
+    return hasattr(ids, "__index__") and getattr(ids, "ndim", 0) == 0

@@ -78,11 +78,6 @@ class Kind:
         return not self.signs or any(os.path.exists(path / sign) for sign in self.signs)
 
 
-def _stored() -> type[Source]:
-    stored: type[Source] = registry.find("stored")
-    return stored
-
-
 def _pyg_dataset() -> type[Source]:
     from dgl_tuplepack.graphs.readers.pyg import PygDataset
 
@@ -99,7 +94,7 @@ KINDS = [
     ),
     Kind(lambda: Counted, has_graphs=False),
     Kind(
-        _stored,
+        lambda: registry.find("stored"),
         path="a store, a dataset of shards",
         object="a GraphStore or MultiStore",
         signs=("metadata.json", "manifest.json"),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgl_tuplepack._core.csv import csv_text
 from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack._core.text import csv_text
 from dgl_tuplepack.planning.buckets import all_of, steps_of
 from dgl_tuplepack.planning.metrics import harmonic_mean
 from dgl_tuplepack.planning.sizes import components_of_kind
