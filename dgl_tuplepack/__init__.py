@@ -13,7 +13,7 @@ from dgl_tuplepack._version import __version__ as __version__
 
 # Functions of higher rooms that lower rooms call.
 registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
-registry.register("stored", "dgl_tuplepack.storage.kind:Stored")
+registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
 
 # Type checkers assume that it is true. Slow imports are left out of this file: an interrupt before the command line
 # starts would show a traceback.

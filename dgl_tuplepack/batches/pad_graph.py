@@ -15,7 +15,8 @@ from dgl_tuplepack.graphs.schema import as_label
 
 
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
-    """Return the batch of joined graphs, without ids; GraphTooLargeError if they exceed the shape."""
+    """Return a padded batch with `graph_ids` None; raise GraphTooLargeError if the graphs exceed the shape."""
+    # Numbers by type; the key None holds the number of graphs, here and in `shape.slots`.
     schema, real = shape.schema, graphs.numbers
     shape.check_content(list(real.values()))
     ends = {e: _endpoints(shape, graphs, e) for e in schema.edge_types}
@@ -48,26 +49,28 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
 
 
 def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> list[Tensor]:
-    padding = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
+    """Return sources and destinations: first of the real edges, then of padding edges, which join padding nodes."""
+    padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
+    # A chained padding edge leads to the next padding node, others to the node at the same place among theirs.
     ahead = (0, int(shape.is_chained(edge_type)))
-    for node_type, real, steps in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
+    for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first = graphs.numbers[node_type]
-        spare = shape.slots[node_type] - first
-        # Edge j of m is at padding node j * spare // m: even, ascending, at least one per node if m >= spare.
-        at = first + (padding * spare // max(len(padding), 1) + steps) % spare
+        nodes = shape.slots[node_type] - first
+        # Spread the padding edges evenly over the padding nodes, in ascending order.
+        at = first + (padding_edges * nodes // max(len(padding_edges), 1) + shift) % nodes
         ends.append(torch.cat([real.to(shape.idtype), at.to(shape.idtype)]))
     return ends
 
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
-    """Return the values of a column, followed by padding; indices are shifted to their graph."""
+    """Return the values of a column, followed by padding; indices within a graph become indices into the batch."""
     values = graphs.shifted(column, shape.schema.index_columns.get(column))
     return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
 
 
 def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
-    """Return the nodes (edges) in each slot: counts of real graphs, 0 for empty slots, padding in the last slot."""
+    """Return the number of nodes (edges) in each graph slot; empty slots have 0, the last slot has all padding."""
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
     counts[: graphs.numbers[None]] = graphs.lengths[t]
     counts[-1] = shape.slots[t] - graphs.numbers[t]

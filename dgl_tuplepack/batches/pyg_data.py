@@ -1,4 +1,4 @@
-"""PyG graphs taken from stores and batches, which PyG batches by the same rules as the original graphs."""
+"""PyG graphs read from stores and batches; PyG joins them by the rules of their original class."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, Place
 
 
 class Joining(NamedTuple):
-    """The rules by which PyG joins attributes: their axes, and the attributes whose sizes shift their values."""
+    """The rules by which PyG joins attributes: what `__cat_dim__` and `__inc__` return for each."""
 
+    # The axis along which an attribute is joined; None adds an axis.
     axes: dict[Place, int | None]
-    counted: dict[Place, tuple[Place, ...]]
+    # If values are indices: the attributes whose sizes shift them, two for endpoints.
+    shifted_by: dict[Place, tuple[Place, ...]]
 
 
 class _Stored:
@@ -26,11 +28,14 @@ class _Stored:
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, place = self._joining_at(key, args)
-        if joining is None or place not in joining.counted:
+        if joining is None or place not in joining.shifted_by:
             return super().__inc__(key, value, *args, **kwargs)  # type: ignore[misc]
-        counted = joining.counted[place]
-        numbers = [self._number(*each) for each in counted]
-        return torch.tensor(numbers).view(-1, 1) if len(set(counted)) > 1 else sum(numbers[:1])
+        shifted_by = joining.shifted_by[place]
+        numbers = [self._number(*each) for each in shifted_by]
+        if len(set(shifted_by)) > 1:
+            # Endpoints in two node types: one shift for sources, one for destinations.
+            return torch.tensor(numbers).view(-1, 1)
+        return numbers[0] if numbers else 0
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, place = self._joining_at(key, args)
@@ -48,12 +53,12 @@ class _Stored:
     def from_dict(cls, mapping: Any) -> Any:
         """Raise InputError: a dict lacks the joining rules; `InMemoryDataset.load` calls this."""
         raise InputError(
-            "a dict of a graph from a store does not contain how PyG joins its attributes; use your own class, "
-            "MyData.from_dict(graph.to_dict()), also before such graphs are collated and saved."
+            "the dict of a graph from a store lacks the rules by which PyG joins its attributes; convert such graphs "
+            "to your own class, MyData.from_dict(graph.to_dict()), before you collate or save them."
         )
 
     def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Place]:
-        """Return the joining rules, and the storage and key of an attribute; PyG passes its storage."""
+        """Return the joining rules, and the place of an attribute; PyG passes its storage first in `given`."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
@@ -83,23 +88,27 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
-    """Return the joining rules of the graphs of a batch; None if they are those of any `Data` or `HeteroData`."""
+    """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG."""
     types = names.types
     axes: dict[Place, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-    counted: dict[Place, tuple[Place, ...]] = {
+    shifted_by: dict[Place, tuple[Place, ...]] = {
         (t, key): (types.place_of(indices[column]),) if column in indices else () for column, t, key in names.columns
     }
     for e, place in types.edges.items():
-        axes[place], counted[place] = -1, (types.place_of(e[0]), types.place_of(e[2]))
-    is_usual = all(_is_usual(place, axes[place], counted[place], types.is_flat) for place in axes)
-    return None if is_usual else Joining(axes, counted)
+        axes[place], shifted_by[place] = -1, (types.place_of(e[0]), types.place_of(e[2]))
+    is_usual = all(_is_usual(place, axes[place], shifted_by[place], types.is_flat) for place in axes)
+    return None if is_usual else Joining(axes, shifted_by)
 
 
-def _is_usual(place: Place, axis: int | None, counted: tuple[Place, ...], is_flat: bool) -> bool:
-    """Return whether any `Data` or `HeteroData` joins an attribute like this, by PyG's documented rules."""
+def _is_usual(place: Place, axis: int | None, shifted_by: tuple[Place, ...], is_flat: bool) -> bool:
+    """Return whether PyG joins an attribute like this by default; its rules depend on the name of the attribute."""
     t, key = place
+    if "batch" in key:
+        # PyG shifts it by its own maximum.
+        return False
     is_index = "index" in key or (is_flat and key == "face")
-    if "batch" in key or not is_index or not (is_flat or isinstance(t, tuple)):
-        return "batch" not in key and axis == 0 and not counted
+    if not is_index or not (is_flat or isinstance(t, tuple)):
+        return axis == 0 and not shifted_by
     ends: list[Place] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
-    return axis == -1 and (counted == tuple(ends) or ({*counted} == {*ends} and len({*ends}) == 1))
+    # If both ends have one type, it may be listed once or twice.
+    return axis == -1 and ({*shifted_by} == {*ends} if len({*ends}) == 1 else shifted_by == tuple(ends))

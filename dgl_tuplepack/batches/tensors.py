@@ -16,14 +16,14 @@ from dgl_tuplepack.nn.masks import RowMask
 
 
 class BatchTensors(NamedTuple):
-    """The tensors of a `PaddedBatch`, made by its `tensors`: an argument of compiled functions.
+    """The tensors of a `PaddedBatch`, from its `tensors` property, as an argument of compiled functions.
 
     A compiled function is specialised for names, shapes, strides, dtypes, and which fields are None. All of these are
     the same in every batch of a sampler, so the function is compiled once. Values that differ between batches, such as
     `num_real_graphs`, are left out.
 
-    Each field is the attribute of `PaddedBatch` with that name. `graph` is a `TensorGraph`; named graphs have `graphs`,
-    a dict of them.
+    Each field has the value of the `PaddedBatch` attribute of the same name. For layers, `graph` is a `TensorGraph`;
+    with named graphs, `graphs` is a dict of them.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class BatchTensors(NamedTuple):
                 f"tensors.graphs[{self.graph_names[0]!r}]."
             )
         has_types = isinstance(self.node_mask, dict)
-        return self._built(lambda value, only: value if has_types else {only: value}, self.type_names)
+        return self._built(lambda value, key: value if has_types else {key: value}, self.type_names)
 
     @property
     def graphs(self) -> dict[str, TensorGraph]:
@@ -74,7 +74,7 @@ class BatchTensors(NamedTuple):
     def _built(
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
     ) -> TensorGraph:
-        """Return a `TensorGraph`; `by_type` turns a field and the only type into a dict by type."""
+        """Return a `TensorGraph`; ``by_type(field, t)`` makes a field a dict; a single tensor gets the key `t`."""
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
         return TensorGraph(
             by_type(self.src, edge_type),
@@ -89,22 +89,22 @@ class BatchTensors(NamedTuple):
         )
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Return the masks by name of the component, for ``tp.nn.masked(tensors)``."""
+        """Return row masks by component name, for ``tp.nn.masked(tensors)``."""
         return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
-def _of_name(name: str, value: Any, only: GraphType) -> dict[Any, Any]:
-    """Return the entries of one named graph by its own types; `only` is the type of a homogeneous graph."""
-    return {only: value[name]} if name in value else part_of(name, value)
+def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
+    """Return a field of one named graph as a dict by its own types; `key` is the type of a homogeneous graph."""
+    return {key: value[name]} if name in value else part_of(name, value)
 
 
 def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
-    """Return masks by name of the component; the given masks of heterographs are dicts by type."""
+    """Return row masks by component name; for heterographs, `node_mask` and `edge_mask` are dicts by type."""
     if isinstance(node_mask, dict):
         names = components_of(tuple(node_mask), tuple(edge_mask), named)
         masks = [*node_mask.values(), *edge_mask.values()]
     else:
         names, masks = ("nodes", "edges"), [node_mask, edge_mask]
-    rows = {name: RowMask(mask, None) for name, mask in zip(names, masks, strict=True)}
-    rows["graphs"] = RowMask(graph_mask, None)
+    rows = {name: RowMask(mask, num_real=None) for name, mask in zip(names, masks, strict=True)}
+    rows["graphs"] = RowMask(graph_mask, num_real=None)
     return rows

@@ -14,40 +14,41 @@ _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
-# Pattern in the tracer's message or the user's line -> what to do about it; the first match counts.
+# Pattern in the tracer's message or the user's line -> what to do about it; the first match wins.
 _REMEDIES = (
     (
         r"one_hot",
-        "give labels as vectors, torch.nn.functional.one_hot(labels, number_of_classes).float()",
+        "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()",
     ),
     (
         r"Could not guard on data-dependent",
-        "no branch and no shape may depend on values: give PyG's pools size=data.num_graphs, its aggregation modules "
-        "dim_size=data.num_graphs, and compile layers with dense attention (GPSConv) with fullgraph=False; elsewhere "
-        "use torch.where, masks, and sizes known from shapes (len(x), not int(mask.sum()))",
+        "branches and shapes must not depend on values: pass size=data.num_graphs to PyG's pools and "
+        "dim_size=data.num_graphs to its aggregation modules, compile layers with dense attention (GPSConv) with "
+        "fullgraph=False, and elsewhere use torch.where, masks, and sizes known from shapes (len(x), not "
+        "int(mask.sum()))",
     ),
     (
         r"(in|out)_degrees\(\)? *== *0",
-        "make the layer with allow_zero_in_degree=True (nodes without messages then get 0); a layer without that "
+        "create the layer with allow_zero_in_degree=True (nodes without messages then get 0); a layer without that "
         "argument, such as EGATConv, can stay uncompiled: layer.forward = torch.compiler.disable(layer.forward), and "
         "tp.compile(..., fullgraph=False)",
     ),
     (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
-        "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
+        "pass batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
     ),
     (
         r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
-        "no branch and no shape may depend on values: use torch.where, masks, and sizes known from shapes (len(x), not "
-        "int(mask.sum()))",
+        "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), "
+        "not int(mask.sum()))",
     ),
     (
         r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
-        "keep the number as a 0-dimensional tensor, or read it outside of the compiled function",
+        "keep the number as a 0-dimensional tensor, or read it outside the compiled function",
     ),
     (
         r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
-        "the shape of its result depends on values: use masks, or index_add_ into as many rows as there are slots",
+        "the shape of its result depends on values: use masks, or index_add_ into one row per slot",
     ),
     (
         r"\.backward\(|autograd\.grad|requires_grad_",
@@ -55,12 +56,12 @@ _REMEDIES = (
     ),
     (
         r"\brandom\.|Random\.random|Generator",
-        "draw with torch's functions, which follow torch.manual_seed",
+        "use torch's random functions, which follow torch.manual_seed",
     ),
-    (r"\bprint\b|\blogging\b", "print outside of the compiled function"),
+    (r"\bprint\b|\blogging\b", "print outside the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
 )
-_ANY = "move it out of the compiled function, or compile with fullgraph=False, which runs it uncompiled in between"
+_OTHERWISE = "move it out of the compiled function, or compile with fullgraph=False, which leaves it uncompiled"
 
 
 def explanation(name: str, error: BaseException) -> str:
@@ -71,17 +72,20 @@ def explanation(name: str, error: BaseException) -> str:
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_because_of(error)}; call the function itself, uncompiled, to see where."
     code = re.search(r"code: (.*)", text)
-    # Hints name functions that the line need not contain.
+    # Leave out hints: they name functions that the user's line may not contain.
     message = text.partition("from user code")[0].splitlines()
     causes = [line for line in message if not line.strip().startswith("Hint:")]
     cause = "\n".join([*causes, code[1] if code else "", *(line for *_, line in lines_of(error))])
-    cause += "".join(file for file, *_ in lines_of(error))
-    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
+    # Of paths, only DGL's own count: a user's folder may be called anything.
+    libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
+    cause += "dgl/" if any("dgl" in parts for parts in libraries) else ""
+    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _OTHERWISE)
     return f"{name} cannot be compiled in one graph{_because_of(error)}: {reason}; {remedy}."
 
 
 def with_remedy(reason: str) -> str:
     """Append a known remedy to the reason of a failure."""
+    # Inductor cannot generate code for a size that depends on values.
     if "to have been codegen-ed" not in reason:
         return reason
     return (
@@ -92,10 +96,10 @@ def with_remedy(reason: str) -> str:
 
 def _because_of(error: BaseException) -> str:
     """Name the innermost line of the user's own code, or else the innermost line outside of this package."""
-    lines = lines_of(error)
-    if not lines:
+    frames = lines_of(error)
+    if not frames:
         return ""
-    own = [line for line in lines if not line[0].startswith(_LIBRARIES)]
-    others = [line for line in lines if not line[0].startswith(_OURS)]
-    file, number, line = (own or others or lines)[-1]
+    users = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)]
+    others = [frame for frame in frames if not frame[0].startswith(_OURS)]
+    file, number, line = (users or others or frames)[-1]
     return f", because of {Path(file).name}, line {number} ({line.strip()})"

@@ -241,13 +241,13 @@ class CompiledFunction:
             cls = type(value)
             if any(each.__module__.partition(".")[0] == "dgl" for each in cls.__mro__) and hasattr(value, "num_nodes"):
                 raise CompileError(
-                    f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; give batch.tensors, "
+                    f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; pass batch.tensors, "
                     f"whose .graph replaces it in DGL layers (or tp.TensorGraph from its endpoints)."
                 )
             if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
                     f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so that each "
-                    f"batch would be compiled again; give {path}.tensors, which holds only tensors and their .graph."
+                    f"batch would be compiled again; pass {path}.tensors, which holds only tensors and their .graph."
                 )
 
     def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:

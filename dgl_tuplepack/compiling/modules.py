@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-# Limits of the search through attributes and containers: a trainer holds its model, but also its dataset.
-_DEEPEST, _LONGEST = 3, 1000
+# Limits of the search: the object that holds a model, such as a trainer, may hold a whole dataset too.
+_MAX_DEPTH, _MAX_LENGTH = 3, 1000
 
 
 def modules_of(*values: Any) -> list[nn.Module]:
@@ -36,10 +36,11 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
     seen.add(id(value))
     if isinstance(value, nn.Module):
         found.update(dict.fromkeys(value.modules()))
-    for each in _held_by(value):
-        is_attribute = not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
-        if depth + is_attribute <= _DEEPEST:
-            _add_modules(each, found, seen, depth + is_attribute)
+    # Functions are not a level of depth.
+    depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
+    if depth <= _MAX_DEPTH:
+        for each in _held_by(value):
+            _add_modules(each, found, seen, depth)
 
 
 def _held_by(value: Any) -> Iterable[Any]:
@@ -48,22 +49,23 @@ def _held_by(value: Any) -> Iterable[Any]:
     if isinstance(value, types.MethodType):
         return value.__self__, value.__func__
     if isinstance(value, types.FunctionType):
+        # A cell is empty until its variable is assigned.
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = {name for code in _codes(value.__code__) for name in code.co_names}
         used = [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
-        # ``package.model(x)``
+        # Modules that are attributes of a package, as in ``package.model(x)``.
         inner = [vars(each).get(name) for each in used if isinstance(each, types.ModuleType) for name in names]
         used += [each for each in inner if isinstance(each, nn.Module)]
         return [*cells, *used, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     if isinstance(value, dict):
-        return value.values() if len(value) <= _LONGEST else ()
+        return value.values() if len(value) <= _MAX_LENGTH else ()
     if isinstance(value, list | tuple | set):
-        return value if len(value) <= _LONGEST else ()
+        return value if len(value) <= _MAX_LENGTH else ()
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
-    # Torch does not find modules in plain lists.
-    return (
-        [each for each in attributes if isinstance(each, list | tuple)] if isinstance(value, nn.Module) else attributes
-    )
+    if isinstance(value, nn.Module):
+        # `modules()` has found its submodules, except in plain lists.
+        return [each for each in attributes if isinstance(each, list | tuple)]
+    return attributes
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -75,17 +77,17 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def problem_of(modules: Iterable[nn.Module]) -> str:
-    """Return why a function with these modules cannot be called twice; empty if it can."""
+    """Return why a function with these modules cannot be called twice, or an empty string if it can."""
     for module in modules:
         if isinstance(module, DistributedDataParallel):
-            return "DistributedDataParallel expects one backward pass per call: put it around the compiled module"
+            return "DistributedDataParallel expects one backward pass per call: wrap the compiled module in it"
         if any(map(is_lazy, module.parameters(recurse=False))):
-            return f"{type(module).__name__} has no parameters yet: call the model once before"
+            return f"{type(module).__name__} has no parameters yet: call the model once first"
     return ""
 
 
 class _Saved(NamedTuple):
-    """Attributes of a module, its buffers, and their values."""
+    """The attributes of a module, its buffers, and copies of their values."""
 
     attributes: dict[str, Any]
     buffers: dict[str, Tensor]
@@ -94,7 +96,7 @@ class _Saved(NamedTuple):
 
 @contextmanager
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restore the attributes and buffers of modules on exit: running statistics, counters, caches."""
+    """On exit, restore the attributes and buffers of modules, such as running statistics, counters and caches."""
     before = {module: _saved(module) for module in modules}
     try:
         yield
@@ -103,7 +105,7 @@ def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
-    """Return the buffers of modules by the position of the module and the name."""
+    """Return the buffers of modules, keyed by the position of the module and the name of the buffer."""
     return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
 
 

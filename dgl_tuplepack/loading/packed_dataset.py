@@ -26,7 +26,7 @@ from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.sampling.dealing import EpochBatches
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.storage.graph_store import StoredGraphs
-from dgl_tuplepack.storage.kind import Stored
+from dgl_tuplepack.storage.reader import Stored
 from dgl_tuplepack.storage.temporary import temporary_store
 
 

@@ -1,5 +1,8 @@
 """Losses, means and norms that leave out the padding of a batch.
 
+In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It may use `compiling`
+and the rooms before it.
+
 ::
 
     loss = masked_loss(loss_fn, out, labels, batch)     real labels only; masked_mean for values of your own

@@ -29,6 +29,7 @@ from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.blocks import blocks_of
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.padded import PaddedBatches
@@ -38,7 +39,6 @@ from dgl_tuplepack.storage.plans import load_plans
 from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.sources import blocks_of
 from dgl_tuplepack.storage.view import BatchView
 from dgl_tuplepack.storage.write import write_store
 

@@ -14,8 +14,8 @@ from dgl_tuplepack.graphs.readers.items import sizes_of_items
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.storage.blocks import blocks_of
 from dgl_tuplepack.storage.format import PreTransform
-from dgl_tuplepack.storage.sources import blocks_of
 
 
 class Transformed(Source):

@@ -1,4 +1,4 @@
 """For people: the command line, plots, the report and the demo.
 
-In: files and options. Out: text, tables, pictures and pages. May import every other room.
+In: files and options. Out: text, tables, pictures and pages. It may use all rooms.
 """

@@ -584,7 +584,7 @@ def test_a_function_that_fails_on_copies_only_is_compiled_and_said() -> None:
 def test_lazy_modules_are_not_compared_before_they_have_parameters() -> None:
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
     step = tp.compile(model, backend="eager")
-    with pytest.warns(UserWarning, match="not compared.*LazyLinear has no parameters yet: call the model once before"):
+    with pytest.warns(UserWarning, match="not compared.*LazyLinear has no parameters yet: call the model once first"):
         assert torch.equal(step(rows()), model(rows()))
     assert model[0].weight.shape == (4, 5)
 

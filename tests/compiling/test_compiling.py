@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import os
+import runpy
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -85,7 +87,7 @@ def opening(x: Tensor) -> Any:
         (opening, "(return open(", "move it out of the compiled function"),
         (branch, "(if x.sum() > 0:)", "torch.where"),
         (through_a_helper, "(if x.sum() > 0:)", "torch.where"),
-        (number_of_real, "(return x if torch.bincount", "may depend on values"),
+        (number_of_real, "(return x if torch.bincount", "must not depend on values"),
         (as_list, "(return x.tolist())", "0-dimensional tensor"),
         (printing, "(print(x.sum()))", "print outside"),
         (with_backward, "(loss.backward())", "call backward() and the optimiser outside"),
@@ -95,6 +97,15 @@ def test_a_graph_break_names_the_line_and_the_remedy(function: Callable[..., Any
     name = function.__name__
     with refused(CompileError, f"{name} cannot be compiled", "test_compiling.py, line ", line, remedy):
         traced(function)(torch.randn(4))
+
+
+def test_names_of_folders_do_not_choose_the_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "dgl" / "unique" / "u12"
+    folder.mkdir(parents=True)
+    (folder / "ours.py").write_text("def loss_of(x):\n    open('/dev/null').close()\n    return x.sum()\n")
+    found = runpy.run_path(str(folder / "ours.py"))["loss_of"]
+    with refused(CompileError, "ours.py, line 2", "move it out of the compiled function"):
+        traced(found)(torch.randn(4))
 
 
 def test_a_generator_is_told_what_to_do() -> None:
@@ -194,7 +205,7 @@ def test_graphs_are_refused_where_tensors_are_needed() -> None:
     def loss_of(batch: Any, more: Any = None) -> Any:
         return batch
 
-    with refused(CompileError, "batch of ", "loss_of is a DGLGraph", "give batch.tensors", ".graph"):
+    with refused(CompileError, "batch of ", "loss_of is a DGLGraph", "pass batch.tensors", ".graph"):
         traced(loss_of)(items[0][0])
     with refused(CompileError, "more['here'][0] of ", "loss_of is a PaddedBatch", "more['here'][0].tensors"):
         traced(loss_of)(torch.zeros(3), more={"here": [batch]})

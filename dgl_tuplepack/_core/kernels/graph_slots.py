@@ -10,12 +10,12 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 def fill_graph_slots(counts: ConstIntVector, slots: IntVector, pointers: IntVector) -> int:
     """Write graph slot g ``counts[g]`` times into `slots`, and the start of each graph into `pointers` ``[G + 1]``.
 
-    Return the sum of the counts, which is also the last pointer. If it exceeds the length of `slots`, entries beyond
-    that length are not written.
+    Return the sum of the counts, which is also the last pointer. The caller must check it, since users can change the
+    counts: negative ones count as 0 here, and nothing is written beyond the end of `slots`.
     """
-    pointers[0] = first = 0
+    pointers[0] = start = 0
     for g in range(len(counts)):
-        last = first + max(counts[g], 0)
-        slots[first:last] = g
-        pointers[g + 1] = first = last
-    return first
+        end = start + max(counts[g], 0)
+        slots[start:end] = g
+        pointers[g + 1] = start = end
+    return start

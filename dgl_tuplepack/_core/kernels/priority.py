@@ -15,8 +15,8 @@ PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
 class Rule(NamedTuple):
     """How to compute a priority from a size ``[k]``.
 
-    `weights` ``[k]`` are the factors of the weighted sum; other kinds do not use them. The caller must check that
-    nothing overflows.
+    `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
+    that nothing overflows.
     """
 
     kind: int
@@ -36,6 +36,7 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
         return int(size.max())
     if kind == MINIMUM:
         return int(size.min())
+    # WEIGHTED_SUM.
     value = np.int64(0)
     for component in range(len(size)):
         value += rule.weights[component] * size[component]

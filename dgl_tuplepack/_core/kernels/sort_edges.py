@@ -16,21 +16,21 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
-    """Write the first edge of each node to the address `pointers`, and the edge order to `order`; time O(E + V)."""
-    ends, first = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
+    """Fill row pointers and edge order by a counting sort; all three arrays are given by address. Time O(E + V)."""
+    ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
-    first[:] = 0
+    starts[:] = 0
     for edge in range(number):
-        first[ends[edge] + 1] += 1
+        starts[ends[edge] + 1] += 1
     for node in range(nodes):
-        first[node + 1] += first[node]
+        starts[node + 1] += starts[node]
     for edge in range(number):
-        sorted_edges[first[ends[edge]]] = edge
-        first[ends[edge]] += 1
+        sorted_edges[starts[ends[edge]]] = edge
+        starts[ends[edge]] += 1
     # Each entry has moved to the start of the next node's edges; shift them back.
     for node in range(nodes, 0, -1):
-        first[node] = first[node - 1]
-    first[0] = 0
+        starts[node] = starts[node - 1]
+    starts[0] = 0
 
 
 @helper
@@ -46,7 +46,7 @@ def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
 @helper
 def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
     """Move row ``order[j]`` to position j, for all `number` rows at the address `out`."""
-    # Rows have few bytes, so copying whole values is faster than a call of memcpy for each row.
+    # Rows are short, so copying value by value is faster than one memcpy per row.
     if row_bytes == 8 * width:
         _permute(out, np.int64, width, number, order)
     elif row_bytes == 4 * width:
@@ -56,10 +56,10 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
 
 
 @helper
-def _follow(
+def _renumber_indices(
     memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
 ) -> None:
-    """Renumber indices of the edges of type `t`, and of the nodes `tied` to them, after the edges were sorted."""
+    """Renumber all indices into the edges of type `t`, and into the nodes `tied` to these edges, after sorting."""
     # Usually there are no such indices; memory is only allocated if there are.
     positions = np.empty(0, np.int64)
     for f in range(len(fields)):
@@ -72,11 +72,11 @@ def _follow(
                 sorted_edges = carray(pointer_at(order, np.int64), number)
                 for j in range(number):
                     positions[sorted_edges[j]] = j
-            out, values = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
+            out, count = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
             if field["dtype"] == INT64:
-                _renumber(out, np.int64, values, positions)
+                _renumber(out, np.int64, count, positions)
             else:
-                _renumber(out, np.int32, values, positions)
+                _renumber(out, np.int32, count, positions)
 
 
 @helper
@@ -90,11 +90,13 @@ def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
     """Sort the edges of each type by destination; edges of one destination keep their order.
 
-    `memory`, `fields` and `slots` are those of `assemble`, which has filled the batch and checked its endpoints. Each
-    row of `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and
-    edge order, and the node type whose nodes are these edges, or -1. Row pointers and edge order are filled here.
-    Endpoints and features of the edges, and features of such nodes, are sorted in place; endpoints and indices that
-    point to them are renumbered. An edge type must come before the edge types between nodes that are its edges.
+    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. Each row of
+    `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
+    order, and the node type tied to it, or -1. Nodes are tied if each of them stands for one of the edges.
+
+    Row pointers and edge order are filled here. Edges, and the nodes tied to them, are sorted in place; endpoints and
+    indices that point to them are renumbered. If edges connect tied nodes, their row must come after the row of the
+    edges that the nodes stand for; see `sorting_order`.
     """
     for row in range(len(sorted_fields)):
         ends, first_edges, orders = (
@@ -117,4 +119,4 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
             if (field["type"] == t or of_nodes) and kind in (ENDPOINTS, ROWS, INDICES):
                 out = memory[field["stretch"]] + field["first"]
                 _permute_rows(out, field["width"], field["row_bytes"], number, order)
-        _follow(memory, fields, slots, t, tied, number, order)
+        _renumber_indices(memory, fields, slots, t, tied, number, order)

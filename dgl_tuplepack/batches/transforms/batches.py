@@ -25,7 +25,7 @@ class AddNoise:
     Parameters
     ----------
     name
-        Name of a floating-point feature; in heterographs, of all node types that have it.
+        Name of a floating-point feature; in heterographs, every node type with this feature is changed.
     scale
         Standard deviation, >= 0.
 
@@ -52,7 +52,7 @@ class AddNoise:
 
 @dataclass(frozen=True)
 class FlipSigns:
-    """Multiply each column of a node feature by 1 or -1, at random for each graph: for Laplacian encodings.
+    """Multiply each column of a node feature by a random sign, drawn per graph; for Laplacian encodings.
 
     Eigenvectors are defined up to their sign, so a model should not depend on it.
 
@@ -76,7 +76,7 @@ class FlipSigns:
 
 @dataclass(frozen=True)
 class MaskNodes:
-    """Replace a feature of randomly chosen nodes by one value, and mark these nodes: for masked atoms.
+    """Replace a feature of randomly chosen nodes by one value, and mark these nodes, for masked pretraining.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class MaskNodes:
     def __post_init__(self) -> None:
         real_number("p", self.p, least=0, most=1, error=TransformError)
         if self.mask == self.name:
-            raise TransformError(f"the mask cannot have the name of the feature, {self.name!r}; choose another name.")
+            raise TransformError(f"name and mask are both {self.name!r}; choose another name for the mask.")
 
     def __call__(self, batch: PaddedBatch) -> PaddedBatch:
         """Change the feature of the chosen real nodes, and return the batch."""
@@ -125,20 +125,21 @@ def _with_feature(
     SchemaError if no type has the feature, if it holds indices, or, with `floating`, if it is not floating-point.
     """
     if not isinstance(batch, PaddedBatch):
-        raise SchemaError(f"a transform of batches takes a PaddedBatch, but got {shown(batch)}; see batch_transform.")
+        raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
+    # The user may have changed features on ``batch.graph``.
     batch._exchange_features()
     types = [t for t, features in batch._node_features.items() if name in features]
     if not types:
         known = sorted({n for features in batch._node_features.values() for n in features})
-        raise SchemaError(f"the batch has no node feature {shown(name)}, but {known}; correct the name.")
+        raise SchemaError(f"the batch has no node feature {shown(name)}, only {known}; correct the name.")
     slots = batch.node_graph_slots
     for t in types:
         dtype = batch._node_features[t][name].dtype
         if floating and not dtype.is_floating_point:
-            raise SchemaError(f"the node feature {name!r} is {dtype}, but must be of floating point; convert it first.")
+            raise SchemaError(f"the node feature {name!r} is {dtype}, but must be floating-point; convert it first.")
         if batch._indexed_by(("node_feature", t, name), batch._node_features[t][name]) is not None:
             raise SchemaError(
                 f"the node feature {name!r} holds indices, which the transform would break; leave it out."
             )
-        of_type = slots[t] if isinstance(slots, dict) else slots
-        yield batch._node_features[t], batch._num_real_nodes[t], of_type
+        type_slots = slots[t] if isinstance(slots, dict) else slots
+        yield batch._node_features[t], batch._num_real_nodes[t], type_slots

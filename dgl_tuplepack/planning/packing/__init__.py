@@ -27,9 +27,9 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 # The plan of each method has a `method` that begins with its name, the given `limits` ("node_only" and "edge_only"
-# raise the limits that they ignore), and a `lower_bound` of at least `bounds.quick.quick_bound`. `patterns.as_plan`
-# makes such a plan. The report (`tools/report/findings.py`), the demo (`tools/demo/comparison.py`) and the plot of
-# methods (`tools/cli/pictures.py`) list the methods that they compare.
+# raise the limits that they ignore), and as `lower_bound` the quick bound, which only "auto" improves. A count may be
+# 2**40, so methods work on patterns (`patterns.as_plan`), not on single graphs. The report, the demo and the plot of
+# methods (`tools/`: `report/findings.py`, `demo/comparison.py`, `cli/pictures.py`) list the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

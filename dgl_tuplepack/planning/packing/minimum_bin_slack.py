@@ -25,8 +25,9 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _MOST_PATTERNS = 1 << 15
+# Packs with more graphs than this are filled with samples first.
 _SAMPLE_FROM = 1.5
-_WORK_PER_SLICE = 10_000
+_WORK_PER_FILLING = 10_000
 
 
 @dataclass(frozen=True)
@@ -35,27 +36,27 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
-    # Choices tried at one level of the search before it backtracks further, in the first half of the steps.
+    # In the first half of the steps: most choices tried at one level of the search before it backtracks.
     width: int = 6
-    # Graphs of a pack that the search chooses; the others are a sample of all remaining graphs. Infinity: no sample,
-    # largest graphs first.
+    # How many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity turns
+    # sampling off.
     kept: float = 5.0
     # Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**doublings.
     doublings: int = 6
     # Share of the average waste allowed; a pack that wastes no more is accepted without further search.
     tolerance: float = 0.5
-    # Start of samples; other numbers give other plans.
+    # Offset of the samples, like a seed: different numbers give different plans.
     turn: float = 0.0
 
 
 def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Fill one pack after another as full as possible; return None if the effort did not suffice.
+    """Fill one pack after another as full as possible; return None if the effort runs out.
 
-    Components are weighted by how much the graphs still to be packed need of them, so the search keeps their ratio
-    balanced. `target` is the number of packs to aim for: room that `target` packs leave may be wasted.
+    A component weighs more, the more of it the remaining graphs need, so packs use all components evenly. `target` is
+    the number of packs to aim for: if fewer would suffice, the room to spare may be wasted.
 
-    Time O(C log C) for each stretch of packs with the same weights, and at most `tuning.steps` plus the entries of a
-    pattern, times log C, for each pattern; memory O(C d) and the patterns.
+    Time O(C log C) for each `_Filling`, and O((S + E) log C) for each pattern of E entries, with S = `tuning.steps`;
+    memory O(C d), plus the patterns.
 
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
     Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
@@ -72,23 +73,24 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
             target -= patterns.num_packs
         if filling.stopped:
             return None
+        # `run` has reduced `remaining`.
         alive = remaining > 0
         classes, remaining = classes[alive], remaining[alive]
     return joined(filled)
 
 
 def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Add packs for the graphs that are in no pack of `patterns`; return None if the effort did not suffice."""
+    """Add packs for the graphs that `patterns` does not pack; return None if the effort runs out."""
     remaining = instance.counts - patterns.packed(len(instance.counts))
     if not remaining.any():
         return patterns
-    rest, left = instance.with_counts(remaining)
+    rest, rest_classes = instance.with_counts(remaining)
     packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
-    return None if packed is None else joined([patterns, packed.with_classes(left[packed.classes])])
+    return None if packed is None else joined([patterns, packed.with_classes(rest_classes[packed.classes])])
 
 
 class _Filling:
-    """A stretch of packs that are filled with the same weights and order of classes."""
+    """A run of packs, filled with the same weights and order of classes; then both are computed again."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
         sizes = instance.sizes[classes]
@@ -106,10 +108,11 @@ class _Filling:
             lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
             hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
         )
+        # The share of the scarcest component that `target` packs may waste.
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         left = remaining[order]
         graphs_per_pack = float(left.sum()) / needed
-        # The kernel was compiled for exactly these types: writable arrays, and floats instead of integers.
+        # The kernel is compiled for writable arrays and float settings only, hence the copy and the conversions.
         self.goal = Goal(
             instance.limits.copy(),
             weights,
@@ -126,20 +129,20 @@ class _Filling:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs in slices, until the graphs, the effort or the work of the stretch are used up."""
+        """Fill packs until the graphs, the effort or the work of this run are used up; reduce `remaining` in place."""
         filled: list[Patterns] = []
         remaining = self.left.remaining
-        left = max(SLICE, 64 * len(remaining))
+        work_left = max(SLICE, 64 * len(remaining))
         state = np.zeros(5, dtype=np.int64)
-        while left > 0 and remaining.any():
+        while work_left > 0 and remaining.any():
             if effort.exhausted:
                 self.stopped = True
                 break
             patterns, work = self._slice(state)
             filled.append(patterns)
             effort.spend(work)
-            left -= work
-        effort.spend(_WORK_PER_SLICE + 16 * len(remaining))
+            work_left -= work
+        effort.spend(_WORK_PER_FILLING + 16 * len(remaining))
         self.remaining[self.order] = remaining
         return filled
 
@@ -153,9 +156,9 @@ class _Filling:
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
         state[[ENTRIES, PATTERNS, WORK]] = 0
         fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), SLICE, state)
-        used, rows = state[ENTRIES], state[PATTERNS]
+        used, found = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
-        patterns = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())
+        patterns = Patterns(offsets[: found + 1].copy(), classes, entries[1, :used].copy(), repeats[:found].copy())
         return patterns, int(state[WORK])
 
 

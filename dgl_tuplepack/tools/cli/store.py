@@ -147,7 +147,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 def info(store: StoreArgument, as_json: options.Json = False) -> None:
     """Show the contents of a store or of a sharded dataset."""
-    from dgl_tuplepack.storage.kind import open_stored
+    from dgl_tuplepack.storage.reader import open_stored
 
     summary = _described(open_stored(store))
     print_json(summary) if as_json else _show(summary)
@@ -158,9 +158,9 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
 
     In a sharded dataset, verify every shard.
     """
-    from dgl_tuplepack.storage.kind import is_sharded
     from dgl_tuplepack.storage.plans import plan_files
     from dgl_tuplepack.storage.preprocessing import verify as run
+    from dgl_tuplepack.storage.reader import is_sharded
     from dgl_tuplepack.storage.shards.run import verify_shards
 
     sharded = is_sharded(store)

@@ -307,7 +307,7 @@ def test_transforms_of_batches_say_what_does_not_fit(store: tp.GraphStore) -> No
     ):
         with pytest.raises(TransformError):
             make()
-    with refused(SchemaError, "takes a PaddedBatch"):
+    with refused(SchemaError, "needs a PaddedBatch"):
         tp.transforms.FlipSigns("x")(ring(3))  # type: ignore[arg-type]
 
 
