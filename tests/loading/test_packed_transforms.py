@@ -12,7 +12,7 @@ from dgl.dataloading import GraphDataLoader
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.items import EpochIds
-from tests.graphs.test_graph_transforms_properties import shaken
+from tests.batches.test_graph_transforms_properties import shaken
 from tests.support.graphs import assert_same_graph
 from tests.support.messages import refused
 from tests.support.stores import molecules
