@@ -369,7 +369,7 @@ def test_distributed_data_parallel_around_it_reduces_once() -> None:
 def test_distributed_data_parallel_inside_is_not_called_twice() -> None:
     model = nn.parallel.DistributedDataParallel(network())
     step = tp.compile(lambda x: model(x).square().mean(), backend="eager", fullgraph=False)
-    with pytest.warns(UserWarning, match="not compared.*DistributedDataParallel.*around the compiled"):
+    with pytest.warns(UserWarning, match="not compared.*DistributedDataParallel.*wrap the compiled module in it"):
         step(rows()).backward()
     step(rows(seed=1)).backward()
 

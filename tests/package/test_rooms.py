@@ -35,8 +35,7 @@ def hidden(file: str, text: str) -> Iterator[str]:
 
 
 def test_the_package_has_ten_rooms_and_a_few_files() -> None:
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == {*ROOMS, "data"}
+    assert {path.parent.name for path in ROOT.glob("*/*") if path.suffix in (".py", ".csv")} == {*ROOMS, "data"}
     assert all(
         "It may use" in (ROOT / room / "__init__.py").read_text() for room in ROOMS if room not in ("_core", "nn")
     )
