@@ -134,7 +134,7 @@ class DeviceStore:
         schema = self.store.batch_schema(as_stored)
         return functools.partial(self._plain, schema, BatchBuilder(schema))
 
-    def item(self, i: int, framework: str = "dgl") -> Any:
+    def item(self, i: int) -> Any:
         """Return one graph, with its label."""
         return _on_device(self.store[i], self.device)
 

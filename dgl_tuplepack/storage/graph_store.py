@@ -140,13 +140,9 @@ class StoredGraphs(Selection):
 
         return PlainBatches(self, schema, PygFace(schema))
 
-    def item(self, i: int, framework: str = "dgl") -> Any:
-        """Return one graph with its label: a DGLGraph or (DGLGraph, label), or a `Data` or `HeteroData` of PyG."""
-        if framework == "dgl":
-            return self[i]
-        number = int(i)
-        position = number + len(self) if -len(self) <= number < 0 else number
-        return self.batched(framework="pyg")[[position]].get_example(0)
+    def item(self, i: int) -> Any:
+        """Return one graph, with its label."""
+        return self[i]
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.

@@ -29,8 +29,8 @@ class Arrays(Protocol):
     ) -> Callable[[GraphRows], Any]:
         """Return a function from rows of graphs to their batch: of a shape, or without padding."""
 
-    def item(self, i: int, framework: str) -> Any:
-        """Return one graph, with its label."""
+    def item(self, i: int) -> Any:
+        """Return one DGL graph, with its label."""
 
 
 class BatchView:
@@ -106,7 +106,7 @@ class BatchView:
 
     def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
         if not self.shapes and is_one_id(ids):
-            return self.store.item(ids, self.framework)  # type: ignore[arg-type]
+            return self._item(ids)  # type: ignore[arg-type]
         graphs, number = self._finder.find(ids), 0  # type: ignore[arg-type]
         if len(self._makers) > 1:
             number = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
@@ -114,6 +114,13 @@ class BatchView:
         if self._transform is None:
             return batch
         return self._transform(batch, self.store.selection.ids_in_store(graphs.ids).tolist(), epoch_of(ids))
+
+    def _item(self, i: int) -> Any:
+        """Return one graph: as the store has it for DGL, and by the maker of this view for PyG."""
+        if self.framework == "dgl":
+            return self.store.item(i)
+        number = int(i)
+        return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
 
     def __getitems__(self, ids: Sequence[int]) -> Any:
         """Refuse (InputError) a loader that collates single graphs; torch's loaders call this."""
