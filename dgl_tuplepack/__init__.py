@@ -27,27 +27,22 @@ if TYPE_CHECKING:
     from dgl_tuplepack import transforms as transforms
     from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
     from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
-    from dgl_tuplepack.batches.tensors import BatchTensors as BatchTensors
     from dgl_tuplepack.batches.unpad import unpad as unpad
     from dgl_tuplepack.compiling.function import compile as compile
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
     from dgl_tuplepack.graphs.items import with_ids as with_ids
     from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
     from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
-    from dgl_tuplepack.loading.calls import packed_loader as packed_loader
-    from dgl_tuplepack.loading.calls import packed_loaders as packed_loaders
     from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
-    from dgl_tuplepack.loading.pack_labels import PackLabels as PackLabels
+    from dgl_tuplepack.loading.make_loader import packed_loader as packed_loader
     from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
     from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
-    from dgl_tuplepack.loading.packed_loader import PackedLoader as PackedLoader
     from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
     from dgl_tuplepack.planning.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.planning.histogram import load_example as load_example
     from dgl_tuplepack.planning.limits import Limits as Limits
     from dgl_tuplepack.planning.packing import pack as pack
     from dgl_tuplepack.planning.plan import PackPlan as PackPlan
-    from dgl_tuplepack.planning.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.planning.search import search_limits as search_limits
     from dgl_tuplepack.planning.sizes import GraphSizes as GraphSizes
     from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
@@ -69,14 +64,12 @@ _PUBLIC = {
     "PackPlan": "planning.plan",
     "lower_bound": "planning.bounds",
     "search_limits": "planning.search",
-    "LimitsSearch": "planning.search",
     "PackBatchSampler": "sampling.batches",
     "StreamPacker": "sampling.stream",
     "TensorGraph": "compiling.tensor_graph",
     "in_step": "sampling.ranks",
     "PaddedCollate": "batches.collate",
     "PaddedBatch": "batches.batch",
-    "BatchTensors": "batches.tensors",
     "unpad": "batches.unpad",
     "compile": "compiling.function",
     "with_ids": "graphs.items",
@@ -84,11 +77,8 @@ _PUBLIC = {
     "GraphStore": "storage.graph_store",
     "MultiStore": "storage.multi_store",
     "GraphDataLoader": "loading.graph_loader",
-    "packed_loader": "loading.calls",
-    "packed_loaders": "loading.calls",
-    "PackedLoader": "loading.packed_loader",
+    "packed_loader": "loading.make_loader",
     "PackedDataset": "loading.packed_dataset",
-    "PackLabels": "loading.pack_labels",
     "flatten_packs": "loading.pack_labels",
     "preprocess": "storage.preprocessing",
     "preprocess_shards": "storage.shards.run",

@@ -23,6 +23,7 @@ from rich.console import Console
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import InputError, TuplepackError
 from dgl_tuplepack.planning.metrics import summarise
 
@@ -70,7 +71,7 @@ def train(
     training = tp.packed_loader(dataset[splits["train"]], graphs_per_batch, content=content.value, **settings)
     # The same batch shape, so that compiled code is reused.
     settings |= {"limits": training.limits, "packs_per_batch": training.packs_per_batch}
-    evaluation = tp.packed_loaders(dataset, splits=splits, shuffle=(), **settings)
+    evaluation = tp.packed_loader(dataset, splits=splits, shuffle=False, **settings)
     console.print(f"{training!r}", highlight=False)
     for split, loader in evaluation.items():
         plan = summarise(loader.plan)
@@ -126,7 +127,7 @@ def _loss_of(model: MaskedGIN, compiled: bool) -> Callable[[tp.PaddedBatch, Tens
     """Return a function of a batch and the mean number of labels per batch; it computes the loss."""
     loss_fn = load("torch.nn").BCEWithLogitsLoss(reduction="none")
 
-    def loss_of(batch: tp.PaddedBatch | tp.BatchTensors, count: Tensor) -> Tensor:
+    def loss_of(batch: tp.PaddedBatch | BatchTensors, count: Tensor) -> Tensor:
         # OGB marks missing labels with NaN; the loss ignores them like padding.
         return tp.nn.masked_loss(loss_fn, model(batch), batch.labels.float(), batch, count=count)
 

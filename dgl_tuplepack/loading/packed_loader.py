@@ -1,23 +1,20 @@
-"""The loader that `packed_loader` returns, and its settings."""
+"""The loader that `packed_loader` returns."""
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
-from dgl_tuplepack.batches.collate import PaddedCollate
 from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.view import is_one_id
 
 # Version of the state of a loader.
@@ -65,7 +62,7 @@ class _Iteration(Iterator[Any]):
 
 
 class PackedLoader(DataLoader[Any]):
-    """A loader of whole batches, made by `packed_loader` and `packed_loaders`.
+    """A loader of whole batches, made by `packed_loader`.
 
     It is a torch DataLoader with automatic batching disabled: the sampler yields lists of ids, and the dataset returns
     a batch for each list. An iteration and its workers start when the first batch is requested.
@@ -266,70 +263,3 @@ def refuse_collate(collate: object, padded: bool) -> None:
         f"the collate_fn of a loader is chosen when the loader is made, but {shown(collate)} was set later; give it as "
         "packed_loader(..., padded=False, collate_fn=...)."
     )
-
-
-def _keywords(function: Callable[..., Any], *without: str) -> frozenset[str]:
-    """Return the names of keyword-only arguments, except for some."""
-    parameters = inspect.signature(function).parameters.values()
-    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY) - {*without}
-
-
-# Arguments of the sampler that `packed_loader` passes on unchanged.
-_SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuffle", "seed", "oversize")
-# Facts about graphs that are declared when a store is written.
-_DECLARED = ("ties", "indices", "levels")
-# Settings that `packed_loader` chooses -> advice of the error message.
-_CHOSEN = {
-    "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
-    "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
-    "sampler": "the loader makes its own from limits and seed",
-    "batch_sampler": "the loader makes its own from limits and seed",
-}
-# Settings of batches that also apply without padding.
-_WITHOUT_PADDING = frozenset({"transform", "transform_seed", "as_stored"})
-# Arguments of torch's loader that `packed_loader` passes on unchanged.
-_LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
-    "dataset", "shuffle", "collate_fn", *_SAMPLER, *_CHOSEN,
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Arguments of `packed_loader`, sorted by the object that receives them."""
-
-    sampler: dict[str, Any] = field(default_factory=dict)
-    batch: dict[str, Any] = field(default_factory=dict)
-    loader: dict[str, Any] = field(default_factory=dict)
-    collate: Callable[[Any], Any] | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
-        """Sort arguments; InputError for an unknown argument, and for one that `packed_loader` chooses."""
-        settings = cls(collate=given.get("collate_fn"))
-        if settings.collate is not None and padded:
-            refuse_collate(settings.collate, padded)
-        if settings.collate is not None and not callable(settings.collate):
-            raise InputError(f"collate_fn must be a function of a list of items, but is {shown(settings.collate)}.")
-        of_batches = _keywords(PaddedCollate.__init__) | _keywords(StoredGraphs.padded)
-        for name, value in given.items():
-            if name in _SAMPLER:
-                settings.sampler[name] = value
-            elif name in _LOADER:
-                settings.loader[name] = value
-            elif name in of_batches and (padded or name in _WITHOUT_PADDING):
-                settings.batch[name] = value
-            elif name in _DECLARED:
-                raise InputError(
-                    f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
-                    f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
-                )
-            elif name in of_batches:
-                raise InputError(f"{name} is about padding, but padded=False; leave it out.")
-            elif name in _CHOSEN:
-                raise InputError(f"{name} cannot be given to packed_loader: {_CHOSEN[name]}.")
-            elif name != "collate_fn":
-                raise InputError(
-                    f"packed_loader has no setting {name!r}; it has {', '.join(sorted(_SAMPLER))} of the sampler, "
-                    f"{', '.join(sorted(of_batches))} of padded batches, and those of torch's DataLoader."
-                )
-        return settings

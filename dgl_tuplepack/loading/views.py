@@ -115,7 +115,7 @@ def schema_of(graphs: Any) -> Schema:
     return graphs.schema if isinstance(graphs, StoredGraphs) else schema_of_example(graphs[0])
 
 
-def part_of(graphs: Any, ids: Any) -> Any:
+def subset_of(graphs: Any, ids: Any) -> Any:
     """Return the graphs at some positions, in their order."""
     return graphs.subset(ids) if isinstance(graphs, StoredGraphs) else torch.utils.data.Subset(graphs, ids.tolist())
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.items import Identified
 from tests.support.graphs import Content, assert_equal_tensors, contents, generator, random_graph
@@ -79,7 +80,7 @@ def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, An
     pad = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)
     batch = pad(content.items)
     t = batch.tensors
-    for name in tp.BatchTensors._fields:
+    for name in BatchTensors._fields:
         found, right = getattr(t, name), getattr(batch, name)
         assert pytree.tree_structure(found) == pytree.tree_structure(right), name
         for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(right), strict=True):
@@ -111,7 +112,7 @@ def test_types_of_a_homogeneous_graph_keep_their_names(sort_edges: bool) -> None
         compiled.append(module)
         return module
 
-    def total_of(t: tp.BatchTensors) -> Tensor:
+    def total_of(t: BatchTensors) -> Tensor:
         graph = t.graph
         graph.update_all(dgl.function.copy_u("x", "m"), dgl.function.sum("m", "h"), etype="bond")
         return graph.nodes["atom"].data["h"].sum()
@@ -214,7 +215,7 @@ def test_what_is_no_batch_is_refused_as_masks(way: str) -> None:
     batch = batch_of_pairs()
     given_: Any = {
         "graph": batch.graph, "tensor graph": batch.tensors.graph, "tuple": tuple(batch.tensors),
-        "dict": batch.tensors._asdict(), "tensor": batch.src, "mask": batch.node_mask, "class": tp.BatchTensors,
+        "dict": batch.tensors._asdict(), "tensor": batch.src, "mask": batch.node_mask, "class": BatchTensors,
         "text": "batch",
     }[way]  # fmt: skip
     with refused(SchemaError, "masked() needs a PaddedBatch or its tensors", type(given_).__name__):

@@ -311,7 +311,7 @@ def test_shards_draw_differently_and_alike_for_any_workers(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_packed_loaders_transform_graphs_without_padding(workers: int, tmp_path: Path) -> None:
+def test_packed_loader_transforms_graphs_without_padding(workers: int, tmp_path: Path) -> None:
     """A list, one with ids, and a store give the same batches: those of DGL's collate, each epoch others."""
     items = labelled(30)
     store = tp.GraphStore.write(tmp_path / "store", items, compact=True)

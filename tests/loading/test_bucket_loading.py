@@ -18,6 +18,7 @@ from torch.utils.data import Subset
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.items import EpochIds, shape_of
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import assert_equal_tensors, assert_same_batch, assert_same_graph, shapes_of
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
@@ -159,7 +160,7 @@ def test_a_loader_of_small_batches_finds_its_shapes() -> None:
     assert len(loader.limits) == len(loader.search.best.limits) == 2
     assert abs(loader.graphs_per_batch / 6 - 1) <= 0.05
     assert sum(batch.num_real_graphs for batch in loader) == len(items)
-    loaders = tp.packed_loaders({"train": items[:-1], "valid": items[-1:]}, 6, shapes=2)
+    loaders = tp.packed_loader({"train": items[:-1], "valid": items[-1:]}, 6, splits=True, shapes=2)
     assert loaders["train"].limits == loaders["valid"].limits
     with refused(InputError, "shapes=2 is for limits that are searched", "limits is given"):
         tp.packed_loader(items, limits=buckets_of(items), shapes=2)
@@ -168,15 +169,15 @@ def test_a_loader_of_small_batches_finds_its_shapes() -> None:
 def test_parts_of_a_split_share_the_shapes(tmp_path: Path) -> None:
     items = items_of("homogeneous")
     parts = {"train": items[::2], "valid": items[1::2]}
-    loaders = tp.packed_loaders(parts, limits=buckets_of(items))
+    loaders = tp.packed_loader(parts, splits=True, limits=buckets_of(items))
     assert loaders["train"].limits == loaders["valid"].limits
     assert isinstance(loaders["train"].limits, tuple)
     plans = {name: loader.plan for name, loader in loaders.items()}
-    again = tp.packed_loaders(parts, plans=plans)
+    again = tp.packed_loader(parts, splits=True, plan=plans)
     assert again["valid"].limits == loaders["valid"].limits
     one = tp.pack(tp.sizes_of(items[::2]), buckets_of(items)[-1])
     with refused(PlanError, "'train' is for Limits(", "but the plan 'valid' for (Limits("):
-        tp.packed_loaders(parts, plans={"valid": plans["valid"], "train": one})
+        tp.packed_loader(parts, splits=True, plan={"valid": plans["valid"], "train": one})
 
 
 def test_batches_without_padding_keep_the_limits_of_their_step(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_a_loader_resumes_with_the_shapes(workers: int, tmp_path: Path) -> None:
     def loader() -> Any:
         sampler = samplers(items)[1]
         view = store.padded(sampler.limits, PACKS)
-        return tp.PackedLoader(view, sampler, num_workers=workers)
+        return PackedLoader(view, sampler, num_workers=workers)
 
     whole = list(loader())
 
@@ -258,11 +259,11 @@ def test_states_and_plans_of_other_shapes_are_refused() -> None:
     sizes = tp.GraphSizes([[3, 3], [9, 9], [2, 2], [4, 1]] * 5)
     small, middle, large = (tp.Limits(n, n) for n in (5, 7, 12))
     sampler = tp.PackBatchSampler(sizes, [small, large])
-    state = json.loads(json.dumps(tp.PackedLoader([], sampler).state_dict()))
-    tp.PackedLoader([], tp.PackBatchSampler(sizes, [small, large])).load_state_dict(state)
+    state = json.loads(json.dumps(PackedLoader([], sampler).state_dict()))
+    PackedLoader([], tp.PackBatchSampler(sizes, [small, large])).load_state_dict(state)
     for other in ([middle, large], large, [small, middle, large]):
         with refused(SamplerError, "saved with limits"):
-            tp.PackedLoader([], tp.PackBatchSampler(sizes, other)).load_state_dict(state)
+            PackedLoader([], tp.PackBatchSampler(sizes, other)).load_state_dict(state)
     with refused(PlanError, "one of them has several shapes", "make a plan for these limits"):
         tp.PackBatchSampler(sizes, large, plan=sampler.plan)
     with refused(PlanError, "one of them has several shapes", "make a plan for these limits"):

@@ -14,6 +14,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, OnExceptionCh
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.samplers import Ids
 
 pytestmark = [
@@ -53,7 +54,7 @@ class Model(lightning.LightningModule):
         self.seen: list[Any] = []
 
     def train_dataloader(self) -> Any:
-        made = [tp.PackedLoader(Ids(), sampler_of(), num_workers=self.workers) for _ in range(self.loaders)]
+        made = [PackedLoader(Ids(), sampler_of(), num_workers=self.workers) for _ in range(self.loaders)]
         return made if self.loaders > 1 else made[0]
 
     def val_dataloader(self) -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, SizesError
+from dgl_tuplepack.loading.pack_labels import PackLabels
 from tests.support.graphs import (
     Content,
     assert_same_graph,
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 LIMITS = tp.Limits(nodes=12, edges=14)
 
 
-def real_items(graph: Any, labels: tp.PackLabels) -> dict[int, Any]:
+def real_items(graph: Any, labels: PackLabels) -> dict[int, Any]:
     """The real graphs of a batch of packs by id, with their labels."""
     flat = tp.flatten_packs(graph, labels)
     parts = dgl.unbatch(graph)
@@ -51,7 +52,7 @@ def real_items(graph: Any, labels: tp.PackLabels) -> dict[int, Any]:
     return found
 
 
-def shape_of(graph: Any, labels: tp.PackLabels) -> Any:
+def shape_of(graph: Any, labels: PackLabels) -> Any:
     values = labels.values if isinstance(labels.values, dict) else {"": labels.values}
     return (
         graph.batch_size,

@@ -1,8 +1,9 @@
-"""`packed_loader` and `packed_loaders`: from any source and a number of graphs to batches."""
+"""`packed_loader`: from any source and a number of graphs to batches."""
 
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import json
 import tempfile
@@ -16,6 +17,7 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import (
@@ -27,6 +29,8 @@ from dgl_tuplepack.errors import (
     SearchError,
     SizesError,
 )
+from dgl_tuplepack.loading.packed_loader import PackedLoader
+from dgl_tuplepack.loading.settings import BatchSettings, DataLoaderSettings, SamplerSettings
 from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, flat, generator, random_graph, shapes_of
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
@@ -213,9 +217,9 @@ def test_batches_are_as_many_as_plain_ones_or_the_number_is_refused(
 @pytest.mark.parametrize("kind", ["a store", "an OGB folder", "a list"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_parts_of_a_split_have_one_shape_and_only_training_is_shuffled(folder: Path, kind: str, workers: int) -> None:
-    splits = None if kind != "a list" else {"train": range(45), "valid": range(45, 52), "test": [59, 52, 55]}
+    splits: Any = True if kind != "a list" else {"train": range(45), "valid": range(45, 52), "test": [59, 52, 55]}
     source = SOURCES["a list with ids" if kind == "a list" else kind](folder)
-    loaders = tp.packed_loaders(source, 8, splits=splits, num_workers=workers, drop_last=False)
+    loaders = tp.packed_loader(source, 8, splits=splits, num_workers=workers, drop_last=False)
     assert [*loaders] == ["train", "valid", "test"]
     shapes, ids = [], {}
     for name, loader in loaders.items():
@@ -230,18 +234,19 @@ def test_parts_of_a_split_have_one_shape_and_only_training_is_shuffled(folder: P
         ids[name] = epochs[0]
     assert all(shape == shapes[0] for shape in shapes)
     assert len({loader.limits for loader in loaders.values()}) == 1
-    if splits is not None:
+    if splits is not True:
         assert {name: sorted(found) for name, found in ids.items()} == {n: sorted(i) for n, i in splits.items()}
 
 
 def test_parts_may_be_sources_of_their_own_and_the_largest_graph_of_all_decides(folder: Path) -> None:
-    loaders = tp.packed_loaders({"train": folder / "store", "valid": [LARGE], "test": ITEMS[:3]}, 60, num_workers=0)
+    sources = {"train": folder / "store", "valid": [LARGE], "test": ITEMS[:3]}
+    loaders = tp.packed_loader(sources, 60, splits=True, num_workers=0)
     shapes = [shapes_of(batch) for loader in loaders.values() for batch in loader]
     assert all(shape == shapes[0] for shape in shapes)
     assert len({loader.limits for loader in loaders.values()}) == 1
     assert loaders["valid"].limits.nodes >= 300
     with refused(SearchError, "out of reach", "hold every graph"):
-        tp.packed_loaders({"train": folder / "store", "valid": [LARGE]}, 4)
+        tp.packed_loader({"train": folder / "store", "valid": [LARGE]}, 4, splits=True)
 
 
 def test_given_limits_are_met_by_a_number_of_packs(folder: Path) -> None:
@@ -257,7 +262,7 @@ def test_given_limits_are_met_by_a_number_of_packs(folder: Path) -> None:
     capped = tp.packed_loader(ITEMS, limits=limits.replace_graphs(40))
     assert capped.limits.graphs == 40
     assert {len(batch.graph_mask) for batch in capped} == {41}
-    no_edges = tp.packed_loaders({"train": ITEMS, "valid": ITEMS[:4]}, limits=tp.Limits(nodes=20))
+    no_edges = tp.packed_loader({"train": ITEMS, "valid": ITEMS[:4]}, splits=True, limits=tp.Limits(nodes=20))
     assert no_edges["train"].limits == no_edges["valid"].limits
     with refused(SamplerError, "graphs_per_batch=1 ", "cannot be met", "ask for 5 (1 pack per batch)", "leave limits"):
         tp.packed_loader(ITEMS, 1, limits=limits)
@@ -265,20 +270,20 @@ def test_given_limits_are_met_by_a_number_of_packs(folder: Path) -> None:
 
 def test_plans_of_preprocessing_are_taken(tmp_path: Path, folder: Path) -> None:
     made = tp.preprocess(folder / "store", tmp_path / "made")
-    loaders = tp.packed_loaders(made.store, packs_per_batch=2, plans=made.plans)
+    loaders = tp.packed_loader(made.store, splits=True, packs_per_batch=2, plan=made.plans)
     assert {name: loader.plan.fingerprint for name, loader in loaders.items()} == {
         name: plan.fingerprint for name, plan in made.plans.items()
     }
     assert len({loader.limits for loader in loaders.values()}) == 1
     with refused(PlanError, "the plan is for"):
-        tp.packed_loaders(made.store, packs_per_batch=2, plans={"train": made.plans["test"]})
-    with refused(InputError, "'all'", "'train', 'valid', 'test'"):
-        tp.packed_loaders(made.store, plans={"all": made.plans["test"]})
+        tp.packed_loader(made.store, splits=True, packs_per_batch=2, plan={"train": made.plans["test"]})
+    with refused(InputError, "'all'", "'train' or 'valid' or 'test'"):
+        tp.packed_loader(made.store, splits=True, plan={"all": made.plans["test"]})
 
 
 @pytest.mark.parametrize("content", [{"content": "repack"}, {"replan_every": 1}])
 def test_new_plans_keep_the_shape(content: dict[str, Any]) -> None:
-    loaders = tp.packed_loaders({"train": ITEMS, "valid": ITEMS[:20]}, 12, **content)
+    loaders = tp.packed_loader({"train": ITEMS, "valid": ITEMS[:20]}, 12, splits=True, **content)
     assert (loaders["train"].sampler.replan_every, loaders["valid"].sampler.replan_every) == (1, None)
     for epoch in range(3):
         loaders["train"].set_epoch(epoch)
@@ -317,7 +322,7 @@ def test_another_collate_is_refused_where_batches_are_padded(padded: bool) -> No
     with refused(InputError, "padded=True" if padded else "collate_fn=..."):
         loader.collate_fn = collate
     with refused(InputError, "padded=True"):
-        tp.PackedLoader(loader.dataset, loader.sampler, collate_fn=collate)
+        PackedLoader(loader.dataset, loader.sampler, collate_fn=collate)
     assert sum(1 for _ in loader) == len(loader)
 
 
@@ -349,16 +354,30 @@ def test_settings_that_cannot_be_are_refused(
         tp.packed_loader(ITEMS, **arguments)
 
 
+def test_the_settings_are_those_of_the_objects_that_receive_them() -> None:
+    def keywords(*functions: Any) -> set[str]:
+        return {name for f in functions for name in inspect.signature(f).parameters} - {"self"}
+
+    chosen = keywords(tp.packed_loader) | {"sizes", "example", "dataset", "batch_size", "sampler", "batch_sampler"}
+    of_batches = keywords(tp.PaddedCollate.__init__, tp.GraphStore.padded)
+    assert {*SamplerSettings.__annotations__} == keywords(tp.PackBatchSampler.__init__) - chosen
+    assert {*BatchSettings.__annotations__} == of_batches - chosen
+    # torch 2.13 has these; `drop_last` and `collate_fn` go to the sampler and to the view.
+    assert {*DataLoaderSettings.__annotations__} == keywords(DataLoader) - chosen - {"drop_last", "collate_fn"}
+
+
 @pytest.mark.parametrize(
     ("source", "settings", "error", "parts"),
     [
-        (ITEMS, {}, SizesError, ("no splits", "packed_loader")),
+        (ITEMS, {}, SizesError, ("no splits", "or None for all graphs")),
+        (ITEMS, {"splits": [0, 1]}, InputError, ("mapping of names to ids", "[0, 1]")),
+        (ITEMS, {"splits": {"train": [0, 1]}, "plan": [3]}, InputError, ("with splits", "mapping", "[3]")),
         (ITEMS, {"splits": {"train": [0, 1], "test": []}}, SizesError, ("'test' has no graphs",)),
         (ITEMS, {"splits": {"train": [0, 60]}}, SizesError, ("id 60", "0..59")),
         (ITEMS, {"splits": {"a": [0], "b": [1]}}, InputError, ("'train'", "'a', 'b'", "shuffle=")),
         (ITEMS, {"splits": {"a": [0]}, "shuffle": ["b"]}, InputError, ("'b'", "'a'")),
         (ITEMS, {"splits": {"a": [0]}, "shuffle": "a"}, InputError, ("names of splits", "'a'")),
-        ({"train": ITEMS}, {"splits": {"train": [0]}}, InputError, ("splits", "mapping of sources")),
+        ({"train": ITEMS}, {"splits": {"train": [0]}}, InputError, ("mapping of sources", "splits=True")),
         ({}, {}, SizesError, ("at least one",)),
         ({3: ITEMS}, {}, InputError, ("names of splits", "3")),
         ({"train": ITEMS, "valid": purchases(3)}, {}, SchemaError, ("'valid'", "node types", "'train'", "same")),
@@ -371,14 +390,14 @@ def test_parts_that_cannot_be_are_refused(
     source: Any, settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]
 ) -> None:
     with refused(error, *parts):
-        tp.packed_loaders(source, 4, **settings)
+        tp.packed_loader(source, 4, **{"splits": True, **settings})
 
 
 def test_the_temporary_store_of_an_ogb_folder_goes_with_its_loaders(
     folder: Path, monkeypatch: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    loaders = tp.packed_loaders(folder / "ogbg_molhiv", 8)
+    loaders = tp.packed_loader(folder / "ogbg_molhiv", 8, splits=True)
     test = loaders.pop("test")
     del loaders
     gc.collect()
@@ -394,7 +413,7 @@ def test_the_loader_tells_what_it_is_made_of() -> None:
     assert loader.search is not None
     assert loader.limits.maxima == loader.search.best.limits.maxima
     assert loader.packs_per_batch == loader.search.packs_per_batch
-    assert tp.PackedLoader(loader.dataset, loader.sampler).view is loader.view
+    assert PackedLoader(loader.dataset, loader.sampler).view is loader.view
     assert (loader.batch_size, loader.batch_sampler, loader.padded) == (None, None, True)
     assert repr(loader).startswith(f"PackedLoader({len(loader)} batches of {loader.graphs_per_batch:.1f} graphs")
     with warnings.catch_warnings():

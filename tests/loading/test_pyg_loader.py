@@ -140,7 +140,7 @@ def test_batches_of_packs_and_single_graphs_come_too() -> None:
         assert_same(found, expected)
 
 
-def test_packed_loaders_without_padding_give_batches_of_pyg() -> None:
+def test_packed_loader_without_padding_gives_batches_of_pyg() -> None:
     loader = tp.packed_loader(stored(GRAPHS), limits=tp.Limits(nodes=20, edges=26), padded=False, shuffle=False)
     for found, ids in zip(loader, loader.sampler, strict=True):
         assert_same(found, batch_of([GRAPHS[i] for i in ids]))

@@ -12,6 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.messages import refused
 from tests.support.samplers import Ids
 
@@ -76,7 +77,7 @@ def test_nodes_save_and_restore_a_packed_loader(workers: int) -> None:
     """Also behind a node that takes batches early."""
 
     def nodes(seed: int = 4) -> Any:
-        loader = tp.PackedLoader(Ids(), sampler_of(seed=seed), num_workers=workers)
+        loader = PackedLoader(Ids(), sampler_of(seed=seed), num_workers=workers)
         return Loader(Prefetcher(IterableWrapper(loader), 3))
 
     whole, first = expected(0), nodes()

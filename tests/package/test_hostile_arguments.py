@@ -171,9 +171,9 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.packed_loader,
         {"source": GRAPHS, "limits": LIMITS, "packs_per_batch": 1, "plan": None, "oversize": "error"},
     ),
-    "packed_loaders": (
-        tp.packed_loaders,
-        {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plans": {}},
+    "packed_loader of splits": (
+        tp.packed_loader,
+        {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plan": {}},
     ),
     "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1, "skip": 0}),
     "PackedLoader.load_state_dict": (tp.packed_loader(GRAPHS, 2).load_state_dict, {"state": {}}),
@@ -220,11 +220,12 @@ ALLOWED: dict[str, set[str]] = {
     "heuristic": {"list"},
     "counts": {"dict of numbers", "list"},
     "splits": {"empty list", "empty dict", "dict of lists"},
+    "shuffled": {"true", "empty list"},
     # What only DGL, torch or the data can judge: refused by us, or right.
     "any": set(HOSTILE),
 }
 KINDS = {
-    "source": "graphs", "splits": "splits?", "shuffle": "truth", "plans": "splits?", "sizes": "sizes", "array": "sizes",
+    "source": "graphs", "splits": "splits?", "shuffle": "truth", "sizes": "sizes", "array": "sizes",
     "components": "names", "ids": "ids", "counts": "counts", "path": "path", "name": "choice", "limits": "limits",
     "nodes": "whole", "edges": "whole?", "graphs": "whole?", "node_type": "type", "edge_type": "type",
     "maxima": "choice", "value": "whole", "method": "choice?", "heuristic": "heuristic?", "seed": "from 0",
@@ -244,7 +245,7 @@ OTHERS = {
     "sizes_of.source": "sizes", "sizes_of columns.nodes": "counts", "sizes_of columns.edges": "counts",
     "Limits.nodes": "any", "Limits.edges": "any", "Limits.from_components names.name": "type",
     "Limits.from_padded_shape.edges": "whole", "Limits.aligned.components": "choice",
-    "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
+    "packed_loader of splits.shuffle": "shuffled", "packed_loader of splits.plan": "splits?", "pack.heuristic": "any",
     "write.name": "any", "write.ids": "ids", "padded.ids": "ids",
 }  # fmt: skip
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import LimitsSearch, pack, search_limits
+from dgl_tuplepack import pack, search_limits
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.planning.search import Candidate, evaluation
+from dgl_tuplepack.planning.search import Candidate, LimitsSearch, evaluation
 from dgl_tuplepack.planning.search.strategy import Strategy
 from tests.support.strategies import Problem, problems
 

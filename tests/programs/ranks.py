@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import SamplerError
 from tests.support.graphs import generator, ring_with_chords
 
@@ -131,7 +132,7 @@ class Loss(nn.Module):
         torch.manual_seed(0)
         self.network = Network(across_ranks=False).double()
 
-    def forward(self, t: tp.BatchTensors, count: Tensor) -> Tensor:
+    def forward(self, t: BatchTensors, count: Tensor) -> Tensor:
         errors = (self.network(t) - t.labels).square()
         return tp.nn.masked_mean(errors, t.graph_mask, count=count)
 

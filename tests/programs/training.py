@@ -15,6 +15,7 @@ import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.samplers import Ids
 
 GRAPHS, EPOCHS, EVERY = 90, 3, 4
@@ -40,7 +41,7 @@ def main() -> None:
     if kind == "stateful":
         loader = StatefulDataLoader(range(GRAPHS), batch_sampler=batches, num_workers=2)  # type: ignore[arg-type]
     else:
-        loader = tp.PackedLoader(Ids(), batches, num_workers=2)
+        loader = PackedLoader(Ids(), batches, num_workers=2)
     file, epoch = folder / "checkpoint.pt", 0
     if file.exists():
         saved = torch.load(file, weights_only=True)

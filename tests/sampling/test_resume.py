@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.samplers import Ids, SamplerCase, bucket_cases, sampler_cases
 
 Batches = list[list[int]]
@@ -30,9 +31,9 @@ class Resuming(RuleBasedStateMachine):
         self.loader, self.iterator = self.fresh(), None
         self.expected = self.batches(0)
 
-    def fresh(self) -> tp.PackedLoader:
+    def fresh(self) -> PackedLoader:
         settings = self.case.settings(rank=self.rank)
-        return tp.PackedLoader(Ids(), tp.PackBatchSampler(self.case.sizes, self.case.limits, **settings))
+        return PackedLoader(Ids(), tp.PackBatchSampler(self.case.sizes, self.case.limits, **settings))
 
     def batches(self, epoch: int) -> Batches:
         sampler = self.fresh().sampler

@@ -22,6 +22,7 @@ from dgl_tuplepack.errors import (
     SamplerError,
     SizesError,
 )
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import flat, generator, random_graph
 from tests.support.messages import refused
 from tests.support.reference import shuffled
@@ -418,5 +419,5 @@ def test_limits_that_do_not_fit() -> None:
 def test_switches_of_numpy() -> None:
     s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
     assert s.content == "fixed"
-    state = tp.PackedLoader([], s).state_dict()
+    state = PackedLoader([], s).state_dict()
     assert json.loads(json.dumps(state)) == state

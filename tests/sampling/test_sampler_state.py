@@ -13,6 +13,7 @@ import torch.utils.data
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.messages import refused
 from tests.support.samplers import Ids
 
@@ -24,8 +25,8 @@ def sampler(rows: Any = ROWS, limits: tp.Limits = LIMITS, **settings: Any) -> tp
     return tp.PackBatchSampler(tp.GraphSizes(rows), limits, **{"seed": 5, **settings})
 
 
-def loader(*args: Any, **settings: Any) -> tp.PackedLoader:
-    return tp.PackedLoader(Ids(), sampler(*args, **settings))
+def loader(*args: Any, **settings: Any) -> PackedLoader:
+    return PackedLoader(Ids(), sampler(*args, **settings))
 
 
 def epoch_of(epoch: int, skip: int = 0) -> list[list[int]]:
@@ -86,7 +87,7 @@ def test_an_epoch_set_too_late_is_refused() -> None:
     s.set_epoch(3)
     with refused(SamplerError, "set to 3 after this iteration of epoch 0 had begun", "before iter(loader)"):
         list(iterator)
-    packed = tp.PackedLoader(Ids(), sampler(), num_workers=2)
+    packed = PackedLoader(Ids(), sampler(), num_workers=2)
     iterator = iter(packed)
     packed.set_epoch(3)
     assert list(iterator) == epoch_of(3)

@@ -15,7 +15,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgl_tuplepack import BatchTensors, Limits, PaddedBatch
+from dgl_tuplepack import Limits, PaddedBatch
+from dgl_tuplepack.batches.tensors import BatchTensors
 from tests.support.samplers import SamplerCase as SamplerCase
 from tests.support.samplers import flat as flat
 from tests.support.samplers import sampler_cases as sampler_cases
