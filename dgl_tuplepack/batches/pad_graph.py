@@ -6,45 +6,27 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.layout import Key, batch_of
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.relations import Column
-from dgl_tuplepack.graphs.schema import as_label
 
 
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     """Return a padded batch with `graph_ids` None; raise GraphTooLargeError if the graphs exceed the shape."""
     # Numbers by type; the key None holds the number of graphs, here and in `shape.slots`.
-    schema, real = shape.schema, graphs.numbers
+    schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
-    ends = {e: _endpoints(shape, graphs, e) for e in schema.edge_types}
-    node_features, edge_features, labels = schema.arranged(lambda column: _padded(shape, graphs, column))
-    masks = {t: torch.arange(slots, device=graphs.device) < real[t] for t, slots in shape.slots.items()}
-    padded = PaddedBatch(
-        node_types=schema.node_types,
-        edge_types=schema.edge_types,
-        graph_names=schema.graph_names,
-        labels=as_label(labels),
-        graph_mask=masks[None],
-        graph_ids=None,
-        num_real_graphs=real[None],
-        _num_real_nodes={t: real[t] for t in schema.node_types},
-        _num_real_edges={e: real[e] for e in schema.edge_types},
-        _src={t: src for t, (src, _) in ends.items()},
-        _dst={t: dst for t, (_, dst) in ends.items()},
-        _node_features=node_features,
-        _edge_features=edge_features,
-        _nodes_per_graph={t: _per_graph(shape, graphs, t) for t in schema.node_types},
-        _edges_per_graph={e: _per_graph(shape, graphs, e) for e in schema.edge_types},
-        _node_masks={t: masks[t] for t in schema.node_types},
-        _edge_masks={e: masks[e] for e in schema.edge_types},
-        _ties=schema.tied,
-        _indices=schema.index_columns,
-        _pyg=schema.pyg,
-        _idtype=schema.idtype,
-    )
+    tensors: dict[Key, Tensor] = {
+        ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
+    }
+    tensors |= {("per_graph", t): _per_graph(shape, graphs, t) for t in schema.types.values()}
+    for e in schema.edge_types:
+        tensors |= zip(((end, e) for end in ENDS), _endpoints(shape, graphs, e), strict=True)
+    tensors |= {column: _padded(shape, graphs, column) for column, _ in schema.columns()}
+    padded = batch_of(schema, tensors, list(real.values()))
     return sorted_by_destination(padded) if shape.sort_edges else padded
 
 

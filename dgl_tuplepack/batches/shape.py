@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import INT64_MAX, as_array, shown, true_or_false, whole_number
 from dgl_tuplepack.batches.coordinates import Coordinates, checked_coordinates, padding_positions
+from dgl_tuplepack.batches.layout import Key, Spec, layout_of
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column, sorting_order
@@ -177,15 +178,12 @@ class PaddedShape:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors of a batch."""
-        rows = dict.fromkeys(self.slots, 0)
-        for (_, t, _), spec in self.schema.columns():
-            rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
-        ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
-        # With sorted edges: their order and row pointers.
-        pointers = sum(8 * (n + self.num_nodes[t[2]] + 1) for t, n in self.num_edges.items() if self.sort_edges)
-        # Besides features: a mask for each type, ids of graphs, and the size of each graph in each type.
-        masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
-        return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
+
+    @property
+    def layout(self) -> dict[Key, Spec]:
+        """Dtype and shape of each tensor of a batch."""
+        return layout_of(self.schema, self.slots, self.idtype, self.sort_edges)
 
     def holds(self, content: Sequence[int]) -> bool:
         """Return whether the packs hold these numbers of nodes of each type, edges of each type, and graphs."""

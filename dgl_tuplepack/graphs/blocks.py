@@ -15,6 +15,8 @@ EdgeType = tuple[str, str, str]
 GraphType = str | EdgeType
 Array = NDArray[Any]
 
+# Contents of the two endpoints of edges, in stores and batches.
+ENDS = ("sources", "destinations")
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
 # Separates the name of a named graph from one of its types, see `graphs.named`.

@@ -15,14 +15,14 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.format import ENDS, Key
+from dgl_tuplepack.storage.format import Key
 from dgl_tuplepack.storage.plain import checked_totals
 from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection

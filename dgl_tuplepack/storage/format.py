@@ -14,7 +14,7 @@ from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
 from dgl_tuplepack._core.files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
@@ -34,7 +34,6 @@ DTYPES = {
 # Integer dtype -> dtypes that it may be narrowed to, narrowest first.
 NARROWED = {"int64": ("uint8", "int16", "int32", "int64"), "int32": ("uint8", "int16", "int32")}
 ENDPOINTS = ("uint8", "uint16", "int32", "int64")
-ENDS = ("sources", "destinations")
 
 # Contents whose values are always int64.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")

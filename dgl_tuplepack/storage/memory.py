@@ -1,7 +1,6 @@
 """The memory of a padded batch: one stretch for each dtype, sent and freed as one piece, or one for each tensor.
 
-Layers that free the storage of their input need a stretch for each tensor. `fields_of` lists the tensors of a batch,
-`batch_of_tensors` makes the batch of them, and `PaddedShape.nbytes` counts them.
+Layers that free the storage of their input need a stretch for each tensor.
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.layout import Key
 from dgl_tuplepack.batches.shape import PaddedShape
-from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.graphs.schema import as_label
+from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.format import ENDS, Key
 
 # Bytes. What JAX needs to take memory without a copy; that of torch begins at such an address too.
 ALIGNMENT = 64
@@ -55,15 +52,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     Each begins at a multiple of `ALIGNMENT` bytes, except for destinations, which lie directly behind their sources:
     both together are the `edge_index` of PyG.
     """
-    slots = shape.slots
-    fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
-    fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
-    fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
-    fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
-    if shape.sort_edges:
-        fields += [Field(("row_pointers", e), torch.int64, (slots[e[2]] + 1,)) for e in shape.num_edges]
-        fields += [Field(("edge_order", e), torch.int64, (number,)) for e, number in shape.num_edges.items()]
-    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in shape.schema.columns()]
+    fields = [Field(key, *spec) for key, spec in shape.layout.items()]
     fields.sort(key=lambda field: str(field.dtype))
     placed: list[Field] = []
     stretch = first = 0
@@ -143,37 +132,3 @@ def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
     except IndexError:
         memory = torch.empty(number * dtype.itemsize, dtype=torch.uint8, device=_CPU).numpy()
     return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)
-
-
-def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
-    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
-    schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
-    node_types, edge_types = schema.node_types, schema.edge_types
-    # None where edges are not sorted, or are sorted later.
-    pointers = {t: tensors["row_pointers", t] for t in edge_types if ("row_pointers", t) in tensors} or None
-    orders = {t: tensors["edge_order", t] for t in edge_types if ("edge_order", t) in tensors} or None
-    return PaddedBatch(
-        node_types=node_types,
-        edge_types=edge_types,
-        labels=as_label({name: tensors["label", None, name] for name in schema.labels}),
-        graph_mask=tensors["mask", None],
-        graph_ids=tensors["graph_ids", None],
-        num_real_graphs=totals[None],
-        _num_real_nodes={t: totals[t] for t in node_types},
-        _num_real_edges={t: totals[t] for t in edge_types},
-        _src={t: tensors["sources", t] for t in edge_types},
-        _dst={t: tensors["destinations", t] for t in edge_types},
-        _node_features={t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types},
-        _edge_features={t: {n: tensors["edge_feature", t, n] for n in schema.edge_features[t]} for t in edge_types},
-        _nodes_per_graph={t: tensors["per_graph", t] for t in node_types},
-        _edges_per_graph={t: tensors["per_graph", t] for t in edge_types},
-        _node_masks={t: tensors["mask", t] for t in node_types},
-        _edge_masks={t: tensors["mask", t] for t in edge_types},
-        _row_pointers=pointers,
-        _edge_orders=orders,
-        graph_names=schema.graph_names,
-        _ties=schema.tied,
-        _indices=schema.index_columns,
-        _pyg=schema.pyg,
-        _idtype=schema.idtype,
-    )

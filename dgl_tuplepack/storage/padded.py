@@ -22,12 +22,13 @@ from dgl_tuplepack._core.kernels.assemble import (
 from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.layout import batch_of
 from dgl_tuplepack.batches.shape import PaddedShape
-from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.values import as_array
-from dgl_tuplepack.storage.format import DTYPES, ENDS
-from dgl_tuplepack.storage.memory import BatchMemory, Field, batch_of_tensors, fields_of
+from dgl_tuplepack.storage.format import DTYPES
+from dgl_tuplepack.storage.memory import BatchMemory, Field, fields_of
 from dgl_tuplepack.storage.rows import GraphRows, address_of, array_record
 from dgl_tuplepack.storage.selection import Selection
 
@@ -87,7 +88,7 @@ class PaddedBatches:
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
         if len(self._sorted):
             sort_edges(memory, self._fields, self._sorted, self._slots)
-        return batch_of_tensors(self.shape, tensors, graphs.totals)
+        return batch_of(self.shape.schema, tensors, graphs.totals.tolist())
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:

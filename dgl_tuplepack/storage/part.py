@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.relations import check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import DTYPES, ENDS, ArrayEntry, Key, StoreMetadata
+from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
 
 # Graphs that are checked at once, and graphs in a block.
 _GRAPHS_PER_CHECK, _GRAPHS_PER_BLOCK = 65_536, 4096

@@ -13,11 +13,11 @@ from torch import Tensor
 from dgl_tuplepack._core.kernels.assemble import ENDPOINTS, FIELD, INDICES, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.blocks import GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, GraphType
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.format import DTYPES, ENDS, Key
+from dgl_tuplepack.storage.format import DTYPES, Key
 from dgl_tuplepack.storage.rows import GraphRows, address_of, array_record
 from dgl_tuplepack.storage.selection import Selection
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_ids
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphBlock
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock
 from dgl_tuplepack.graphs.relations import check_endpoints, check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import ArrayWriter
 from dgl_tuplepack.storage.folder import writing_to
-from dgl_tuplepack.storage.format import ENDS, ArrayEntry, StoreMetadata, dtype_name
+from dgl_tuplepack.storage.format import ArrayEntry, StoreMetadata, dtype_name
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
