@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
-from dgl_tuplepack.graphs.readers.molecules import random_molecules
 from dgl_tuplepack.storage.plans import plan_file, split_histograms
 from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
+from tests.support.molecules import random_molecules
 from tests.support.ogb_folder import write_ogb_folder
 from tests.support.stores import data_of, plans_in
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.graphs.readers.molecules import random_molecules
+from tests.support.molecules import random_molecules
 
 
 def molecules(seed: int, number: int = 20) -> list[Any]:

@@ -24,7 +24,6 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.function import compile
 from dgl_tuplepack.errors import MissingDependencyError
-from dgl_tuplepack.graphs.readers.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules
 from dgl_tuplepack.nn import masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
@@ -35,6 +34,7 @@ from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.tools.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.tools.demo.model import MaskedGIN
+from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
 from dgl_tuplepack._core.kernels.random import derive_key
-from dgl_tuplepack._core.optional import load
-from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
@@ -79,22 +76,3 @@ class Molecules(Source):
     def blocks(self) -> Iterator[GraphBlock]:
         """Return one block with all molecules."""
         return iter([self.block()])
-
-
-def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
-    """Return the graphs of `Molecules` as pairs (DGLGraph, label)."""
-    block = Molecules(sizes, seed).block()
-    dgl, torch = load("dgl"), load("torch")
-    offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(sizes.array, axis=0)])
-    src, dst = (torch.from_numpy(end) for end in block.endpoints[EDGE_TYPE])
-    atoms = torch.from_numpy(block.node_features[NODE_TYPE]["kind"])
-    bonds = torch.from_numpy(block.edge_features[EDGE_TYPE]["kind"])
-    items = []
-    for graph in progress_bar(range(len(sizes)), desc="molecules", unit=" graphs"):
-        nodes = slice(offsets[graph, 0], offsets[graph + 1, 0])
-        edges = slice(offsets[graph, 1], offsets[graph + 1, 1])
-        molecule = dgl.graph((src[edges], dst[edges]), num_nodes=nodes.stop - nodes.start)
-        molecule.ndata["kind"] = atoms[nodes]
-        molecule.edata["kind"] = bonds[edges]
-        items.append((molecule, torch.from_numpy(block.labels[""][graph])))
-    return items

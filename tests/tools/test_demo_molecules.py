@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.readers.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
 from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS
+from tests.support.molecules import random_molecules
 
 ROWS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 90)), min_size=1, max_size=8)
 
