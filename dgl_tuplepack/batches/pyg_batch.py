@@ -103,8 +103,11 @@ class PygBatch(Batch):  # type: ignore[misc]
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
-        places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
-        masks = [storages[t][mask] for t, mask in (*places, (None, "graph_mask"))]
+        attributes = [
+            (names.storages[attribute.storage], attribute.mask)
+            for attribute in (*names.node_attributes, *names.edge_attributes)
+        ]
+        masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
         return {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
 
     def get_example(self, idx: Any) -> Any:
@@ -158,18 +161,20 @@ class Template:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
         # Number of the storage and key of each value, in the order of `pyg_batch` and `plain_batch`.
-        places = [(number, key) for number, key, _ in names.places] + [(at, ends) for at, ends, _ in names.edge_places]
-        for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_places, strict=True):
+        attributes = [(number, key) for number, key, _ in names.attributes] + [
+            (at, ends) for at, ends, _ in names.edge_attributes
+        ]
+        for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
-            places += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
+            attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
         if is_padded:
-            places += [(at, mask) for at, _, mask in names.edge_places] + [(0, "graph_mask")]
-        for position, (at, key) in enumerate([*places, *[(0, "graph_ids")] * has_ids]):
+            attributes += [(at, mask) for at, _, mask in names.edge_attributes] + [(0, "graph_mask")]
+        for position, (at, key) in enumerate([*attributes, *[(0, "graph_ids")] * has_ids]):
             self._empty.stores[at][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
         """Return a new batch of the columns and the other values, in the order of the template."""
-        laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.places, columns, strict=True)]
+        laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.attributes, columns, strict=True)]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
         _Value.given.values = ()
@@ -198,10 +203,10 @@ def pyg_batch(batch: BatchContent) -> Any:
         bool(batch.graph_names),
     )  # fmt: skip
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
-    for t, place in zip(batch.node_types, template.names.node_places, strict=True):
+    for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
         mask = batch._node_masks[t]
         others += slots_and_pointers(t, batch._nodes_per_graph[t], mask.shape[0])
-        others += [mask] if place.number is None else [mask.shape[0], mask]
+        others += [mask] if attribute.number is None else [mask.shape[0], mask]
     others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
     return template.new(origin, values, others if ids is None else [*others, ids])
 
@@ -233,7 +238,7 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
     rows, number = names.layout.rows, origin.num_graphs
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
-    for t, key, each in (*found, *((*place, counts[e]) for e, place in names.types.edges.items())):
+    for t, key, each in (*found, *((*attribute, counts[e]) for e, attribute in names.types.edges.items())):
         storage = storages[t]
         if key in exclude:
             del storage[key]

@@ -11,26 +11,26 @@ from torch_geometric.data import Data, HeteroData
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.pyg.chunk import storages_of
-from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, Place
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names
 
 
 class Joining(NamedTuple):
     """The rules by which PyG joins attributes: what `__cat_dim__` and `__inc__` return for each."""
 
     # The axis along which an attribute is joined; None adds an axis.
-    axes: dict[Place, int | None]
+    axes: dict[Attribute, int | None]
     # If values are indices: the attributes whose sizes shift them, two for endpoints.
-    shifted_by: dict[Place, tuple[Place, ...]]
+    shifted_by: dict[Attribute, tuple[Attribute, ...]]
 
 
 class _Stored:
     """A graph whose original class is gone: it keeps the results of that class's `__inc__` and `__cat_dim__`."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, place = self._joining_at(key, args)
-        if joining is None or place not in joining.shifted_by:
+        joining, attribute = self._joining_at(key, args)
+        if joining is None or attribute not in joining.shifted_by:
             return super().__inc__(key, value, *args, **kwargs)  # type: ignore[misc]
-        shifted_by = joining.shifted_by[place]
+        shifted_by = joining.shifted_by[attribute]
         numbers = [self._number(*each) for each in shifted_by]
         if len(set(shifted_by)) > 1:
             # Endpoints in two node types: one shift for sources, one for destinations.
@@ -38,10 +38,10 @@ class _Stored:
         return numbers[0] if numbers else 0
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, place = self._joining_at(key, args)
-        if joining is None or place not in joining.axes:
+        joining, attribute = self._joining_at(key, args)
+        if joining is None or attribute not in joining.axes:
             return super().__cat_dim__(key, value, *args, **kwargs)  # type: ignore[misc]
-        return joining.axes[place]
+        return joining.axes[attribute]
 
     def stores_as(self, data: Any) -> Any:
         """Copy the joining rules too."""
@@ -57,8 +57,8 @@ class _Stored:
             "to your own class, MyData.from_dict(graph.to_dict()), before you collate or save them."
         )
 
-    def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Place]:
-        """Return the joining rules, and the place of an attribute; PyG passes its storage first in `given`."""
+    def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
+        """Return the joining rules and the key of an attribute; PyG passes its storage first in `given`."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
@@ -90,25 +90,26 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
     """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG."""
     types = names.types
-    axes: dict[Place, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-    shifted_by: dict[Place, tuple[Place, ...]] = {
-        (t, key): (types.place_of(indices[column]),) if column in indices else () for column, t, key in names.columns
+    axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
+    shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
+        (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
+        for column, t, key in names.columns
     }
-    for e, place in types.edges.items():
-        axes[place], shifted_by[place] = -1, (types.place_of(e[0]), types.place_of(e[2]))
-    is_usual = all(_is_usual(place, axes[place], shifted_by[place], types.is_flat) for place in axes)
+    for e, attribute in types.edges.items():
+        axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
+    is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
     return None if is_usual else Joining(axes, shifted_by)
 
 
-def _is_usual(place: Place, axis: int | None, shifted_by: tuple[Place, ...], is_flat: bool) -> bool:
+def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribute, ...], is_flat: bool) -> bool:
     """Return whether PyG joins an attribute like this by default; its rules depend on the name of the attribute."""
-    t, key = place
+    t, key = attribute
     if "batch" in key:
         # PyG shifts it by its own maximum.
         return False
     is_index = "index" in key or (is_flat and key == "face")
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
-    ends: list[Place] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
+    ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
     # If both ends have one type, it may be listed once or twice.
     return axis == -1 and ({*shifted_by} == {*ends} if len({*ends}) == 1 else shifted_by == tuple(ends))

@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.named import part_of
+from dgl_tuplepack.graphs.named import of_graph
 from dgl_tuplepack.nn.masks import RowMask
 
 
@@ -95,7 +95,7 @@ class BatchTensors(NamedTuple):
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
     """Return a field of one named graph as a dict by its own types; `key` is the type of a homogeneous graph."""
-    return {key: value[name]} if name in value else part_of(name, value)
+    return {key: value[name]} if name in value else of_graph(name, value)
 
 
 def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:

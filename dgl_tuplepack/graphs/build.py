@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.named import part_of
+from dgl_tuplepack.graphs.named import of_graph
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
 
@@ -126,7 +126,7 @@ def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
 def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
     if not names:
         return build(*by_type)
-    return {name: build(*(part_of(name, each) for each in by_type)) for name in names}
+    return {name: build(*(of_graph(name, each) for each in by_type)) for name in names}
 
 
 class BatchBuilder:

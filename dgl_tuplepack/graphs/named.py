@@ -146,7 +146,7 @@ def name_of_type(t: GraphType) -> str:
     return (t if isinstance(t, str) else t[0]).partition(SEPARATOR)[0]
 
 
-def part_of(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:
+def of_graph(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:
     """Return the entries of one named graph, with its own types as keys."""
     return {own_type(t): value for t, value in by_type.items() if name_of_type(t) == name}
 

@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.relations import Column as Column
 # edges, or None to leave it out. The level of endpoints names the attributes that count both ends: "x_s -> x_t".
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute.
-Place = tuple[GraphType | None, str]
+Attribute = tuple[GraphType | None, str]
 # Attributes: a single label, the endpoints of edges, and the number of nodes.
 LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
 NODE, EDGE, GRAPH = "node", "edge", "graph"
@@ -59,7 +59,7 @@ class Types:
     is_flat: bool
     nodes: tuple[str, ...]
     # Storage and attribute of the endpoints of each edge type.
-    edges: Mapping[EdgeType, Place]
+    edges: Mapping[EdgeType, Attribute]
 
     @property
     def all(self) -> tuple[GraphType, ...]:
@@ -70,16 +70,20 @@ class Types:
         """Return the key of the storage of a type; None is the storage of the graph, the only one of a `Data`."""
         return None if self.is_flat or t is None else t if isinstance(t, str) else self.edges[t][0]
 
-    def place_of(self, t: GraphType) -> Place:
+    def attribute_of(self, t: GraphType) -> Attribute:
         """Return the storage, and the attribute there that counts the nodes or edges of a type."""
         if not isinstance(t, str):
             return self.edges[t]
         return self.storage_of(t), NUMBER if not self.is_flat or t == NODE_TYPE else t
 
     @property
-    def ends(self) -> dict[EdgeType, Place]:
+    def ends(self) -> dict[EdgeType, Attribute]:
         """Edge types whose endpoints are not the `edge_index` of a storage of their own, or of a plain `Data`."""
-        return {e: place for e, place in self.edges.items() if place != (None if e == EDGE_TYPE else e, ENDPOINTS)}
+        return {
+            e: attribute
+            for e, attribute in self.edges.items()
+            if attribute != (None if e == EDGE_TYPE else e, ENDPOINTS)
+        }
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class PygLayout:
     dims: Mapping[Column, int | None] = field(default_factory=dict)
     rows: Mapping[Column, int] = field(default_factory=dict)
     counted: tuple[str, ...] = ()
-    ends: Mapping[EdgeType, Place] = field(default_factory=dict)
+    ends: Mapping[EdgeType, Attribute] = field(default_factory=dict)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
@@ -127,7 +131,7 @@ class PygLayout:
             "rows": [[*column, rows] for column, rows in self.rows.items()],
             "counted": list(self.counted),
         }
-        return document | ({"ends": [[e, *place] for e, place in self.ends.items()]} if self.ends else {})
+        return document | ({"ends": [[e, *attribute] for e, attribute in self.ends.items()]} if self.ends else {})
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
@@ -174,7 +178,7 @@ def or_left_out(key: str) -> str:
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
-class NodePlace(NamedTuple):
+class NodeAttributes(NamedTuple):
     """The number of a node type's storage, and the names of its `batch`, `ptr`, mask and `num_nodes`."""
 
     storage: int
@@ -185,7 +189,7 @@ class NodePlace(NamedTuple):
     number: str | None
 
 
-class EdgePlace(NamedTuple):
+class EdgeAttributes(NamedTuple):
     """The number of an edge type's storage, and the names of its endpoints and its mask."""
 
     storage: int
@@ -207,34 +211,38 @@ class Names:
         return tuple(dict.fromkeys((None, *map(self.types.storage_of, self.types.all))))
 
     @functools.cached_property
-    def node_places(self) -> tuple[NodePlace, ...]:
+    def node_attributes(self) -> tuple[NodeAttributes, ...]:
         """For each node type, the storage and the names of the attributes that batches add."""
         made = []
         for t in self.types.nodes:
-            storage, key = self.types.place_of(t)
+            storage, key = self.types.attribute_of(t)
             prefix = "" if key == NUMBER else f"{t}_"
             mask = f"{prefix}mask" if prefix else "node_mask"
             number = None if prefix else NUMBER
-            made.append(NodePlace(self.storages.index(storage), f"{prefix}batch", f"{prefix}ptr", mask, number))
+            made.append(NodeAttributes(self.storages.index(storage), f"{prefix}batch", f"{prefix}ptr", mask, number))
         return tuple(made)
 
     @functools.cached_property
-    def edge_places(self) -> tuple[EdgePlace, ...]:
+    def edge_attributes(self) -> tuple[EdgeAttributes, ...]:
         """For each edge type, the storage and the names of its endpoints and its mask."""
         return tuple(
-            EdgePlace(self.storages.index(t), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
+            EdgeAttributes(self.storages.index(t), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
             for t, key in self.types.edges.values()
         )
 
     @functools.cached_property
-    def places(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
+    def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
         """For each column: the number of its storage, its name, and a converter to PyG's layout, or None."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
         """Node types with `num_nodes`: those of the layout, and those that no feature counts."""
-        types = (t for t, place in zip(self.types.nodes, self.node_places, strict=True) if place.number is not None)
+        types = (
+            t
+            for t, attribute in zip(self.types.nodes, self.node_attributes, strict=True)
+            if attribute.number is not None
+        )
         return frozenset(t for t in types if t in self.layout.counted or not self._is_counted(t))
 
     def _is_counted(self, node_type: str) -> bool:
@@ -261,7 +269,7 @@ def names_of(
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
-    added = {str(name) for place in (*bare.node_places, *bare.edge_places) for name in place[1:]}
+    added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []
     for content, t, name in columns:

@@ -1,4 +1,4 @@
-"""From any source to what has a whole batch for a list of ids."""
+"""From any source to a view, which maps a list of ids to a batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
-from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_those_of_stores
+from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_store_settings
 from dgl_tuplepack.storage.temporary import temporary_store
 
 
@@ -99,8 +99,8 @@ def _emptied(batch: Any) -> Any:
 def opened(source: Any) -> tuple[Source, Any]:
     """Return what a source is, and its graphs by position: a store, or a dataset with a length and items.
 
-    Graphs that are read in blocks alone, as those of an OGB folder, are written to a store that lives as long as the
-    result does.
+    Graphs that can only be read in blocks, such as those of an OGB folder, are written to a store, which lives as long
+    as the result.
     """
     found = resolve(source)
     graphs = found.by_position()
@@ -126,7 +126,7 @@ def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mappin
         others = dict(settings)
         if others.pop("levels", None) is not None:
             raise SchemaError(
-                "levels are told when a store is written, but a store is given; leave them out, or write the store "
+                "levels are declared when a store is written, but a store is given; leave them out, or write the store "
                 "again with levels=..."
             )
         for name in ("ties", "indices"):
@@ -137,8 +137,8 @@ def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mappin
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
-    refuse_those_of_stores(settings)
-    # Batches have ids as those of a store have; ids of the dataset's own stay.
+    refuse_store_settings(settings)
+    # Batches have the positions of graphs as ids, as from a store, unless items have their own ids.
     example, ids = _example(graphs)
     return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
 
@@ -147,7 +147,7 @@ def plain_view(graphs: Any, collate: Callable[[Any], Any] | None, settings: Mapp
     """Return the view whose items are batches without padding, by a collate of the caller's or by DGL's."""
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if transform is not None or not isinstance(graphs, StoredGraphs) or collate is not None:
-        refuse_those_of_stores(others)
+        refuse_store_settings(others)
     if transform is None and collate is None and isinstance(graphs, StoredGraphs):
         return graphs.batched(framework="dgl" if graphs.schema.pyg is None else "pyg", **others)
     if collate is None and isinstance(graphs, StoredGraphs) and (graphs.schema.indices or graphs.schema.ties):

@@ -87,7 +87,7 @@ class StoredGraphs(Selection):
         }  # fmt: skip
         if transform is not None:
             given = {"as_stored": as_stored, "separate": separate}
-            refuse_those_of_stores([name for name, value in given.items() if value])
+            refuse_store_settings([name for name, value in given.items() if value])
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
@@ -151,21 +151,6 @@ class StoredGraphs(Selection):
         the widest dtype of any part. The arrays of the whole store are copied, even for a subset.
         """
         return DeviceStore(self, device)
-
-    def as_pyg_dataset(self, transform: Callable[[Any], Any] | None = None) -> Any:
-        """Return the store as a `torch_geometric.data.Dataset` of `Data` or `HeteroData`.
-
-        It reads graphs one by one; ``batched(framework="pyg")`` and `padded` make whole batches far faster.
-
-        Parameters
-        ----------
-        transform
-            Applied to each graph when it is read, as in PyG's own datasets.
-        """
-        load("torch_geometric")
-        from dgl_tuplepack.storage.pyg import PygStoreDataset
-
-        return PygStoreDataset(self, transform)
 
 
 class GraphStore(StoredGraphs):
@@ -347,7 +332,7 @@ def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[
             progress.update(len(block))
 
 
-def refuse_those_of_stores(settings: Iterable[str]) -> None:
+def refuse_store_settings(settings: Iterable[str]) -> None:
     """Raise InputError for settings that apply only to views that copy whole slices of a store."""
     for name in settings:
         if name in ("as_stored", "separate"):

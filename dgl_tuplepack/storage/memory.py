@@ -19,12 +19,12 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Bytes. What JAX needs to take memory without a copy; that of torch begins at such an address too.
+# Bytes. JAX needs this alignment to use memory without a copy; torch allocates at such addresses too.
 ALIGNMENT = 64
 # Whatever the default device is: compiled code writes there.
 _CPU = torch.device("cpu")
-# Bytes of a stretch from which on it is used again: the allocator may give back so much to the system each time, and
-# the pages of new memory cost more than to fill it.
+# Stretches of at least this many bytes are reused: the allocator may return such memory to the system each time, and
+# fetching new pages costs more than filling them.
 _LARGE = 2**18
 # Stretches that wait for the next batch; a loop holds one batch while it gets another.
 _WAITING = 2
@@ -104,7 +104,7 @@ class BatchMemory:
                     lengths.append(gap)
                     pieces.append(None)
             self._stretches.append((run[0].dtype, sum(lengths), lengths, pieces))
-        # Memory of batches that are gone, for each stretch; None for those that are allocated each time.
+        # Memory of batches that are gone, for each stretch; None for stretches that are allocated each time.
         self._free: list[list[Array] | None] = [
             None if separate or number * dtype.itemsize < _LARGE else [] for dtype, number, _, _ in self._stretches
         ]

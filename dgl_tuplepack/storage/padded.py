@@ -52,7 +52,7 @@ class PaddedBatches:
         self.shape = shape
         self._tensors, self._parts = fields_of(shape, separate), store.parts
         self._memory = BatchMemory(self._tensors, separate)
-        # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
+        # Kept alive, like the parts: compiled code holds only their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
         self._slots = np.array(list(self.shape.slots.values()), np.int64)
         self._fields = np.array(

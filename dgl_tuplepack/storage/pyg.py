@@ -1,13 +1,11 @@
-"""Graphs of a store as PyG has them: batches without padding, and a dataset."""
+"""PyG batches without padding, from the arrays of a store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch_geometric.data import Dataset
 
 from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
 from dgl_tuplepack.graphs.pyg_layout import names_of
@@ -29,29 +27,3 @@ class PygFace:
         """Return the `Batch`."""
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)
-
-
-class PygStoreDataset(Dataset):  # type: ignore[misc]
-    """`torch_geometric.data.Dataset` over a store, which it only reads."""
-
-    def __init__(self, store: Any, transform: Any = None) -> None:
-        self.store = store
-        self._graphs = store.batched(framework="pyg")
-        super().__init__(None, transform)
-
-    def len(self) -> int:
-        """Return the number of graphs."""
-        return len(self.store)
-
-    def get(self, idx: int) -> Any:
-        """Return one graph."""
-        return self._graphs[idx]
-
-    @property
-    def splits(self) -> Any:
-        """Ids by name of the split."""
-        return self.store.splits
-
-    def get_idx_split(self) -> dict[str, Tensor]:
-        """Return ids by name of the split, as OGB's datasets do."""
-        return {name: torch.from_numpy(ids.copy()) for name, ids in self.store.splits.items()}

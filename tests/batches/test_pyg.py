@@ -256,14 +256,12 @@ def test_loaders_of_pyg_take_the_sampler_and_the_views_of_a_store(molecules: lis
         for batch, ids in zip(DataLoader(given, batch_sampler=sampler), batches, strict=True):
             assert_same(batch, batch_of([molecules[i] for i in ids]))
     store = tp.GraphStore.write(tmp_path / "store", molecules, splits={"train": [0, 2]})
-    dataset = store.as_pyg_dataset()
-    assert len(dataset) == 6
-    assert dataset.num_features == 3
-    assert dataset.get_idx_split()["train"].tolist() == [0, 2]
-    assert_same(dataset[[4, 1]][1], molecules[1])
-    for loader in (DataLoader(dataset, batch_sampler=sampler), tp.pyg.DataLoader(store, batch_sampler=sampler)):
-        for batch, ids in zip(loader, batches, strict=True):
-            assert_same(batch, batch_of([molecules[i] for i in ids]))
+    graphs = store.batched(framework="pyg")
+    assert len(graphs) == 6
+    for found, expected in zip(graphs, molecules, strict=True):
+        assert_same(found, expected)
+    for batch, ids in zip(tp.pyg.DataLoader(store, batch_sampler=sampler), batches, strict=True):
+        assert_same(batch, batch_of([molecules[i] for i in ids]))
     with refused(InputError, "unknown framework"):
         store.batched(framework="jax")
 
@@ -346,7 +344,6 @@ def test_stores_and_batches_of_pyg_need_no_dgl(tmp_path: Path) -> None:
         assert sorted(batch.y.tolist()) == [0, 2, 3], batch.y
         assert len(tp.PaddedCollate(limits, graphs[0])(graphs).pyg) == 2
         assert store.batched(framework="pyg")[[1, 0]].x.shape == (5, 2)
-        assert len(store.as_pyg_dataset()) == 2
         try:
             store[0]
         except tp.errors.MissingDependencyError as error:

@@ -123,7 +123,7 @@ def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
     ]
     for store in stores:
         assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
-        with refused(SchemaError, "levels are told when a store is written"):
+        with refused(SchemaError, "levels are declared when a store is written"):
             tp.packed_loader(store, limits=LIMITS, levels=levels)
     (batch,) = tp.packed_loader(graphs, limits=LIMITS, levels=levels, shuffle=False)
     for found, i in zip(batch.pyg.to_data_list(), batch.graph_ids.tolist(), strict=False):

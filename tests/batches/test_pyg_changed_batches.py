@@ -162,7 +162,7 @@ def test_graphs_that_any_data_joins_rightly_are_data(tmp_path: Path) -> None:
         Data(x=torch.rand(n, 2), edge_index=torch.tensor([[0], [1]]), edge_label_index=torch.tensor([[0] * n, [1] * n]))
         for n in (3, 4)
     ]
-    dataset = tp.GraphStore.write(tmp_path / "store", graphs).as_pyg_dataset()
+    dataset = tp.GraphStore.write(tmp_path / "store", graphs).batched(framework="pyg")
     assert [type(graph) for graph in dataset] == [Data, Data]
     saved = InMemory(list(dataset))
     saved.save(list(dataset), str(tmp_path / "data.pt"))
@@ -176,7 +176,7 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
         x_s=torch.rand(3, 2), edge_index_s=torch.tensor([[0], [2]]),
         x_t=torch.rand(2, 2), edge_index_t=torch.tensor([[1], [0]]),
     )  # fmt: skip
-    out = list(tp.GraphStore.write(tmp_path / "store", [pair, pair]).as_pyg_dataset())
+    out = list(tp.GraphStore.write(tmp_path / "store", [pair, pair]).batched(framework="pyg"))
     dataset = InMemory(out)
     dataset.save(out, str(tmp_path / "data.pt"))
     with refused(InputError, "from_dict(graph.to_dict())"):

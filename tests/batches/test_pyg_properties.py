@@ -125,7 +125,7 @@ def test_classes_that_join_graphs_in_their_own_way_are_followed(
     found = store.batched(framework="pyg")[ids]
     assert_same(found, expected, {"batch", "ptr"} - set(found.keys()))
     # What comes out has another class, but is joined in the same way.
-    dataset = store.as_pyg_dataset()
+    dataset = store.batched(framework="pyg")
     assert_same(batch_of([dataset[i] for i in ids], follow_batch=groups), expected)
     every, limits = range(len(graphs)), limits_for(store)
     padded = store.batch(every, limits, sort_edges=sort_edges).pyg

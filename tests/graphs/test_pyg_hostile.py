@@ -306,11 +306,11 @@ def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
         stored(graphs)
     store = stored(graphs, indices={"root": "nodes:a"})
     assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
-    dataset = store.as_pyg_dataset()
+    dataset = store.batched(framework="pyg")
     found = [dataset[0], copy.copy(dataset[1])]
     assert_same(batch_of(found), batch_of(graphs))
     assert_same(batch_of(batch_of(pickle.loads(pickle.dumps(found))).to_data_list()), batch_of(graphs))
-    assert type(stored([of_hetero() for _ in range(2)]).as_pyg_dataset()[0]) is HeteroData
+    assert type(stored([of_hetero() for _ in range(2)]).batched(framework="pyg")[0]) is HeteroData
 
 
 def of_hetero() -> HeteroData:

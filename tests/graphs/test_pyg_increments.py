@@ -87,7 +87,7 @@ def test_batches_are_those_of_pyg(
     for one, i in zip(found.to_data_list(), ORDER, strict=True):
         assert_same(one, graphs[i])
     # What comes out has no class of its own, but is joined and stored as before; padded, it has the same graphs.
-    out = pickle.loads(pickle.dumps([graph.clone() for graph in tp.GraphStore(store.path).as_pyg_dataset()]))
+    out = pickle.loads(pickle.dumps([graph.clone() for graph in tp.GraphStore(store.path).batched(framework="pyg")]))
     assert_same(batch_of([out[i] for i in ORDER], follow_batch=follow), expected)
     assert tp.GraphStore.write(tmp_path / "again", out).schema == store.schema
     limits = room_for(store)

@@ -85,7 +85,7 @@ def test_every_view_of_a_store_is_batched_as_the_list() -> None:
     chosen = [GRAPHS[i] for i in ids]
     for dataset, graphs in (
         (store.subset(ids), chosen), (Subset(store, ids), chosen), (store.batched(framework="pyg"), GRAPHS),
-        (store.as_pyg_dataset(), GRAPHS), (InMemory(GRAPHS), GRAPHS), ([], []), (Subset(store, []), []),
+        (InMemory(GRAPHS), GRAPHS), ([], []), (Subset(store, []), []),
     ):  # fmt: skip
         assert_same_loader(tp.pyg.DataLoader(dataset, 4, False, ["x"]), DataLoader(graphs, 4, False, ["x"]))
 

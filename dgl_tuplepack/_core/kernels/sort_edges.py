@@ -65,7 +65,7 @@ def _renumber_indices(
     for f in range(len(fields)):
         field = fields[f]
         kind, target = field["kind"], field["nodes"]
-        to_edges, to_nodes = kind == INDICES and target == t, tied >= 0 and target == tied
+        to_edges, to_nodes = kind == INDICES and target == t, target == tied
         if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
             if len(positions) < number:
                 positions = np.empty(number, np.int64)
@@ -115,7 +115,7 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
         tied = sorted_fields[row, 3]
         for f in range(len(fields)):
             field = fields[f]
-            kind, of_nodes = field["kind"], tied >= 0 and field["type"] == tied
+            kind, of_nodes = field["kind"], field["type"] == tied
             if (field["type"] == t or of_nodes) and kind in (ENDPOINTS, ROWS, INDICES):
                 out = memory[field["stretch"]] + field["first"]
                 _permute_rows(out, field["width"], field["row_bytes"], number, order)

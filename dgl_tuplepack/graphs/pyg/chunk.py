@@ -21,8 +21,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
     ENDPOINTS,
     NUMBER,
     RESERVED,
+    Attribute,
     Levels,
-    Place,
     Types,
     named,
     named_attribute,
@@ -64,7 +64,7 @@ class Chunk:
 
     node_types: list[str]
     edge_types: list[EdgeType]
-    attributes: dict[Place, Joined]
+    attributes: dict[Attribute, Joined]
     nodes: dict[GraphType | None, IntArray | None]
     # Storages that have `num_nodes`.
     numbered: set[GraphType | None]
@@ -82,16 +82,16 @@ class Chunk:
         """Return the number of nodes and edges of each type in each graph; SchemaError if a number is not known."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
-            storage, key = place = types.place_of(t)
+            storage, key = attribute = types.attribute_of(t)
             known = self.nodes[storage] if key == NUMBER else None
             if key != NUMBER:
-                if place not in self.attributes:
+                if attribute not in self.attributes:
                     what = "is endpoints of edges" if not isinstance(t, str) else "counts nodes"
                     raise SchemaError(
                         f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of the graphs before; "
                         "set it."
                     )
-                known = self.attributes[place].rows
+                known = self.attributes[attribute].rows
             if known is None:
                 refuse_unknown(named(self.where[0], storage))
             found[t] = known
@@ -110,8 +110,8 @@ def merged(chunks: Sequence[Chunk]) -> Chunk:
         known = [array for array in arrays if array is not None]
         return np.concatenate(known) if len(known) == len(arrays) else None
 
-    def attribute(place: Place) -> Joined:
-        each = [chunk.attributes[place] for chunk in chunks]
+    def merged_values(attribute: Attribute) -> Joined:
+        each = [chunk.attributes[attribute] for chunk in chunks]
         shifted = next((a.shifts for a in each if a.shifts is not None), None)
         shifts = None
         if shifted is not None:
@@ -128,7 +128,7 @@ def merged(chunks: Sequence[Chunk]) -> Chunk:
     nodes = {t: joined([c.nodes[t] for c in chunks]) for t in first.nodes}
     where = [name for chunk in chunks for name in chunk.where]
     return replace(
-        first, attributes={p: attribute(p) for p in first.attributes}, nodes=nodes, where=where,
+        first, attributes={p: merged_values(p) for p in first.attributes}, nodes=nodes, where=where,
         follows_pyg=all(chunk.follows_pyg for chunk in chunks), left_out=set().union(*(c.left_out for c in chunks)),
     )  # fmt: skip
 
@@ -178,7 +178,10 @@ def known_nodes(storage: Any, what: str) -> int | None:
 
 
 def chunk_of(
-    graphs: Sequence[Any], where: Sequence[str], levels: Levels, like: Chunk | Mapping[Place, ArraySpec] | None = None
+    graphs: Sequence[Any],
+    where: Sequence[str],
+    levels: Levels,
+    like: Chunk | Mapping[Attribute, ArraySpec] | None = None,
 ) -> Chunk:
     """Join graphs by PyG's `collate`; compare them with each other, or with `like`: a chunk, or specs of rows."""
     for data, item_name in zip(graphs, where, strict=True):
@@ -254,10 +257,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _refuse_names(where: str, found: Sequence[Place], expected: Sequence[Place]) -> NoReturn:
+def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Attribute]) -> NoReturn:
     names, right = (
-        [_name(p) for p in sorted(places, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
-        for places in (found, expected)
+        [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
+        for attributes in (found, expected)
     )
     steps = " and ".join(map(" ".join, differing_names(names, right)))
     levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
@@ -267,17 +270,17 @@ def _refuse_names(where: str, found: Sequence[Place], expected: Sequence[Place])
     )
 
 
-def _name(place: Place) -> str:
-    t, key = place
+def _name(attribute: Attribute) -> str:
+    t, key = attribute
     return key if t is None else f"{key} of {t}"
 
 
 def _checked(
-    place: Place, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
+    attribute: Attribute, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
     expected: ArraySpec | None,
 ) -> tuple[int | None, ArraySpec]:  # fmt: skip
     """Return the axis, and the spec of a row, of an attribute; SchemaError if they differ between graphs."""
-    (t, key), first = place, None
+    (t, key), first = attribute, None
     for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
         what = named_attribute(key, item_name, t)
         dim, spec = described(value, key, data, each[t], what)
@@ -289,7 +292,7 @@ def _checked(
         # PyG joins endpoints of 32 and 64 bits to 64.
         if spec != first[1] and key != ENDPOINTS:
             check_specs(
-                {_name(place): spec}, {_name(place): first[1]}, f"{item_name}, rows of attributes", BY_TRANSFORM
+                {_name(attribute): spec}, {_name(attribute): first[1]}, f"{item_name}, rows of attributes", BY_TRANSFORM
             )
     assert first is not None
     return first

@@ -42,8 +42,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
     ENDPOINTS,
     GRAPH,
     NODE,
+    Attribute,
     Levels,
-    Place,
     Types,
     named,
     names_of,
@@ -168,11 +168,11 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         check_library(data, item_name, schema.pyg is not None)
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
-    places = _places(schema)
-    specs: dict[Place, Any] = dict.fromkeys(types.edges.values())
-    for (column, spec), place in zip(schema.columns(), places, strict=True):
+    attributes = _attributes(schema)
+    specs: dict[Attribute, Any] = dict.fromkeys(types.edges.values())
+    for (column, spec), attribute in zip(schema.columns(), attributes, strict=True):
         has_rows = column[0] == "label" and column in schema.pyg.rows
-        specs[place] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
+        specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
     chunk = chunk_of(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
     _check_types(chunk, types)
     counts, ends, columns = _unpacked(schema, chunk)
@@ -203,7 +203,7 @@ def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
     )
 
 
-def _places(schema: Schema) -> list[Place]:
+def _attributes(schema: Schema) -> list[Attribute]:
     """Return the storage and the attribute of each feature and label."""
     names = names_of(schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg)
     return [(t, key) for _, t, key in names.columns]
@@ -212,7 +212,7 @@ def _places(schema: Schema) -> list[Place]:
 def _check_types(chunk: Chunk, types: Types) -> None:
     flat, storages = not chunk.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
-    own = [e for e, place in types.edges.items() if place == (e, ENDPOINTS)]
+    own = [e for e, attribute in types.edges.items() if attribute == (e, ENDPOINTS)]
     if flat != types.is_flat or chunk.node_types != expected or not storages | {*own} <= {*chunk.edge_types, *expected}:
         found = chunk.node_types, chunk.edge_types
         check_types(found, (types.nodes, [*types.edges]), chunk.where[0], "the example")
@@ -225,25 +225,25 @@ def _unpacked(
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     counts, columns = chunk.counts(types), [column for column, _ in schema.columns()]
-    places = dict(zip(columns, _places(schema), strict=True))
-    indexed = {p: schema.index_columns.get(c) for c, p in places.items() if c in schema.index_columns}
-    declared = {places[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
+    attributes = dict(zip(columns, _attributes(schema), strict=True))
+    indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
+    declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
     check_shifts(chunk, types, indexed, declared)
     found: dict[Any, Tensor] = {}
-    for column, (t, key) in places.items():
-        attribute, number = chunk.attributes[t, key], schema.pyg.rows.get(column, 1)
+    for column, (t, key) in attributes.items():
+        joined, number = chunk.attributes[t, key], schema.pyg.rows.get(column, 1)
         is_label = column[0] == "label"
         expected = np.full(len(chunk.where), number) if is_label else counts[column[1]]  # type: ignore[index]
-        if len(differ := np.flatnonzero(attribute.rows != expected)):
+        if len(differ := np.flatnonzero(joined.rows != expected)):
             i = int(differ[0])
             raise SchemaError(
-                f"{chunk.where[i]}: the attribute {key!r} has {attribute.rows[i]} rows, but must have {expected[i]}, "
+                f"{chunk.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
                 f"one for each {column[0].partition('_')[0]}, as in the graphs before; correct it, or say what it "
                 f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
-        value = attribute.value
+        value = joined.value
         found[column] = value.reshape(len(chunk.where), number, *value.shape[1:]) if is_label and number != 1 else value
-    ends = {e: chunk.attributes[place].value for e, place in types.edges.items()}
+    ends = {e: chunk.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
         for end, t in zip(both.T, (e[0], e[2]), strict=True):
             remedy = f"correct {types.edges[e][1]}, or num_nodes."

@@ -20,9 +20,9 @@ from dgl_tuplepack.graphs.pyg_layout import (
     LEVELS,
     NODE_KEYS,
     NUMBER,
+    Attribute,
     Column,
     Levels,
-    Place,
     PygLayout,
     Types,
 )  # fmt: skip
@@ -47,16 +47,16 @@ def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, s
             stacklevel=2,
         )
     indexed = {
-        place: index_target(place, chunk, types, declared or {})
-        for place, attribute in chunk.attributes.items()
-        if attribute.shifts is not None and place not in types.edges.values()
+        attribute: index_target(attribute, chunk, types, declared or {})
+        for attribute, joined in chunk.attributes.items()
+        if joined.shifts is not None and attribute not in types.edges.values()
     }
     check_shifts(chunk, types, indexed)
     return _schema(chunk, types, levels, indexed, has_ids)
 
 
 def _schema(
-    chunk: Chunk, types: Types, levels: Levels, indexed: Mapping[Place, GraphType | None], has_ids: bool
+    chunk: Chunk, types: Types, levels: Levels, indexed: Mapping[Attribute, GraphType | None], has_ids: bool
 ) -> Schema:
     left_out = chunk.left_out | {key for key, level in levels.items() if level is None}
     known = {key for _, key in chunk.attributes} | left_out
@@ -65,32 +65,34 @@ def _schema(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
     counts = chunk.counts(types)
-    rest = {place: a for place, a in chunk.attributes.items() if place not in types.edges.values()}
-    homes = {place: _home(place, a, types, counts, chunk, levels) for place, a in rest.items()}
+    rest = {attribute: a for attribute, a in chunk.attributes.items() if attribute not in types.edges.values()}
+    homes = {attribute: _home(attribute, a, types, counts, chunk, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
     of_graphs = [key for (_, key), home in homes.items() if home == _GRAPH]
     labels: dict[str, ArraySpec] = {}
     dims: dict[Column, int | None] = {}
     rows: dict[Column, int] = {}
     indices: dict[Column, GraphType | None] = {}
-    for place, home in homes.items():
-        attribute, name = rest[place], place[1]
-        spec = attribute.spec
+    for attribute, home in homes.items():
+        joined, name = rest[attribute], attribute[1]
+        spec = joined.spec
         if home == _GRAPH:
             name = "" if of_graphs == [LABEL] else name
-            number = int(attribute.rows[0])
+            number = int(joined.rows[0])
             if number != 1:
                 rows["label", None, name] = number
                 spec = ArraySpec((number, *spec.shape), spec.dtype)
             labels[name] = spec
         else:
             features[home[1]][name] = spec
-        if attribute.dim != 0:
-            dims[*home, name] = attribute.dim
-        if place in indexed:
-            indices[*home, name] = indexed[place]
-    ends = {chunk.attributes[place].dtype for place in types.edges.values()}
-    counted = tuple(t for t in types.nodes if types.place_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered)
+        if joined.dim != 0:
+            dims[*home, name] = joined.dim
+        if attribute in indexed:
+            indices[*home, name] = indexed[attribute]
+    ends = {chunk.attributes[attribute].dtype for attribute in types.edges.values()}
+    counted = tuple(
+        t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered
+    )
     layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
     by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
     idtype = torch.int32 if ends == {torch.int32} else torch.int64
@@ -114,22 +116,27 @@ def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[Gra
 
 
 def _home(
-    place: Place, attribute: Joined, types: Types, counts: Mapping[GraphType, IntArray], chunk: Chunk, levels: Levels
+    attribute: Attribute,
+    joined: Joined,
+    types: Types,
+    counts: Mapping[GraphType, IntArray],
+    chunk: Chunk,
+    levels: Levels,
 ) -> _Home:
     """Return what an attribute belongs to, considering all graphs; SchemaError if nothing fits, or several do."""
-    t, key = place
+    t, key = attribute
     possible: dict[_Home, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
         for of, number in counts.items()
-        if types.storage_of(of) == t and not (attribute.dim is None and t is None)
+        if types.storage_of(of) == t and not (joined.dim is None and t is None)
     }
     if t is None:
-        possible[_GRAPH] = np.ones_like(attribute.rows)
-    chosen = _chosen(place, possible, types, levels)
-    fitting = [home for home in chosen if np.array_equal(attribute.rows, possible[home]) and _has_rows(attribute, home)]
+        possible[_GRAPH] = np.ones_like(joined.rows)
+    chosen = _chosen(attribute, possible, types, levels)
+    fitting = [home for home in chosen if np.array_equal(joined.rows, possible[home]) and _has_rows(joined, home)]
     if not fitting or len(chosen) == 1:
         home = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
-        _check_rows(place, attribute, home, possible[home], chunk.where)
+        _check_rows(attribute, joined, home, possible[home], chunk.where)
         return home
     is_plain = types.edges.keys() == {EDGE_TYPE}
     # If a graph has as many nodes as edges, PyG goes by the name, too.
@@ -151,18 +158,18 @@ def _home(
     return fitting[0]
 
 
-def _has_rows(attribute: Joined, home: _Home) -> bool:
-    return attribute.dim is not None or home == _GRAPH
+def _has_rows(joined: Joined, home: _Home) -> bool:
+    return joined.dim is not None or home == _GRAPH
 
 
 def _counter(home: _Home, types: Types) -> str:
     """Return the name of the attribute that counts a type."""
-    return "" if home[1] is None else types.place_of(home[1])[1]
+    return "" if home[1] is None else types.attribute_of(home[1])[1]
 
 
-def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
+def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
     """Return what an attribute may belong to according to `levels`, or else to its name."""
-    key, level = place[1], levels.get(place[1])
+    key, level = attribute[1], levels.get(attribute[1])
     own = {_counter(home, types): home for home in possible}
     if level is not None:
         found = [home for home in possible if level == LEVELS[home[0]]] or ([own[level]] if level in own else [])
@@ -178,12 +185,12 @@ def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: L
     return [own[name]] if name in own and name else list(possible)
 
 
-def _check_rows(place: Place, attribute: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
+def _check_rows(attribute: Attribute, joined: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
     """Refuse (SchemaError) an attribute without one row per node or edge, or without equally many per graph."""
-    rows, level, key = attribute.rows, LEVELS[home[0]], place[1]
-    what = f"the attribute {key!r}" + ("" if place[0] is None else f" of {place[0]!r}")
+    rows, level, key = joined.rows, LEVELS[home[0]], attribute[1]
+    what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if home != _GRAPH:
-        differ = np.flatnonzero(rows != counts) if attribute.dim is not None else np.arange(len(counts))
+        differ = np.flatnonzero(rows != counts) if joined.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])
             raise SchemaError(

@@ -21,8 +21,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
     ENDPOINTS,
     NODE,
     NUMBER,
+    Attribute,
     Levels,
-    Place,
     Types,
     named_attribute,
     or_left_out,
@@ -59,8 +59,8 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
         )
     ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
     # The edge_index of a line graph counts edges, so it holds indices, and is no edge type.
-    found = {place: _targets(place, ends, chunk, levels) for place in ends}
-    targets = {place: both for place, both in found.items() if both is not None}
+    found = {attribute: _targets(attribute, ends, chunk, levels) for attribute in ends}
+    targets = {attribute: both for attribute, both in found.items() if both is not None}
     for e in chunk.edge_types:
         if (e, ENDPOINTS) not in targets:
             refuse_without_ends(f"{where}, type {e!r}")
@@ -80,16 +80,18 @@ def refuse_without_types(where: str) -> NoReturn:
     )
 
 
-def _is_ends(place: Place, attribute: Joined, levels: Levels) -> bool:
+def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
-    key = place[1]
+    key = attribute[1]
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
-    return key == ENDPOINTS or (attribute.is_ends and attribute.shifts is not None and is_free)
+    return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
 
-def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels) -> tuple[str, str] | None:
+def _targets(
+    attribute: Attribute, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
+) -> tuple[str, str] | None:
     """Return the node types of both ends; None if the ends are edges, not nodes."""
-    t, key = place
+    t, key = attribute
     level = levels.get(key) or ""
     if _ARROW in level:
         both = [
@@ -105,29 +107,29 @@ def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Leve
         return both[0], both[1]
     if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
         return (t[0], t[2]) if isinstance(t, tuple) else (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
-    shifts = chunk.attributes[place].shifts
-    columns = two_columns(np.zeros_like(chunk.attributes[place].rows) if shifts is None else shifts).T
-    found = [_node_type(place, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
+    shifts = chunk.attributes[attribute].shifts
+    columns = two_columns(np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts).T
+    found = [_node_type(attribute, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
 
 
 def _node_type(
-    place: Place, side: int, shifts: IntArray, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels
+    attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
 ) -> str | None:
     """Return the node type that shifts count, by numbers and then by names; None if they count edges."""
-    t, key = place
+    t, key = attribute
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
-    other_ends = [p for p, a in ends.items() if p != place and np.array_equal(a.rows, shifts)]
+    other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
     if not chunk.is_flat:
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
             found = str(own) if own in types else types[0]
             if key != ENDPOINTS and other_ends:
-                _refuse_nodes_or_edges(place, found, other_ends[0], chunk)
+                _refuse_nodes_or_edges(attribute, found, other_ends[0], chunk)
             return found
-        _check_counted(place, shifts, fits, ends, chunk)
+        _check_counted(attribute, shifts, fits, ends, chunk)
         return None
     # In a Data, an attribute with that many rows may count the nodes; levels choose it, or else its name.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
@@ -137,18 +139,18 @@ def _node_type(
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
     if key != ENDPOINTS and (counted or usable) and other_ends:
-        _refuse_nodes_or_edges(place, NODE if counted else _first(usable), other_ends[0], chunk)
+        _refuse_nodes_or_edges(attribute, NODE if counted else _first(usable), other_ends[0], chunk)
     if counted:
         return NODE_TYPE
     if usable:
         return _first(usable)
-    _check_counted(place, shifts, fits, ends, chunk)
+    _check_counted(attribute, shifts, fits, ends, chunk)
     return None
 
 
-def _refuse_nodes_or_edges(place: Place, nodes: str, edges: Place, chunk: Chunk) -> NoReturn:
+def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, chunk: Chunk) -> NoReturn:
     """Refuse (SchemaError) endpoints that may count nodes or edges: with sorted edges, batches would differ."""
-    t, key = place
+    t, key = attribute
     raise SchemaError(
         f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
         f"{len(chunk.where)} graphs that were read; say which, by "
@@ -162,14 +164,14 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _check_counted(
-    place: Place, shifts: IntArray, fits: Sequence[Place], ends: Mapping[Place, Any], chunk: Chunk
+    attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], chunk: Chunk
 ) -> None:
     """Refuse (SchemaError) endpoints that count neither nodes nor edges."""
-    if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != place):
+    if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
         return
-    if chunk.is_flat and chunk.nodes[None] is None and place[1] == ENDPOINTS:
+    if chunk.is_flat and chunk.nodes[None] is None and attribute[1] == ENDPOINTS:
         refuse_unknown(chunk.where[0])
-    refuse_shift(place, chunk)
+    refuse_shift(attribute, chunk)
 
 
 def is_alike(name: str, other: str) -> bool:
@@ -177,15 +179,15 @@ def is_alike(name: str, other: str) -> bool:
     return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
 
 
-def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
+def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> NoReturn:
     """Raise the error for shifts that differ from `expected`, or, without it, from all numbers of rows."""
-    (t, key), shifts = place, chunk.attributes[place].shifts
+    (t, key), shifts = attribute, chunk.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
         # If most graphs are shifted by the numbers of one attribute, a graph that is not is wrong.
         known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
-    rows = np.zeros_like(chunk.attributes[place].rows) if shifts is None else shifts
+    rows = np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts
     wrong = 0 if expected is None else int(np.argmax((two_columns(rows) != two_columns(expected)).any(axis=1)))
     what = named_attribute(key, chunk.where[wrong], t)
     if expected is None:
@@ -194,7 +196,7 @@ def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
             f"attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
             f"{or_left_out(key)}."
         )
-    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[place].is_ends else ""
+    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[attribute].is_ends else ""
     raise SchemaError(
         f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but it counts "
         f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as in the graphs before; "
@@ -202,11 +204,11 @@ def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
     )
 
 
-def _hetero(chunk: Chunk, targets: Mapping[Place, tuple[str, str]]) -> Types:
-    edges: dict[EdgeType, Place] = {}
+def _hetero(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
+    edges: dict[EdgeType, Attribute] = {}
     # The edge_index of each storage comes first, so that an error names the other attribute.
-    for place in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
-        (t, key), (source, target) = place, targets[place]
+    for attribute in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
+        (t, key), (source, target) = attribute, targets[attribute]
         edge_type = t if key == ENDPOINTS and isinstance(t, tuple) else None
         edge_type = edge_type or (source, key if not isinstance(t, tuple) else f"{t[1]}/{key}", target)
         if edge_type in edges:
@@ -214,12 +216,12 @@ def _hetero(chunk: Chunk, targets: Mapping[Place, tuple[str, str]]) -> Types:
                 f"{named_attribute(key, chunk.where[0], t)} would be the edge type {edge_type}, but that name is in "
                 "use already; rename it."
             )
-        edges[edge_type] = place
+        edges[edge_type] = attribute
     return Types(False, tuple(chunk.node_types), {e: edges[e] for e in sorted(edges)})
 
 
-def _flat(chunk: Chunk, targets: Mapping[Place, tuple[str, str]], levels: Levels) -> Types:
-    edges: dict[EdgeType, Place] = {(a, p[1], b): p for p, (a, b) in targets.items()}
+def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
+    edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
     keys = {key for _, key in chunk.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
     nodes |= {NODE_TYPE} if chunk.nodes[None] is not None else set()
@@ -230,37 +232,37 @@ def _flat(chunk: Chunk, targets: Mapping[Place, tuple[str, str]], levels: Levels
     return Types(True, tuple(sorted(nodes)), {e: edges[e] for e in sorted(edges)})
 
 
-def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Place, GraphType | None], declared: Any = ()) -> None:
+def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()) -> None:
     """Refuse (SchemaError) graphs that PyG does not shift by the numbers of nodes or edges of a type.
 
     `targets` has the type that each attribute of indices counts, None if it is open. PyG need not shift indices whose
     names are in `declared`.
     """
     counts = chunk.counts(types)
-    for e, place in types.edges.items():
+    for e, attribute in types.edges.items():
         expected = np.stack([counts[e[0]], counts[e[2]]], axis=1)
-        shifts = chunk.attributes[place].shifts
+        shifts = chunk.attributes[attribute].shifts
         found = np.zeros_like(expected) if shifts is None else two_columns(shifts)
         if not np.array_equal(found, expected):
-            refuse_shift(place, chunk, expected)
-    for place, attribute in chunk.attributes.items():
-        if place in types.edges.values() or (attribute.shifts is None and place[1] in declared):
+            refuse_shift(attribute, chunk, expected)
+    for attribute, joined in chunk.attributes.items():
+        if attribute in types.edges.values() or (joined.shifts is None and attribute[1] in declared):
             continue
-        target = targets.get(place)
-        found = np.zeros_like(attribute.rows) if attribute.shifts is None else attribute.shifts
-        if target is None and attribute.shifts is not None and place not in targets:
+        target = targets.get(attribute)
+        found = np.zeros_like(joined.rows) if joined.shifts is None else joined.shifts
+        if target is None and joined.shifts is not None and attribute not in targets:
             raise SchemaError(
-                f"{chunk.where[0]} shifts the attribute {place[1]!r} by {shown(found[0].tolist())}, but the graphs "
+                f"{chunk.where[0]} shifts the attribute {attribute[1]!r} by {shown(found[0].tolist())}, but the graphs "
                 "before do not; give graphs of one class, or correct __inc__."
             )
         if target is not None and not np.array_equal(found, counts[target]):
-            refuse_shift(place, chunk, counts[target])
+            refuse_shift(attribute, chunk, counts[target])
 
 
-def index_target(place: Place, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
+def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
     """Return the type that indices count; None if the user declared it. SchemaError if none fits, or several do."""
-    (t, key), counts = place, chunk.counts(types)
-    shifts = chunk.attributes[place].shifts
+    (t, key), counts = attribute, chunk.counts(types)
+    shifts = chunk.attributes[attribute].shifts
     assert shifts is not None
     if key in declared:
         return None
@@ -283,5 +285,5 @@ def index_target(place: Place, chunk: Chunk, types: Types, declared: Mapping[str
             f"graphs that were read; say which, by {lines}."
         )
     if not fits:
-        refuse_shift(place, chunk)
+        refuse_shift(attribute, chunk)
     return fits[0]

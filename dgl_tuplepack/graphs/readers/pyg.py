@@ -16,7 +16,7 @@ from torch import Tensor
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.named import is_pyg
-from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Place
+from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
 from dgl_tuplepack.graphs.readers.items import Items
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
@@ -70,9 +70,9 @@ class PygDataset(Items):
         return len(inner) - 1
 
     @functools.cached_property
-    def _offsets(self) -> dict[Place, _Offsets]:
+    def _offsets(self) -> dict[Attribute, _Offsets]:
         """Offsets of each attribute of the graphs; an attribute without slices belongs to the dataset only."""
-        found: dict[Place, _Offsets] = {}
+        found: dict[Attribute, _Offsets] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
             nodes = {self._nodes_key(t)}
@@ -134,11 +134,11 @@ class PygDataset(Items):
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
 
-        def shifts(place: Place) -> IntArray | None:
+        def shifts(attribute: Attribute) -> IntArray | None:
             """Return the numbers of nodes by which PyG shifts an attribute; None if it is not shifted."""
-            if sample.attributes[place].shifts is None:
+            if sample.attributes[attribute].shifts is None:
                 return None
-            t = place[0]
+            t = attribute[0]
             ends = [nodes.get(None)] if t is None else [nodes.get(t[0]), nodes.get(t[2])]
             known = [end for end in ends if end is not None]
             if len(known) < len(ends) or not isinstance(t, tuple | None):
@@ -146,10 +146,10 @@ class PygDataset(Items):
             return np.stack(known, axis=1) if len(known) > 1 else known[0]
 
         attributes = {}
-        for place, attribute in sample.attributes.items():
-            rows = np.diff(self._offsets[place])
+        for attribute, joined in sample.attributes.items():
+            rows = np.diff(self._offsets[attribute])
             rows = rows if self._ids is None else rows[self._ids]
-            attributes[place] = replace(attribute, rows=rows, shifts=shifts(place), value=attribute.value[:0])
+            attributes[attribute] = replace(joined, rows=rows, shifts=shifts(attribute), value=joined.value[:0])
         where = _Numbered(len(self._given))
         return replace(sample, attributes=attributes, nodes=nodes, where=where)
 
@@ -180,20 +180,20 @@ class PygDataset(Items):
         for first in range(0, len(self._given), _GRAPHS):
             run = slice(first, min(first + _GRAPHS, len(self._given)))
             attributes = {
-                place: replace(
-                    attribute, rows=attribute.rows[run], value=self._values(place, attribute.dim, run),
-                    shifts=None if attribute.shifts is None else attribute.shifts[run],
+                attribute: replace(
+                    joined, rows=joined.rows[run], value=self._values(attribute, joined.dim, run),
+                    shifts=None if joined.shifts is None else joined.shifts[run],
                 )
-                for place, attribute in whole.attributes.items()
+                for attribute, joined in whole.attributes.items()
             }  # fmt: skip
             nodes = {t: None if counts is None else counts[run] for t, counts in whole.nodes.items()}
             where = [f"item {i}" for i in range(run.start, run.stop)]
             yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
 
-    def _values(self, place: Place, dim: int | None, run: slice) -> Tensor:
+    def _values(self, attribute: Attribute, dim: int | None, run: slice) -> Tensor:
         """Return the rows of an attribute for consecutive graphs."""
-        value: Tensor = self._storages[place[0]][place[1]]
-        offsets = self._offsets[place]
+        value: Tensor = self._storages[attribute[0]][attribute[1]]
+        offsets = self._offsets[attribute]
         rows = value.movedim(dim, 0) if dim else value
         if self._ids is None:
             return rows[int(offsets[run.start]) : int(offsets[run.stop])]
