@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import check, torch_private
+from dgl_tuplepack.compiling.reference import run_on_copies
 from dgl_tuplepack.errors import CompileError
 from tests.support.messages import refused
 from tests.support.threads import at_the_same_time
@@ -186,6 +187,21 @@ def test_entries_that_are_not_finite_must_stand_at_the_same_places(monkeypatch: 
     Miscompiles(monkeypatch, lambda result: result.nan_to_num(nan=0.0))
     with refused(CompileError, "the output result is "):
         tp.compile(lambda x: x * 2)(x)
+
+
+def test_the_run_in_float64_has_the_results_of_a_model_in_float64() -> None:
+    def function(x: Tensor, model: nn.Module, dtype: torch.dtype = torch.float32) -> Tensor:
+        rows_of = torch.arange(len(x)) % 4
+        return torch.zeros(4, 3, dtype=dtype).index_add(0, rows_of, model(x)).square().sum()
+
+    model, x = network(), rows()
+    of_float64 = copy.deepcopy(model).double()
+    found = run_on_copies(function, (x, model), {}, [model], exact=True)
+    expected = function(x.double(), of_float64, torch.float64)
+    torch.testing.assert_close(found.outputs["result"], expected, rtol=1e-12, atol=0)
+    for one, other in zip(model.parameters(), of_float64.parameters(), strict=True):
+        (gradient,) = torch.autograd.grad(expected, other, retain_graph=True)
+        torch.testing.assert_close(found.gradients[id(one)], gradient, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

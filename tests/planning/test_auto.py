@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.packing.heuristics import names_for
+from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
@@ -52,6 +55,18 @@ def test_limits_that_do_not_bind_never_spoil_a_plan(case):
     plan = pack(histogram, limits, effort=0.3)
     plan.validate()
     assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
+
+
+def test_a_sampled_pattern_is_repeated_for_at_most_an_eighth_of_the_packs_expected():
+    counts = {(5, 9): 10_000, (3, 4): 20_000, (7, 2): 10_000}
+    instance = as_instance(SizeHistogram.from_counts(counts), Limits(90, 100))
+    patterns = minimum_bin_slack(instance, 2000, Tuning(), Effort(10**9))
+    assert patterns is not None
+    # The nodes fill 2000 packs of 20 graphs.
+    left = 40_000
+    for repeats, graphs in zip(patterns.repeats.tolist(), patterns.graphs.tolist(), strict=True):
+        assert repeats <= 1 + left / 20 / 8
+        left -= repeats * graphs
 
 
 @pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])

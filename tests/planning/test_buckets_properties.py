@@ -60,6 +60,8 @@ def test_every_pack_has_the_smallest_shape_that_holds_it_and_its_largest_graph(
         for name in problem.components
     }
     assert plan.slots == expected
+    reserved = sum(name.startswith("nodes") for name in problem.components)
+    assert plan.padded_slots == sum(expected.values()) + plan.num_packs * reserved
     totals = problem.histogram.totals()
     assert plan.efficiency == {name: totals[name] / expected[name] for name in expected}
     assert all(value <= 1 for value in plan.efficiency.values())

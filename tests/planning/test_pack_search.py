@@ -16,6 +16,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projec
 from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.bounds.pricing import SHIFT
+from dgl_tuplepack.planning.packing import closing
 from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.patterns import Patterns
@@ -70,6 +71,11 @@ def test_a_search_says_where_it_was_cut_off():
         steps = search_packs(classes, instance.limits, 0, 12, 0, most, contents, worth)
         results.append(steps)
     assert results[0] > 0 > results[1]
+    # Each class may need as many steps as allowed, and none more.
+    for row in range(12):
+        needed = search_packs(classes, instance.limits, row, row + 1, 0, 10**6, contents, worth)
+        assert search_packs(classes, instance.limits, row, row + 1, 0, needed, contents, worth) == needed
+        assert search_packs(classes, instance.limits, row, row + 1, 0, needed - 1, contents, worth) < 0
 
 
 def _uniform():
@@ -129,6 +135,21 @@ def test_dives_hold_every_graph_whatever_the_counts(count):
     assert program.bound <= found.num_packs
     packs = found.dense(5, len(found))
     assert (packs @ sizes <= instance.limits).all()
+
+
+FRACTIONS = st.lists(st.sampled_from([0.1, 0.4, 0.5, 0.6, 0.9]), min_size=1, max_size=9)
+
+
+@given(FRACTIONS, st.integers(1, 300), st.booleans())
+def test_of_fractions_a_dive_fixes_the_largest_and_others_that_are_above_a_half(repeats, left, noisy):
+    chosen = closing._fixed(np.arange(len(repeats))[:, None], np.array(repeats), left, np.uint64(7), int(noisy))
+    fixed = [repeats[int(column[0])] for column, _ in chosen]
+    assert {packs for _, packs in chosen} == {1}
+    assert all(fraction > 0.5 for fraction in fixed[1:])
+    assert len(fixed) <= max(1, left // 32)
+    if not noisy:
+        likely = [fraction for fraction in sorted(repeats, reverse=True) if fraction > 0.5]
+        assert fixed == (likely or [max(repeats)])[: max(1, left // 32)]
 
 
 def test_a_pattern_whose_graphs_are_all_packed_is_left_out():

@@ -18,6 +18,7 @@ from dgl_tuplepack.planning.metrics import harmonic_mean
 from dgl_tuplepack.planning.search import evaluation, strategy_of
 from dgl_tuplepack.planning.search.budget import Budget
 from dgl_tuplepack.planning.search.reach import Target
+from dgl_tuplepack.planning.search.space import space_of
 from dgl_tuplepack.planning.search.strategy import Strategy
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
@@ -49,6 +50,15 @@ def test_a_search_of_few_finds_what_a_search_of_all_finds(histogram: SizeHistogr
     for wanted in (0.7, 0.8, 0.9, 0.95):
         smallest = min(sum(row) for row, mean in grid.items() if mean >= wanted)
         assert search_limits(histogram, target=wanted).best.slots == smallest
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_on_the_ray_none_or_one_component_is_larger_in_turn(k: int) -> None:
+    sizes = {(100, 200, 300)[:k]: 1, (101, 201, 301)[:k]: 1}
+    space = space_of(SizeHistogram.from_counts(sizes, ("nodes", "edges", "angles")[:k]), 1)
+    points = space.ray(1.5, 1.5, k + 1)
+    larger = [[a > b for a, b in zip(point, points[0], strict=True)] for point in points]
+    assert larger == [[component == turn - 1 for component in range(k)] for turn in range(k + 1)]
 
 
 @pytest.mark.parametrize("number", [16, 32, 100, 1000])

@@ -152,9 +152,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     while True:
         # Go down: add the largest class that fits, as often as it fits. Skip blocks in which no class fits.
         while position < number_classes and done < most:
-            position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
-            if position < number_classes:
-                position = _alive_from(following, position)
+            position = _alive_from(following, _not_above(keys, slack * (1 + 1e-12) + 1e-300, position))
             done += 1
             if position >= number_classes or not _all_fit(smallest, position, room):
                 break
@@ -310,7 +308,7 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
         sampled = len(left.tree) > 0 and 0 < sample_size <= graphs
         if sampled:
             held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
-        best[0], least[0] = 0, np.inf
+        least[0] = np.inf
         done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
         if least[0] > goal.tolerance:
             done += _search(classes, left, goal, pack, goal.steps - done, number_classes)

@@ -73,6 +73,5 @@ def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int
                 if key < 0:
                     length -= 1
                     heap[0] = heap[length]
-                if length > 0:
-                    _sift_down(heap, keys, length, 0)
+                _sift_down(heap, keys, length, 0)
     return length
