@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.loading.make_loader import packed_loader as packed_loader
     from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
     from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
+    from dgl_tuplepack.loading.predictions import Predictions as Predictions
     from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
     from dgl_tuplepack.planning.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.planning.histogram import load_example as load_example
@@ -79,6 +80,7 @@ _PUBLIC = {
     "GraphDataLoader": "loading.graph_loader",
     "packed_loader": "loading.make_loader",
     "PackedDataset": "loading.packed_dataset",
+    "Predictions": "loading.predictions",
     "flatten_packs": "loading.pack_labels",
     "preprocess": "storage.preprocessing",
     "preprocess_shards": "storage.shards.run",

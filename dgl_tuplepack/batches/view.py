@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from dgl_tuplepack.graphs.items import BatchItems, Identified, check_number, epoch_of, parts_of, shape_of
+from dgl_tuplepack.planning.sizes import IntArray
 
 
 class CollatedView:
@@ -21,10 +24,10 @@ class CollatedView:
     collate
         Function from a list of items to a batch.
     ids
-        The ids that `collate` gets items with: "positions", "own" ids of items, or None, for items as they are.
+        The ids that `collate` gets items with: int64 ``[N]``, "own" ids of items, or None, for items as they are.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: str | None = None) -> None:
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
         self.dataset, self.collate, self.ids = dataset, collate, ids
 
     def __len__(self) -> int:
@@ -39,8 +42,8 @@ class CollatedView:
 
     def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
         """Return an item with its id and the epoch, as far as `collate` gets them."""
-        if self.ids == "positions":
-            return Identified(int(position), item, epoch)
+        if isinstance(self.ids, np.ndarray):
+            return Identified(int(self.ids[position]), item, epoch)
         if isinstance(item, Identified):
             # A subset of `with_ids` does not hand the epoch on.
             return replace(item, epoch=epoch)

@@ -7,14 +7,18 @@ from typing import Any
 
 import dgl
 
-from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
+from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.items import WithIds
+from dgl_tuplepack.loading.opened import is_collated_alike, stored_copy
+from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batches
 
 
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
-    """Drop-in `dgl.dataloading.GraphDataLoader` that makes batches of a store several times as fast.
+    """Drop-in `dgl.dataloading.GraphDataLoader` that makes batches of a list or a store several times as fast.
 
     Batches, their order and the random numbers used are those of DGL's loader on the same graphs. Any dataset works;
-    only stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched()`` are faster.
+    lists, OGB datasets, stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched()`` are faster.
 
     Parameters
     ----------
@@ -25,6 +29,12 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     use_ddp, ddp_seed
         As in DGL's loader: give each process different graphs, by a `DistributedSampler` with this seed. Call
         `set_epoch` before each epoch.
+    with_ids
+        Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element.
+    in_memory
+        Whether graphs are copied to a temporary store first; later changes of the dataset are not seen. None: copy
+        lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
+        such dataset (else InputError), whose items must be the same each time. False: collate items.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``.
 
@@ -43,13 +53,30 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         collate_fn: Callable[[Any], Any] | None = None,
         use_ddp: bool = False,
         ddp_seed: int = 0,
+        *,
+        with_ids: bool = False,
+        in_memory: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        dataset, view = given_and_view(dataset, "dgl")
+        # Frameworks rebuild loaders from attributes with the names of the arguments.
+        self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
+        is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
         batches = kwargs.get("batch_size", 1) is not None
-        if view is not None and (collate_fn in (None, as_collated) or not batches):
-            dataset = WholeBatches(dataset, view)
-            collate_fn = as_collated if batches else collate_fn
+        if with_ids and not (is_ours and batches):
+            raise InputError(
+                "with_ids=True adds ids to batches that this loader collates, but a collate_fn or batch_size=None is "
+                "given; leave it out, and wrap the dataset: tp.with_ids(dataset) has items with an id."
+            )
+        if isinstance(dataset, WholeBatches) and not is_ours:
+            dataset = dataset.dataset
+        whole = whole_batches(dataset, "dgl", with_ids)
+        if whole is None and is_ours and batches:
+            store = stored_copy(dataset, in_memory, is_collated_alike)
+            whole = None if store is None else WholeBatches(dataset, store.batched(with_ids=with_ids))
+        if whole is not None and (is_ours or not batches):
+            dataset, collate_fn = whole, as_collated if batches else collate_fn
+        elif with_ids and not isinstance(dataset, WithIds):
+            dataset, collate_fn = WithIds(dataset), CollateWithIds(dgl.dataloading.GraphCollator().collate)
         super().__init__(dataset, collate_fn, use_ddp, ddp_seed, **kwargs)
 
 

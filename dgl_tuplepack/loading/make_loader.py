@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Unpack, overload
 
-from dgl_tuplepack._core.checks import as_ids, choice, shown, true_or_false
-from dgl_tuplepack.errors import InputError, SizesError
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.loading.choice import Choice, Request, choose
+from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.loading.packed_loader import PackedLoader
-from dgl_tuplepack.loading.settings import LoaderSettings, Settings
-from dgl_tuplepack.loading.views import opened, padded_view, plain_view, schema_of, subset_of
+from dgl_tuplepack.loading.settings import DECLARED, LoaderSettings, Settings
+from dgl_tuplepack.loading.splits import Split, plans_of, shuffled_of, splits_of
+from dgl_tuplepack.loading.views import padded_view, plain_view
 from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.selection import check_same_schema
-
-# Graphs of a split, and their sizes.
-Split = tuple[Any, GraphSizes]
 
 # The name of the only split if all graphs go to one loader.
 _ALL = ""
-# The split that is shuffled by default.
-_TRAINING = "train"
-# Settings of the sampler that also apply to splits in fixed order.
-_OF_ALL_SPLITS = ("num_replicas", "rank")
 
 
 @overload
@@ -44,6 +37,8 @@ def packed_loader(
     multiple_of: int = ...,
     seed: int = ...,
     oversize: str = ...,
+    with_ids: bool = ...,
+    in_memory: bool | None = ...,
     **settings: Unpack[LoaderSettings],
 ) -> PackedLoader: ...
 
@@ -63,6 +58,8 @@ def packed_loader(
     multiple_of: int = ...,
     seed: int = ...,
     oversize: str = ...,
+    with_ids: bool = ...,
+    in_memory: bool | None = ...,
     **settings: Unpack[LoaderSettings],
 ) -> dict[str, PackedLoader]: ...
 
@@ -81,6 +78,8 @@ def packed_loader(
     multiple_of: int = 1,
     seed: int = 0,
     oversize: str = "error",
+    with_ids: bool = False,
+    in_memory: bool | None = None,
     **settings: Unpack[LoaderSettings],
 ) -> PackedLoader | dict[str, PackedLoader]:
     """Make a loader of batches that hold `graphs_per_batch` graphs on average, and choose everything else.
@@ -106,8 +105,8 @@ def packed_loader(
         shuffles the split "train", which must exist; a tuple of names shuffles those. The other splits are read
         completely, in the order of their plans, and `content`, `replan_every` and `drop_last` do not apply to them.
     padded
-        Whether batches are `PaddedBatch` of one static shape, with the positions of graphs as ``graph_ids`` (unless
-        items have their own ids). False: batches without padding, as from DGL's collate, that never exceed the limits.
+        Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as from DGL's
+        collate, that never exceed the limits.
     limits
         Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
         batch has one of these shapes. With `graphs_per_batch`, the number of packs is chosen to meet it.
@@ -125,6 +124,14 @@ def packed_loader(
         0..2**64-1: seed of plan and batches.
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
+    with_ids
+        Without padding, whether batches have the ids of their graphs, int64 ``[n]``: as the last element, or as the
+        attribute `graph_ids` of PyG batches. Padded batches always have them. Ids are positions in `source`, also with
+        splits, unless items have their own ids.
+    in_memory
+        Whether graphs are copied to a temporary store first, from which batches are made far faster; later changes of
+        the dataset are not seen. None: copy lists, tuples and OGB datasets. True: copy any dataset, whose items must
+        be the same each time. False: read items one by one for each batch.
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
@@ -166,115 +173,45 @@ def packed_loader(
     """
     padded = true_or_false("padded", padded, InputError)
     passed_on = Settings.of(settings, padded)
-    levels = passed_on.batch.get("levels")
+    if true_or_false("with_ids", with_ids, InputError) and passed_on.collate:
+        raise InputError(
+            "with_ids=True adds ids to batches that DGL's collate makes, but collate_fn is given; leave one of them "
+            "out, or give tp.with_ids(dataset), whose items have ids."
+        )
+    if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
+        # These need the items.
+        in_memory = False
+    declared = {name: passed_on.batch.get(name) for name in DECLARED}
     by_name: dict[str, Split]
     shuffled: Collection[str]
     if splits is None:
-        _, graphs = opened(source)
-        by_name = {_ALL: (graphs, sizes_of(graphs, levels=levels))}
+        graphs = opened(source, in_memory, not padded, declared)
+        by_name = {_ALL: (graphs, graphs.sizes(declared))}
         shuffled = (_ALL,) if true_or_false("shuffle", shuffle, InputError) else ()
         plans: Any = {} if plan is None else {_ALL: plan}
     else:
-        by_name = _splits_of(source, splits, levels)
-        shuffled, plans = _shuffled(shuffle, by_name), _plans_of(plan, by_name)
+        by_name = splits_of(source, splits, in_memory, not padded, declared)
+        shuffled, plans = shuffled_of(shuffle, by_name), plans_of(plan, by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
-    loaders = _loaders(by_name, shuffled, padded, request, passed_on)
+    leading = tuple(shuffled) or tuple(by_name)
+    choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
+    loaders = {}
+    for name, (graphs, sizes) in by_name.items():
+        sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
+        if padded:
+            view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
+        else:
+            view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
+        loaders[name] = PackedLoader(view, sampler, padded=padded, search=choice.search, **passed_on.loader)
     return loaders[_ALL] if splits is None else loaders
 
 
-def _plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
-    """Return the plans that are given by name of the split."""
-    if plan is None:
-        return {}
-    if not isinstance(plan, Mapping):
-        raise InputError(f"with splits, plan must be a mapping of names of splits to plans, but is {shown(plan)}.")
-    for name in plan:
-        choice("split in plan", name, splits)
-    return plan
-
-
-def _splits_of(source: Any, splits: Mapping[str, Any] | Literal[True], levels: Any) -> dict[str, Split]:
-    """Return the graphs and sizes of each split; for PyG graphs, `levels` gives what attributes belong to."""
-    if isinstance(source, Mapping):
-        if splits is not True:
-            raise InputError(
-                "source is a mapping of sources, which are the splits already, but splits has others; give splits=True."
-            )
-        if not source:
-            raise SizesError("a mapping of sources needs at least one, but has none.")
-        wrong = [name for name in source if not isinstance(name, str)]
-        if wrong:
-            raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
-        graphs_by_name = {name: opened(each)[1] for name, each in source.items()}
-        sized = {name: (graphs, sizes_of(graphs, levels=levels)) for name, graphs in graphs_by_name.items()}
-        _check_same(sized)
-        return sized
-    found, graphs = opened(source)
-    chosen = found.splits() if splits is True else splits
-    if not isinstance(chosen, Mapping):
-        raise InputError(f"splits must be a mapping of names to ids, True or None, but is {shown(splits)}.")
-    if not chosen:
-        raise SizesError(f"{found.title} has no splits; give splits={{'train': ids, ...}}, or None for all graphs.")
-    sizes = sizes_of(graphs, levels=levels)
-    ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
-    empty = [name for name, ids in ids_by_name.items() if not len(ids)]
-    if empty:
-        raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
-    return {name: (subset_of(graphs, ids), sizes.take(ids)) for name, ids in ids_by_name.items()}
-
-
-def _check_same(splits: Mapping[str, Split]) -> None:
-    """Raise SchemaError if the first graphs of the splits differ in types, features or labels."""
-    schemas = {name: schema_of(graphs) for name, (graphs, _) in splits.items()}
-    (first, expected), *others = schemas.items()
-    compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
-    reason = "all splits must have the same, since their batches have one shape"
-    for name, found in others:
-        check_same_schema(expected, found, repr(first), repr(name), compared, reason)
-
-
-def _shuffled(shuffle: object, splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """Return the names of the splits to shuffle."""
-    if not isinstance(shuffle, tuple | list | set | frozenset):
-        if not isinstance(shuffle, bool):
-            raise InputError(
-                f"shuffle must be True, False, or names of splits such as ('train',), but is {shown(shuffle)}."
-            )
-        if not shuffle:
-            return ()
-        if _TRAINING not in splits:
-            raise InputError(
-                f"no split is called {_TRAINING!r}, so it is unclear which splits to shuffle; the splits are "
-                f"{', '.join(map(repr, splits))}: give shuffle=(name,), or False for none."
-            )
-        return (_TRAINING,)
-    for name in shuffle:
-        choice("split in shuffle", name, splits)
-    return tuple(shuffle)
-
-
-def _loaders(
-    splits: Mapping[str, Split], shuffled: Collection[str], padded: bool, request: Request, settings: Settings
-) -> dict[str, PackedLoader]:
-    """Return the loader of each split, all with one shape."""
-    leading = tuple(shuffled) or tuple(splits)
-    choice = choose({name: sizes for name, (_, sizes) in splits.items()}, leading, request)
-    return {
-        name: _loader(split, name, name in shuffled, padded, choice, request, settings, leads=name in leading)
-        for name, split in splits.items()
-    }
-
-
-def _loader(
-    split: Split, name: str, shuffle: bool, padded: bool, choice: Choice, request: Request, settings: Settings,
-    leads: bool,
-) -> PackedLoader:  # fmt: skip
-    """Return the loader of one split; with `leads`, all settings of the sampler apply to it."""
-    graphs, sizes = split
-    given = {key: value for key, value in settings.sampler.items() if leads or key in _OF_ALL_SPLITS}
-    # A sampler that makes the later plans makes the first one too.
-    replans = given.get("content") == "repack" or given.get("replan_every") is not None
-    sampler = PackBatchSampler(
+def _sampler(
+    sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
+) -> PackBatchSampler:
+    """Return the sampler of a split; one that makes the later plans makes the first one too."""
+    replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
+    return PackBatchSampler(
         sizes,
         choice.limits,
         plan=None if replans and name not in request.plans else choice.plans[name],
@@ -282,10 +219,5 @@ def _loader(
         shuffle=shuffle,
         seed=request.seed,
         oversize=request.oversize,
-        **given,
+        **settings,
     )
-    if padded:
-        view = padded_view(graphs, sampler.limits, choice.packs_per_batch, settings.batch)
-    else:
-        view = plain_view(graphs, settings.collate, settings.batch)
-    return PackedLoader(view, sampler, padded=padded, search=choice.search, **settings.loader)

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch_geometric.loader
 
+from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
-from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
+from dgl_tuplepack.graphs.items import WithIds
+from dgl_tuplepack.loading.whole import CollateWithIds, whole_batches
 
 __all__ = ["DataLoader"]
 
@@ -29,6 +31,8 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``.
     exclude_keys
         Names of attributes to leave out of batches.
+    with_ids
+        Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`.
 
@@ -50,14 +54,22 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         shuffle: bool = False,
         follow_batch: Sequence[str] | None = None,
         exclude_keys: Sequence[str] | None = None,
+        *,
+        with_ids: bool = False,
         **kwargs: Any,
     ) -> None:
-        given, view = given_and_view(dataset, "pyg")
-        if view is not None:
-            given = WholeBatches(given, view)
-        super().__init__(given, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
-        if view is not None:
+        # Frameworks rebuild loaders from attributes with the names of the arguments.
+        self.with_ids = true_or_false("with_ids", with_ids)
+        whole = whole_batches(dataset, "pyg", with_ids)
+        if whole is not None:
+            dataset = whole
+        elif with_ids and not isinstance(dataset, WithIds):
+            dataset = WithIds(dataset)
+        super().__init__(dataset, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
+        if whole is not None:
             self.collate_fn = _AsCollated(follow_batch or (), exclude_keys or ())
+        elif with_ids:
+            self.collate_fn = CollateWithIds(self.collate_fn)  # type: ignore[assignment]
 
 
 class _AsCollated:

@@ -69,7 +69,9 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 
 
 # Facts about graphs that are declared when a store is written.
-_DECLARED = ("ties", "indices", "levels")
+DECLARED = ("ties", "indices", "levels")
+# Settings of the sampler that also apply to splits in fixed order.
+_OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
 # Arguments of torch's DataLoader that `packed_loader` chooses, and others that users try -> advice of the message.
@@ -89,6 +91,10 @@ class Settings:
     batch: dict[str, Any] = field(default_factory=dict)
     loader: dict[str, Any] = field(default_factory=dict)
     collate: Callable[[Any], Any] | None = None
+
+    def of_sampler(self, leads: bool) -> dict[str, Any]:
+        """Return the settings of a split's sampler: all of them if it leads, else those that apply to every split."""
+        return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
@@ -118,7 +124,7 @@ def _check_applies(name: str, padded: bool) -> None:
     """Raise InputError for a setting of padded batches without padding."""
     if padded or name in _WITHOUT_PADDING:
         return
-    if name in _DECLARED:
+    if name in DECLARED:
         raise InputError(
             f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
             f"them, GraphStore.write(path, graphs, {name}=...), and give the store."

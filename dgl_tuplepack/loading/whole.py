@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset, Subset
 
+from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
-from dgl_tuplepack.storage.view import BatchView
+from dgl_tuplepack.storage.view import BatchView, with_graph_ids
 
 
 class WholeBatches(Dataset[Any]):
@@ -18,12 +20,12 @@ class WholeBatches(Dataset[Any]):
     Attributes
     ----------
     dataset
-        The store. Its attributes are also those of this object.
+        The dataset that the user gave. Its attributes are also those of this object.
     view
         Makes the batches.
     """
 
-    def __init__(self, dataset: Any, view: Any) -> None:
+    def __init__(self, dataset: Any, view: BatchView) -> None:
         self.dataset, self.view = dataset, view
 
     def __len__(self) -> int:
@@ -43,17 +45,29 @@ class WholeBatches(Dataset[Any]):
         return getattr(self.dataset, name)
 
 
-def given_and_view(dataset: Any, framework: str) -> tuple[Any, Any]:
-    """Return the dataset that the user gave, and the view that makes whole batches of it; None if it has none."""
+def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
+    """Return a store, or a subset or view of one, as the dataset of a loader; None for other datasets."""
     if isinstance(dataset, WholeBatches):
         # Frameworks rebuild loaders from their attributes.
-        dataset = dataset.dataset
+        return dataset
     if isinstance(dataset, BatchView) and not dataset.shapes:
-        return dataset, dataset if dataset.framework == framework else None
+        return WholeBatches(dataset, dataset) if dataset.framework == framework else None
     store = dataset
-    is_of_store = isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs)
-    if is_of_store and len(dataset):
+    if isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs) and len(dataset):
         store = dataset.dataset.subset(dataset.indices)
     if isinstance(store, StoredGraphs | DeviceStore):
-        return dataset, store.batched(framework=framework)
-    return dataset, None
+        return WholeBatches(dataset, store.batched(framework=framework, with_ids=with_ids))
+    return None
+
+
+class CollateWithIds:
+    """Collate the items of a `WithIds`, and add the ids: as the last element, or the attribute `graph_ids` for PyG."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, items: Sequence[Identified]) -> Any:
+        """Return the batch of the items, with their ids."""
+        batch = self.collate([item.item for item in items])
+        made = with_graph_ids(tuple(batch) if isinstance(batch, list) else batch, torch.tensor([i.id for i in items]))
+        return list(made) if isinstance(made, tuple) else made

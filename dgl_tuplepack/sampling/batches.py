@@ -228,7 +228,9 @@ class PackBatchSampler(Sampler[list[int]]):
         epoch, first = self.epoch, self._skip
         self._warn_of_repetition()
         batches = self._batches_of(epoch)
-        self._iterations, self._iterated = self._iterations + 1, epoch
+        # An evaluation, which has no gradients, may repeat the epoch of the training.
+        self._iterated = epoch if torch.is_grad_enabled() else self._iterated
+        self._iterations += 1
         this = self._iterations
         for step in range(first, len(batches)):
             if self.epoch != epoch and self._iterations == this:
@@ -242,7 +244,8 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def _warn_of_repetition(self) -> None:
         """Warn, once, if an epoch is iterated again although only "fixed" should repeat batches."""
-        if self._iterated == self.epoch and not self._skip and self.content != "fixed" and not self._warned:
+        is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
+        if is_repeated and not self._skip and self.content != "fixed" and not self._warned:
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "

@@ -58,17 +58,18 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         yield facts
     except Exception as error:
         if among_ranks:
-            _gather((f"{type(error).__name__}: {error}", {}))
+            gathered_objects((f"{type(error).__name__}: {error}", {}))
         raise
     if among_ranks:
-        gathered = _gather(("", facts))
+        gathered = gathered_objects(("", facts))
         for rank, (failure, _) in enumerate(gathered):
             if failure:
                 raise SamplerError(f"rank {rank} could not make {what}, so all ranks stop; its error: {failure}")
         _check_equal([of_rank for _, of_rank in gathered])
 
 
-def _gather(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
+def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
+    """Return the objects of all ranks of a group, in their order; every rank must call it."""
     gathered: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(gathered, mine, group=group)
     return gathered
@@ -152,7 +153,7 @@ def in_step(
 def _fail_together(error: Exception | None, group: torch.distributed.ProcessGroup | None) -> NoReturn:
     """Raise the error of this rank, or else a SamplerError that names the first failed rank and its error."""
     cause = None if error is None else f"rank {torch.distributed.get_rank()} got no further batch ({error!r:.500})"
-    causes = _gather(cause, group)
+    causes = gathered_objects(cause, group)
     if error is not None:
         raise error
     first = next(cause for cause in causes if cause is not None)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
@@ -116,14 +116,17 @@ class DeviceStore:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
 
-    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
-        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
+        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`.
+
+        The ids of `with_ids` are not on the device.
+        """
         if framework != "dgl":
             raise InputError(
                 f"framework is {shown(framework)}, but batches without padding on {self.device} are those of DGL; move "
                 'each batch of store.batched(framework="pyg") there, batch.to(device), or take padded ones.'
             )
-        return BatchView(self, as_stored=as_stored)
+        return BatchView(self, as_stored=as_stored, with_ids=true_or_false("with_ids", with_ids))
 
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"

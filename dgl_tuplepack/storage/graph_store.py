@@ -92,7 +92,7 @@ class StoredGraphs(Selection):
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
             )  # fmt: skip
-            return CollatedView(self, collate, "positions")
+            return CollatedView(self, collate, self.graph_ids)
         schema = self.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
         separate = true_or_false("separate", separate)
@@ -104,7 +104,7 @@ class StoredGraphs(Selection):
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
         return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
 
-    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
         The batch equals the result of `dgl.batch` and DGL's collate, and is made far faster. In a training script,
@@ -118,8 +118,12 @@ class StoredGraphs(Selection):
         framework
             "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`, and
             ``tp.pyg.DataLoader(store, batch_size=64)`` uses the view.
+        with_ids
+            Whether batches have the ids of their graphs, int64 ``[n]``: as the last element, or with "pyg" as the
+            attribute `graph_ids`.
         """
-        return BatchView(self, framework=choice("framework", framework, ("dgl", "pyg")), as_stored=as_stored)
+        framework, with_ids = choice("framework", framework, ("dgl", "pyg")), true_or_false("with_ids", with_ids)
+        return BatchView(self, framework=framework, as_stored=as_stored, with_ids=with_ids)
 
     @property
     def selection(self) -> Selection:

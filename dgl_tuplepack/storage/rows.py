@@ -19,7 +19,7 @@ from dgl_tuplepack.storage.selection import Selection
 
 @dataclass
 class GraphRows:
-    """n graphs: their ids in the selection, the parts that hold them, and their rows for each type.
+    """n graphs: their positions in the selection, their ids, the parts that hold them, and their rows for each type.
 
     `parts`, int64 ``[n]``, has the index of a part of the selection for each graph. ``rows[t]``, int64 ``[3, n]``, has
     the first row in the part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` is the
@@ -27,6 +27,7 @@ class GraphRows:
     graph.
     """
 
+    positions: IntArray
     ids: IntArray
     parts: IntArray
     rows: IntArray
@@ -57,19 +58,20 @@ class Finder:
 
         SizesError for an id outside 0..N-1, FormatError for damaged offsets.
         """
-        graph_ids = np.ascontiguousarray(as_integers(ids), np.int64)
-        number, types = len(graph_ids), len(self._types) + 1
+        positions = np.ascontiguousarray(as_integers(ids), np.int64)
+        number, types = len(positions), len(self._types) + 1
         parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
         rows = np.empty((types, 3, number), np.int64)
         wrong = find_graphs(
-            graph_ids, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
+            positions, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
         )
         if wrong < 0:
             as_ids(ids, len(self._selection))
         if wrong > 0:
             t, i = divmod(wrong - 1, number)
             self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
-        return GraphRows(graph_ids, parts, rows, totals)
+        kept = self._selection.kept_ids
+        return GraphRows(positions, positions if kept is None else kept[positions], parts, rows, totals)
 
 
 def address_of(array: Array) -> int:

@@ -46,11 +46,14 @@ class Selection:
         int64 ``[len(parts) + 1]``, the number of graphs before each part, and the total.
     chosen
         int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
+    kept_ids
+        int64 ``[N]``, the ids of the graphs in batches; None for 0..N-1.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
         self.path, self.parts = path, tuple(parts)
         self.chosen: IntArray | None = None
+        self.kept_ids: IntArray | None = None
         for part in parts[1:]:
             check_same_schema(self.schema, part.schema, str(parts[0].path), str(part.path))
         self.first_ids: IntArray = np.cumsum([0, *(part.num_graphs for part in parts)], dtype=np.int64)
@@ -120,6 +123,11 @@ class Selection:
         """int64 ``[N]``, the id of each graph in the store."""
         return np.arange(len(self)) if self.chosen is None else self.chosen
 
+    @property
+    def graph_ids(self) -> IntArray:
+        """int64 ``[N]``, the ids of the graphs in batches: 0..N-1, but for a split the ids in the whole selection."""
+        return np.arange(len(self)) if self.kept_ids is None else self.kept_ids
+
     def ids_in_store(self, ids: IntArray) -> IntArray:
         """Convert ids of the selection to ids in the store."""
         return ids if self.chosen is None else self.chosen[ids]
@@ -167,12 +175,18 @@ class Selection:
         # Drop cached values, which are those of all graphs.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
-        subset._choose(positions if self.chosen is None else self.chosen[positions])
+        subset._choose(positions if self.chosen is None else self.chosen[positions], None)
         return subset
 
-    def _choose(self, positions: IntArray) -> None:
+    def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
+        """Return a subset whose batches have the ids of this selection as `graph_ids`."""
+        split = self.subset(ids)
+        split.kept_ids = as_ids(ids, len(self)).copy()
+        return split
+
+    def _choose(self, positions: IntArray, kept_ids: IntArray | None) -> None:
         """Keep a read-only copy of the positions, which no one can change: compiled code trusts them."""
-        self.chosen = positions.copy()
+        self.chosen, self.kept_ids = positions.copy(), kept_ids
         self.chosen.setflags(write=False)
 
     def __getitem__(self, index: int) -> Any:
@@ -206,19 +220,19 @@ class Selection:
             part.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), self.path, self.checksum, self.chosen)
+        return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids)
 
     def __repr__(self) -> str:
         totals = self.sizes.totals()
         return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
 
 
-def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None) -> Any:
+def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None) -> Any:
     selection = store_class(path)
     if selection.checksum != checksum:
         raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
     if chosen is not None:
-        selection._choose(chosen)
+        selection._choose(chosen, kept_ids)
     return selection
 
 

@@ -6,18 +6,22 @@ import os
 import shutil
 import tempfile
 import weakref
+from typing import Any
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.storage.graph_store import GraphStore
 
 
-def temporary_store(source: Source) -> GraphStore:
-    """Write the graphs of a source; the folder is removed with the store and its last subset, or at exit."""
+def temporary_store(source: Source, **declared: Any) -> GraphStore:
+    """Write the graphs of a source; the folder is removed with the store and its last subset, or at exit.
+
+    `declared` are ties, indices and levels, as in `GraphStore.write`.
+    """
     if source.num_graphs() == 0:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
     folder = _Folder()
-    store = GraphStore.write(f"{folder.path}/store", source)
+    store = GraphStore.write(f"{folder.path}/store", source, **declared)
     # Subsets share the attribute.
     store.__dict__["_folder"] = folder
     return store

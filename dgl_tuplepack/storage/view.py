@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from dgl_tuplepack.batches.batch import PaddedBatch
@@ -12,6 +13,7 @@ from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import PaddedShape, number_of_shape
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.items import epoch_of, shape_of
+from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.rows import Finder, GraphRows
 from dgl_tuplepack.storage.selection import Selection
@@ -55,6 +57,8 @@ class BatchView:
         Hand out integers that were narrowed as they are stored, in batches without padding.
     framework
         "dgl" or "pyg": the framework of batches without padding.
+    with_ids
+        Whether batches without padding have the ids of their graphs; padded batches always do.
 
     Attributes
     ----------
@@ -80,8 +84,9 @@ class BatchView:
         separate: bool = False,
         as_stored: bool = False,
         framework: str = "dgl",
+        with_ids: bool = False,
     ) -> None:
-        self.store, self.shapes, self.framework = store, tuple(shapes), framework
+        self.store, self.shapes, self.framework, self.with_ids = store, tuple(shapes), framework, with_ids
         self._choices: dict[str, Any] = {"separate": separate, "as_stored": as_stored, "framework": framework}
         self.shape = self.shapes[-1] if self.shapes else None
         self._transform: BatchTransform | None = None
@@ -111,9 +116,11 @@ class BatchView:
         if len(self._makers) > 1:
             number = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
         batch = self._makers[number](graphs)
+        if self.with_ids:
+            return with_graph_ids(batch, torch.from_numpy(graphs.ids))
         if self._transform is None:
             return batch
-        return self._transform(batch, self.store.selection.ids_in_store(graphs.ids).tolist(), epoch_of(ids))
+        return self._transform(batch, self.store.selection.ids_in_store(graphs.positions).tolist(), epoch_of(ids))
 
     def _item(self, i: int) -> Any:
         """Return one graph: as the store has it for DGL, and by the maker of this view for PyG."""
@@ -143,6 +150,14 @@ class BatchView:
         """
         if self._transform is not None:
             self._transform.draws.set_epoch(epoch)
+
+
+def with_graph_ids(batch: Any, ids: Tensor) -> Any:
+    """Return a batch with the ids of its graphs: as its last element, or as the attribute `graph_ids` for PyG."""
+    if is_pyg(batch):
+        batch.graph_ids = ids
+        return batch
+    return (*batch, ids) if isinstance(batch, tuple) else (batch, ids)
 
 
 def is_one_id(ids: Any) -> bool:

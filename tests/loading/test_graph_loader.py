@@ -121,8 +121,9 @@ def assert_same_value(found: Any, expected: Any) -> None:
         assert list(found) == list(expected)
         for name, value in expected.items():
             assert_same_value(found[name], value)
+    elif not isinstance(expected, list | tuple):
+        assert found == expected
     else:
-        assert isinstance(expected, list | tuple)
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             assert_same_value(one, other)
@@ -155,9 +156,8 @@ def assert_same_loader(ours: Any, theirs: Any) -> None:
 
 def test_arguments_have_the_order_and_defaults_of_the_original() -> None:
     found, expected = (inspect.signature(kind).parameters for kind in (tp.GraphDataLoader, GraphDataLoader))
-    assert [(p.name, p.default, p.kind) for p in found.values()] == [
-        (p.name, p.default, p.kind) for p in expected.values()
-    ]
+    ours = [(p.name, p.default, p.kind) for p in found.values() if p.name not in ("with_ids", "in_memory")]
+    assert ours == [(p.name, p.default, p.kind) for p in expected.values()]
 
 
 @pytest.mark.parametrize("kind", ["list", "store"])
@@ -250,7 +250,7 @@ class Attributed(list[Any]):
 
 def test_attributes_of_the_dataset_are_those_of_the_loaders_dataset(store: tp.GraphStore) -> None:
     items = Attributed(ITEMS)
-    assert tp.GraphDataLoader(items).dataset is items
+    assert tp.GraphDataLoader(items, in_memory=False).dataset is tp.GraphDataLoader(items).dataset.dataset is items
     assert tp.GraphDataLoader(items).dataset.gclasses == 2
     loader = tp.GraphDataLoader(store, batch_size=8)
     assert loader.dataset.dataset is store

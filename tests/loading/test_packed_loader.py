@@ -132,7 +132,8 @@ def test_every_kind_of_source_gives_each_graph_once_without_padding(folder: Path
 
 
 def test_batches_are_those_of_the_parts_put_together_by_hand() -> None:
-    loader = tp.packed_loader(tp.with_ids(ITEMS), 12, seed=5, coordinates=(), sort_edges=True, content="fixed")
+    settings: dict[str, Any] = {"seed": 5, "coordinates": (), "sort_edges": True, "content": "fixed"}
+    loader = tp.packed_loader(tp.with_ids(ITEMS), 12, in_memory=False, **settings)
     sampler = tp.PackBatchSampler(SIZES, loader.limits, packs_per_batch=loader.packs_per_batch, seed=5, content="fixed")
     named = tp.with_ids(ITEMS)
     collate = tp.PaddedCollate(loader.limits, named[0], loader.packs_per_batch, sort_edges=True)

@@ -1,0 +1,148 @@
+"""Which rows of a model's outputs belong to which graph, for every kind of batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import as_integers, shown
+from dgl_tuplepack.batches.content import BatchContent
+from dgl_tuplepack.batches.tensors import BatchTensors
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.named import is_graph, is_pyg
+
+GRAPHS = "graphs"
+
+
+class OutputRows(NamedTuple):
+    """The rows of one component of a batch.
+
+    Attributes
+    ----------
+    ids
+        int64 ``[n]``, the ids of the real graphs.
+    slots
+        Number of rows, padding included.
+    counts
+        int64 ``[n]``, the rows of each real graph; None for graphs, which have one each.
+    order
+        int64 ``[slots]``, the position of each row in the graphs, if edges are sorted; None if rows are in order.
+    """
+
+    ids: Tensor
+    slots: int
+    counts: Tensor | None = None
+    order: Tensor | None = None
+
+
+def output_rows(batch: Any, of: str) -> OutputRows:
+    """Return the rows of the component `of`, or of ``"graphs"``.
+
+    Parameters
+    ----------
+    batch
+        A `PaddedBatch` or its tensors; a PyG batch with `graph_ids`; graph, labels and ids, as from a loader of DGL
+        graphs; or only ids, for rows of graphs.
+    of
+        ``"graphs"``, or the name of a component, such as ``"nodes"``.
+
+    Raises
+    ------
+    InputError
+        The batch has no ids or no such component.
+    """
+    if isinstance(batch, BatchContent):
+        return _of_padded(batch, of)
+    if isinstance(batch, BatchTensors):
+        return _of_tensors(batch, of)
+    if is_pyg(batch):
+        return _of_pyg(batch, of)
+    if isinstance(batch, tuple | list) and batch and is_graph(batch[0]):
+        # The second element of a pair may be labels.
+        graph, ids = batch[0], _ids(batch[2] if len(batch) == 3 else None)
+        nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
+        edges = {e: graph.batch_num_edges(e) for e in graph.canonical_etypes}
+        return _rows(of, ids, len(ids), nodes, edges)
+    if of != GRAPHS:
+        raise InputError(f"rows of {of} need the batch, not only ids; give (graph, labels, ids), or the PaddedBatch.")
+    ids = _ids(batch if isinstance(batch, Tensor) else torch.from_numpy(as_integers(batch).astype(np.int64)))
+    return OutputRows(ids, len(ids))
+
+
+def _of_padded(batch: BatchContent, of: str) -> OutputRows:
+    orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
+    orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
+    slots: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
+    return _rows(
+        of, _ids(batch.graph_ids)[: batch.num_real_graphs], len(batch.graph_mask), batch._nodes_per_graph,
+        batch._edges_per_graph, slots, orders, bool(batch.graph_names),
+    )  # fmt: skip
+
+
+def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
+    if batch.row_pointers is not None and of != GRAPHS:
+        raise InputError(f"the order of {of} is not in batch.tensors with sorted edges; give the batch instead.")
+    node_type, edge_type = batch.type_names or ("nodes", "edges")
+    has_types = isinstance(batch.node_mask, dict)
+    nodes, node_masks, edges, edge_masks = (
+        value if has_types else {t: value}
+        for t, value in (
+            (node_type, batch.nodes_per_graph), (node_type, batch.node_mask),
+            (edge_type, batch.edges_per_graph), (edge_type, batch.edge_mask),
+        )
+    )  # fmt: skip
+    slots = {t: len(mask) for t, mask in (*node_masks.items(), *edge_masks.items())}
+    ids = _ids(batch.graph_ids)[: int(batch.graph_mask.sum())]
+    return _rows(of, ids, len(batch.graph_mask), nodes, edges, slots, {}, bool(batch.graph_names))
+
+
+def _of_pyg(batch: Any, of: str) -> OutputRows:
+    ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
+    origin = batch.__dict__.get("_origin")
+    if origin is not None:
+        nodes, edges = origin.counts
+        slots = {t: int(sum(count)) for t, count in (*nodes.items(), *edges.items())}
+        orders: dict[Any, Tensor] = dict(origin.edge_orders)
+        orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
+        ids = ids[: origin.num_real_graphs]
+        return _rows(of, ids, origin.num_graphs, nodes, edges, slots, orders, origin.is_named)
+    if not hasattr(batch, "node_types"):
+        by_type = {"nodes": batch}
+        edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
+    else:
+        by_type = {t: batch[t] for t in batch.node_types}
+        edges = {
+            e: torch.bincount(batch[e[0]].batch[batch[e].edge_index[0]], minlength=len(ids)) for e in batch.edge_types
+        }
+    return _rows(of, ids, len(ids), {t: storage.ptr.diff() for t, storage in by_type.items()}, edges)
+
+
+def _rows(
+    of: str, ids: Tensor, graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
+    slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
+) -> OutputRows:  # fmt: skip
+    """Return the rows, given what belongs to each graph slot by type; without `slots`, nothing is padding."""
+    if of == GRAPHS:
+        return OutputRows(ids, graphs)
+    types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
+    if of not in types:
+        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")
+    t = types[of]
+    counts = torch.as_tensor({**nodes, **edges}[t])[: len(ids)]
+    return OutputRows(ids, int(counts.sum()) if slots is None else slots[t], counts, (orders or {}).get(t))
+
+
+def _ids(ids: Any) -> Tensor:
+    """Return the ids of a batch; InputError if it has none."""
+    if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            "the batch has no ids of its graphs; padded batches of stores and of packed_loader have them, batches "
+            "without padding with with_ids=True, and PaddedCollate with tp.with_ids(dataset). For graphs without "
+            "labels, give (graph, None, ids)."
+        )
+    return ids

@@ -1,0 +1,157 @@
+"""The graphs that a loader reads, by position; lists are copied to a temporary store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Subset
+
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
+from dgl_tuplepack.graphs.items import Identified, Parts, WithIds, parts_of
+from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
+from dgl_tuplepack.storage.temporary import temporary_store
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Graphs by position, and their ids in batches.
+
+    Attributes
+    ----------
+    items
+        A store, or a dataset with a length and items.
+    ids
+        int64 ``[N]``, the positions in what the user passed. Items that have ids keep their own.
+    is_copy
+        Whether `items` is a temporary store of graphs that the user passed in another form.
+    """
+
+    items: Any
+    ids: IntArray
+    is_copy: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        """Types, features and labels of the graphs."""
+        return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.items[0])
+
+    def sizes(self, declared: Mapping[str, Any]) -> GraphSizes:
+        """Return the sizes; for PyG graphs, the declared levels say what attributes belong to."""
+        if isinstance(self.items, StoredGraphs):
+            return self.items.sizes
+        return sizes_of(self.items, levels=declared.get("levels"))
+
+    def example(self) -> tuple[Identified, IntArray | str]:
+        """Return the first item with its id, and the ids of all items: their own, or positions."""
+        first = self.items[0]
+        if isinstance(first, Identified):
+            return first, "own"
+        own = parts_of(first, "item 0").id
+        return (Identified(int(self.ids[0]), first), self.ids) if own is None else (Identified(own, first), "own")
+
+    def split(self, ids: IntArray) -> Graphs:
+        """Return the graphs at some positions, which keep their ids."""
+        if isinstance(self.items, StoredGraphs):
+            return Graphs(self.items.split(ids), ids, self.is_copy)
+        return Graphs(Subset(self.items, ids.tolist()), ids)
+
+
+def opened(
+    source: Any,
+    in_memory: bool | None = False,
+    is_plain: bool = False,
+    declared: Mapping[str, Any] | None = None,
+) -> Graphs:
+    """Return the graphs of a source.
+
+    Graphs that can only be read in blocks, such as those of an OGB folder, are written to a temporary store, which
+    lives as long as the result; so are lists, see `stored_copy`. `declared` are ties, indices and levels of graphs that
+    are written. Set `is_plain` if batches are made as by DGL's collate.
+    """
+    found = source if isinstance(source, Source) else resolve(source)
+    items = found.by_position()
+    if isinstance(items, WithIds) and isinstance(items.dataset, StoredGraphs):
+        # Stores fill ids anyway.
+        items = items.dataset
+    if items is None:
+        store: Any = temporary_store(found, **(declared or {}))
+    elif isinstance(items, StoredGraphs):
+        store = None
+    else:
+        store = stored_copy(items, in_memory, _is_pyg_or_collated_alike if is_plain else None, declared or {})
+    items = items if store is None else store
+    return Graphs(items, np.arange(len(items)), store is not None)
+
+
+def stored_copy(
+    dataset: Any,
+    in_memory: bool | None,
+    allows: Callable[[Any], bool] | None = None,
+    declared: Mapping[str, Any] = MappingProxyType({}),
+) -> GraphStore | None:
+    """Copy a dataset to a temporary store; return None if it stays as it is.
+
+    With `in_memory` None, a dataset is copied if it repeats its items and a store can hold them. With True, it is
+    copied, or the reason why not is raised. All items must pass `allows`.
+    """
+    if in_memory is False or not (in_memory or repeats_items(dataset)) or not len(dataset):
+        return None
+    try:
+        if _has_gradients(parts_of(dataset[0], "item 0")):
+            raise InputError("features that require gradients would lose them in a copy; leave in_memory=True out.")
+        wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
+        if wrong is not None:
+            raise InputError(
+                f"in_memory=True copies items that are a graph, or a graph and an integer or tensor, on the CPU, but "
+                f"item {wrong} is {shown(dataset[wrong])}; leave it out."
+            )
+        return temporary_store(resolve(dataset), **declared)
+    except InputError:
+        # Items may have other ids than their positions, or features that a store cannot hold.
+        if in_memory:
+            raise
+        return None
+
+
+def repeats_items(dataset: Any) -> bool:
+    """Return whether a dataset is known to return the same item each time: a list, a tuple or a dataset of OGB."""
+    while isinstance(dataset, Subset | WithIds):
+        dataset = dataset.dataset
+    ogb = sys.modules.get("ogb.graphproppred")
+    return isinstance(dataset, list | tuple) or (ogb is not None and isinstance(dataset, ogb.DglGraphPropPredDataset))
+
+
+def is_collated_alike(item: Any) -> bool:
+    """Return whether DGL's collate and a store make the same of an item."""
+    graph, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
+    if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
+        return False
+    return isinstance(label, int) or (isinstance(label, Tensor) and label.device.type == "cpu")
+
+
+def _has_gradients(parts: Parts) -> bool:
+    """Return whether features of a graph, or its label, require gradients."""
+    if is_pyg(parts.graph):
+        values = [value for storage in parts.graph.stores for value in storage.values()]
+    else:
+        features = [features_of(graph, own) for _, graph, own in located_types(parts.graph)]
+        values = [parts.label, *(of_type[name] for of_type in features for name in of_type)]
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
+
+
+def _is_pyg_or_collated_alike(item: Any) -> bool:
+    return is_pyg(item) or is_collated_alike(item)

@@ -1,0 +1,88 @@
+"""Collate items as DGL does, without padding, also no items, and graphs that a transform has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.items import Identified, taken_apart
+from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
+from dgl_tuplepack.graphs.transform import GraphTransform
+
+
+class PlainCollate:
+    """Collate items as DGL does, without padding; no items give a batch of no graphs, with the types of `example`."""
+
+    def __init__(self, example: Any) -> None:
+        inner = example.item if isinstance(example, Identified) else example
+        if is_pyg(inner):
+            raise InputError(
+                "graphs of PyG have no batches without padding here; give them and a PackBatchSampler to "
+                'torch_geometric.loader.DataLoader, or write a store, whose batched(framework="pyg") has such batches.'
+            )
+        self._collate = load("dgl.dataloading").GraphCollator().collate
+        self.example = example
+
+    def __call__(self, items: Iterable[Any]) -> Any:
+        """Return the batched graph, and whatever else items have, stacked."""
+        items = list(map(_unwrapped, items))
+        return self._collate(items) if items else _emptied(self._collate([_unwrapped(self.example)]))
+
+
+class TransformingCollate:
+    """Transform the graphs of items, which have ids, before another function collates them; see `_transformed`."""
+
+    def __init__(self, collate: Callable[[Any], Any], transform: GraphTransform, keeps_ids: bool) -> None:
+        self.collate, self.transform, self.keeps_ids = collate, transform, keeps_ids
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        """Return what the other function makes of the transformed items."""
+        return self.collate(transformed(items, self.transform, self.keeps_ids))
+
+
+def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
+    """Transform graphs of items; without `keeps_ids`, the items have lost what `CollatedView` added to them."""
+    made = []
+    for item, part in zip(items, transform(*taken_apart(items)), strict=True):
+        inner = item.item if isinstance(item, Identified) else item
+        changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
+        made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
+    return made
+
+
+def _unwrapped(item: Any) -> Any:
+    """Return an item by `with_ids` as a tuple that ends in its id."""
+    if not isinstance(item, Identified):
+        return item
+    inner = item.item if isinstance(item.item, tuple | list) else (item.item,)
+    return (*inner[:2], item.id)
+
+
+def _emptied(batch: Any) -> Any:
+    """Return a batch of no graphs, of the types of another."""
+    if isinstance(batch, Tensor):
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return {name: _emptied(value) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_emptied(value) for value in batch]
+    if not is_graph(batch):
+        return batch
+    none, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
+    features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
+    node_types, edge_types = batch.ntypes, batch.canonical_etypes
+    return build_batch(
+        {e: (none, none) for e in edge_types},
+        {t: features[t] for t in node_types},
+        {e: features[e] for e in edge_types},
+        dict.fromkeys(node_types, no_graphs),
+        dict.fromkeys(edge_types, no_graphs),
+        dict.fromkeys(node_types, 0),
+    )

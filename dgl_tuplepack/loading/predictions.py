@@ -1,0 +1,193 @@
+"""The way out of a model: the outputs of all graphs of a split, in the order of its ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import as_integer, as_integers, shown, true_or_false
+from dgl_tuplepack.batches.output_rows import GRAPHS, OutputRows, output_rows
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.sampling.ranks import gathered_objects, in_process_group
+
+# Ids that a message names.
+_NAMED = 10
+
+
+class Predictions:
+    """Outputs of a model, collected batch by batch and returned in the order of the ids that are expected.
+
+    Batches may come in any order, padded or not. Padding is left out, and each graph must come exactly once.
+
+    Parameters
+    ----------
+    ids
+        The ids that are expected, each once, such as those of a split; or the number N of all graphs, for 0..N-1.
+    of
+        What has a row in the outputs: "graphs"; or "nodes" or "edges", whose rows are returned graph by graph; for
+        heterographs the name of a component, such as "nodes:user".
+
+    Raises
+    ------
+    InputError
+        An id is negative or repeated, or there are none.
+
+    Examples
+    --------
+    >>> import dgl, torch
+    >>> import dgl_tuplepack as tp
+    >>> dataset = [(dgl.rand_graph(n, 2 * n), torch.tensor(float(n))) for n in range(3, 43)]
+    >>> loader = tp.packed_loader(dataset, graphs_per_batch=10)
+    >>> predictions = tp.Predictions(len(dataset))
+    >>> for batch in loader:
+    ...     predictions.add(batch, batch.nodes_per_graph)
+    >>> predictions.result()[:4]
+    tensor([3, 4, 5, 6])
+    """
+
+    def __init__(self, ids: int | Sequence[int] | IntArray | Tensor, of: str = GRAPHS) -> None:
+        number = as_integer(ids)
+        self.ids: IntArray = np.arange(max(number, 0)) if number is not None else np.array(as_integers(ids), np.int64)
+        self.of = of
+        if not len(self.ids) or self.ids.min() < 0:
+            raise InputError(f"ids must be a number of graphs, or ids from 0 on, at least one, but are {shown(ids)}.")
+        if len(repeated := _repeated(self.ids)):
+            raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
+        self._ids: list[Tensor] = []
+        self._counts: list[Tensor] = []
+        # By name; a single tensor has the empty name.
+        self._outputs: dict[str, list[Tensor]] = {}
+
+    def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
+        """Add the outputs of a batch.
+
+        Parameters
+        ----------
+        batch
+            A `PaddedBatch` or its `tensors`; a PyG batch, also of ``batch.pyg``; ``(graph, labels, ids)`` of a loader
+            with ``with_ids=True``; or the ids only, if rows belong to graphs.
+        outputs
+            A row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``; or a dict of such
+            tensors by name. They are copied, on their device and without gradients.
+
+        Raises
+        ------
+        InputError
+            The batch has no ids, or rows or names of the outputs do not fit.
+        """
+        rows = output_rows(batch, self.of)
+        named = dict(outputs) if isinstance(outputs, Mapping) else {"": outputs}
+        real = {name: _real(rows, value, name) for name, value in named.items()}
+        if self._ids:
+            self._check_same(real)
+        self._ids.append(rows.ids.detach().clone())
+        if rows.counts is not None:
+            self._counts.append(rows.counts.clone())
+        for name, value in real.items():
+            self._outputs.setdefault(name, []).append(value)
+
+    def result(self, all_ranks: bool = False) -> Any:
+        """Return the outputs in the order of `ids`, on the CPU.
+
+        Parameters
+        ----------
+        all_ranks
+            Join the outputs of all ranks of torch.distributed, if it is initialised; every rank must call it, and gets
+            all outputs.
+
+        Returns
+        -------
+        Tensor or list of Tensor, or a dict of these
+            A row for each id, ``[N, ...]``; for nodes and edges a list of N tensors. A dict if the outputs were dicts.
+
+        Raises
+        ------
+        InputError
+            A graph is missing, came twice or was not expected.
+        """
+        ids, counts = _joined(self._ids).numpy(), _joined(self._counts)
+        outputs = {name: torch.cat(values).cpu() for name, values in self._outputs.items()}
+        if true_or_false("all_ranks", all_ranks) and in_process_group():
+            # A rank without batches has no names of outputs.
+            of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
+            ids = np.concatenate([each[0] for each in of_ranks] or [ids])
+            counts = torch.cat([each[1] for each in of_ranks] or [counts])
+            names = of_ranks[0][2] if of_ranks else outputs
+            outputs = {name: torch.cat([each[2][name] for each in of_ranks]) for name in names}
+        order = self._order_of(ids)
+        found: dict[str, Any] = {}
+        for name, values in outputs.items():
+            if self.of == GRAPHS:
+                found[name] = values[order]
+            else:
+                of_graphs = torch.split(values, counts.tolist())
+                found[name] = [of_graphs[i] for i in order]
+        return found[""] if list(found) == [""] else found
+
+    def _order_of(self, ids: IntArray) -> IntArray:
+        """Return the position of each expected id in `ids`; InputError unless each of them is there once."""
+        problems = {
+            "came more than once": _repeated(ids),
+            "were not expected": np.setdiff1d(ids, self.ids),
+            "are missing": np.setdiff1d(self.ids, ids),
+        }
+        if any(map(len, problems.values())):
+            raise InputError(
+                "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
+                + ". Add each batch of one epoch once, to new Predictions of the ids of its split."
+            )
+        order = np.argsort(ids)
+        return order[np.searchsorted(ids[order], self.ids)]
+
+    def _check_same(self, real: Mapping[str, Tensor]) -> None:
+        """Raise InputError if outputs differ from earlier ones in their names or shapes."""
+        if real.keys() != self._outputs.keys():
+            raise InputError(
+                f"outputs have the names {list(real)}, but had {list(self._outputs)}; give the same names."
+            )
+        for name, value in real.items():
+            before = self._outputs[name][0]
+            if (value.shape[1:], value.dtype) != (before.shape[1:], before.dtype):
+                raise InputError(
+                    f"rows of the outputs{f' {name!r}' if name else ''} are {value.dtype} {list(value.shape[1:])}, but "
+                    f"were {before.dtype} {list(before.shape[1:])}; give the same in each batch."
+                )
+
+    def __repr__(self) -> str:
+        return f"Predictions({sum(map(len, self._ids))} of {len(self.ids)} graphs, rows of {self.of})"
+
+
+def _real(rows: OutputRows, outputs: Tensor, name: str) -> Tensor:
+    """Return a copy of the rows of real graphs, in the order of the graphs; InputError if their number does not fit."""
+    number = len(rows.ids) if rows.counts is None else int(rows.counts.sum())
+    if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) not in (rows.slots, number):
+        has = f"{len(outputs)} rows" if isinstance(outputs, Tensor) and outputs.dim() else shown(outputs)
+        raise InputError(
+            f"the outputs{f' {name!r}' if name else ''} are {has}, but the batch has {rows.slots} slots, {number} of "
+            "them real; give a tensor with a row for each."
+        )
+    outputs = outputs.detach()[:number]
+    if rows.order is None:
+        return outputs.clone()
+    in_order: Tensor = torch.empty_like(outputs)
+    in_order[rows.order[:number].to(outputs.device)] = outputs
+    return in_order
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.cpu() for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.int64)
+
+
+def _repeated(ids: IntArray) -> IntArray:
+    values, counts = np.unique(ids, return_counts=True)
+    return values[counts > 1]
+
+
+def _listed(ids: IntArray) -> str:
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(map(str, ids[:_NAMED].tolist())) + more

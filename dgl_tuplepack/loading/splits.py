@@ -1,0 +1,97 @@
+"""The splits of a source, and which of them are shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from dgl_tuplepack._core.checks import as_ids, choice, shown
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.loading.opened import Graphs, opened
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.storage.selection import check_same_schema
+
+# Graphs of a split, and their sizes.
+Split = tuple[Graphs, GraphSizes]
+
+# The split that is shuffled by default.
+_TRAINING = "train"
+
+
+def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
+    """Return the plans that are given by name of the split."""
+    if plan is None:
+        return {}
+    if not isinstance(plan, Mapping):
+        raise InputError(f"with splits, plan must be a mapping of names of splits to plans, but is {shown(plan)}.")
+    for name in plan:
+        choice("split in plan", name, splits)
+    return plan
+
+
+def splits_of(
+    source: Any,
+    splits: Mapping[str, Any] | Literal[True],
+    in_memory: bool | None,
+    is_plain: bool,
+    declared: Mapping[str, Any],
+) -> dict[str, Split]:
+    """Return the graphs and sizes of each split; other arguments as in `opened`."""
+    if isinstance(source, Mapping):
+        if splits is not True:
+            raise InputError(
+                "source is a mapping of sources, which are the splits already, but splits has others; give splits=True."
+            )
+        if not source:
+            raise SizesError("a mapping of sources needs at least one, but has none.")
+        wrong = [name for name in source if not isinstance(name, str)]
+        if wrong:
+            raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
+        by_name = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+        _check_same(by_name)
+        return {name: (graphs, graphs.sizes(declared)) for name, graphs in by_name.items()}
+    found = resolve(source)
+    graphs = opened(found, in_memory, is_plain, declared)
+    chosen = found.splits() if splits is True else splits
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"splits must be a mapping of names to ids, True or None, but is {shown(splits)}.")
+    if not chosen:
+        raise SizesError(f"{found.title} has no splits; give splits={{'train': ids, ...}}, or None for all graphs.")
+    sizes = graphs.sizes(declared)
+    ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
+    empty = [name for name, ids in ids_by_name.items() if not len(ids)]
+    if empty:
+        raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
+    return {name: (graphs.split(ids), sizes.take(ids)) for name, ids in ids_by_name.items()}
+
+
+def _check_same(graphs_by_name: Mapping[str, Graphs]) -> None:
+    """Raise SchemaError if the first graphs of the splits differ in types, features or labels."""
+    schemas = {name: graphs.schema for name, graphs in graphs_by_name.items()}
+    (first, expected), *others = schemas.items()
+    compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
+    reason = "all splits must have the same, since their batches have one shape"
+    for name, found in others:
+        check_same_schema(expected, found, repr(first), repr(name), compared, reason)
+
+
+def shuffled_of(shuffle: object, splits: Mapping[str, Split]) -> tuple[str, ...]:
+    """Return the names of the splits to shuffle."""
+    if not isinstance(shuffle, tuple | list | set | frozenset):
+        if not isinstance(shuffle, bool):
+            raise InputError(
+                f"shuffle must be True, False, or names of splits such as ('train',), but is {shown(shuffle)}."
+            )
+        if not shuffle:
+            return ()
+        if _TRAINING not in splits:
+            raise InputError(
+                f"no split is called {_TRAINING!r}, so it is unclear which splits to shuffle; the splits are "
+                f"{', '.join(map(repr, splits))}: give shuffle=(name,), or False for none."
+            )
+        return (_TRAINING,)
+    for name in shuffle:
+        choice("split in shuffle", name, splits)
+    return tuple(shuffle)

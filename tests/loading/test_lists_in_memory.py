@@ -1,0 +1,183 @@
+"""Loaders copy lists to a temporary store, and their batches stay those of the items, bit for bit."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from dgl.dataloading import GraphDataLoader
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.batches.view import CollatedView
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.loading.whole import WholeBatches
+from tests.loading.test_graph_loader import assert_same_value
+from tests.support.graphs import assert_same_batch
+from tests.support.messages import refused
+from tests.support.stores import molecules, purchases
+
+ITEMS = molecules(20)
+GRAPHS = [graph for graph, _ in ITEMS]
+
+
+def featured(make: Callable[[dgl.DGLGraph], torch.Tensor]) -> list[Any]:
+    """Graphs with a node feature."""
+    graphs = [graph.clone() for graph in GRAPHS]
+    for graph in graphs:
+        graph.ndata["x"] = make(graph)
+    return graphs
+
+
+def labelled(make: Callable[[int], Any]) -> list[Any]:
+    return [(graph, make(i)) for i, graph in enumerate(GRAPHS)]
+
+
+LISTS: dict[str, Any] = {
+    "pairs": ITEMS,
+    "tuple": tuple(ITEMS),
+    "lists of two": [list(item) for item in ITEMS],
+    "graphs": GRAPHS,
+    "int32": [graph.int() for graph in GRAPHS],
+    "hetero": purchases(9),
+    "int labels": labelled(lambda i: i),
+    "bool labels": labelled(lambda i: i % 2 == 0),
+    "float labels": labelled(lambda i: i / 3),
+    "int and float labels": labelled(lambda i: i / 2 if i % 2 else i // 2),
+    "tensor of no dimensions": labelled(torch.tensor),
+    "vectors": labelled(lambda i: torch.full((3,), i, dtype=torch.float16)),
+    "vectors of several lengths": labelled(lambda i: torch.zeros(i % 2 + 1)),
+    "numpy numbers": labelled(np.float32),
+    "numpy vectors": labelled(lambda i: np.full(2, i)),
+    "text": labelled(str),
+    "None": labelled(lambda _: None),
+    "dict of labels": labelled(lambda i: {"y": torch.tensor(i), "z": torch.zeros(2)}),
+    "list of labels": labelled(lambda i: [torch.tensor(i), torch.zeros(2)]),
+    "labels with gradients": labelled(lambda i: torch.tensor(float(i), requires_grad=True)),
+    "three parts": [(graph, label, i) for i, (graph, label) in enumerate(ITEMS)],
+    "one part": [(graph,) for graph in GRAPHS],
+    "named": [({"a": g, "b": g}, y) for g, y in ITEMS],
+    "batched graphs": [(dgl.batch([g, g]), y) for g, y in ITEMS],
+    "bool features": featured(lambda g: torch.ones(g.num_nodes(), 2, dtype=torch.bool)),
+    "bfloat16 features": featured(lambda g: torch.ones(g.num_nodes(), 2, dtype=torch.bfloat16)),
+    "complex features": featured(lambda g: torch.ones(g.num_nodes(), dtype=torch.complex64)),
+    "features with gradients": featured(lambda g: torch.ones(g.num_nodes(), 2, requires_grad=True)),
+    "features of several widths": featured(lambda g: torch.ones(g.num_nodes(), 1 + g.num_nodes() % 2)),
+    "strided features": featured(lambda g: torch.arange(4.0 * g.num_nodes()).view(-1, 4)[:, ::2]),
+}  # fmt: skip
+COPIED = {
+    "pairs", "tuple", "lists of two", "graphs", "int32", "hetero", "int labels", "bool labels",
+    "tensor of no dimensions", "vectors", "bool features", "bfloat16 features", "complex features",
+    "strided features",
+}  # fmt: skip
+
+
+def outcome(loader: Callable[[], Any]) -> Any:
+    """Batches and the gradients that they lead to, or the type of an error."""
+    try:
+        return list(loader())
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_list_of_anything_is_batched_as_by_dgl(kind: str) -> None:
+    items = LISTS[kind]
+    expected = outcome(lambda: GraphDataLoader(items, batch_size=6))
+    found = outcome(lambda: tp.GraphDataLoader(items, batch_size=6))
+    if isinstance(expected, type):
+        assert found is expected
+        return
+    assert len(found) == len(expected)
+    for one, right in zip(found, expected, strict=True):
+        assert_same_value(one, right)
+        for a, b in zip(_tensors(one), _tensors(right), strict=True):
+            assert a.requires_grad == b.requires_grad
+    assert isinstance(tp.GraphDataLoader(items, batch_size=6).dataset, WholeBatches) == (kind in COPIED)
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    if isinstance(batch, dgl.DGLGraph):
+        return [batch.nodes[t].data[name] for t in batch.ntypes for name in batch.nodes[t].data]
+    values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+@pytest.mark.parametrize("kind", sorted(LISTS.keys() - {"text", "None", "list of labels"}))
+@pytest.mark.parametrize("padded", [True, False])
+def test_packed_loader_gives_the_same_batches_from_a_copy(kind: str, padded: bool) -> None:
+    settings: Any = {"graphs_per_batch": 6, "padded": padded, "seed": 4}
+    expected = outcome(lambda: tp.packed_loader(LISTS[kind], in_memory=False, **settings))
+    found = outcome(lambda: tp.packed_loader(LISTS[kind], **settings))
+    if isinstance(expected, type):
+        assert found is expected
+        return
+    for one, right in zip(found, expected, strict=True):
+        if padded:
+            assert_same_batch(one, right)
+            for t, features in one._node_features.items():
+                assert [v.requires_grad for v in features.values()] == [
+                    v.requires_grad for v in right._node_features[t].values()
+                ]
+        else:
+            assert_same_value(list(one) if isinstance(one, tuple) else one, right)
+
+
+class Watched(list[Any]):
+    """A list that counts reads."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        type(self).reads += 1
+        return super().__getitem__(index)
+
+
+class Random(torch.utils.data.Dataset[Any]):
+    """A dataset that need not return the same item each time."""
+
+    def __len__(self) -> int:
+        return len(ITEMS)
+
+    def __getitem__(self, index: int) -> Any:
+        return ITEMS[index]
+
+
+def test_items_are_read_once_if_they_are_copied_and_in_each_epoch_otherwise() -> None:
+    for settings, epochs_read in (({}, 0), ({"in_memory": False}, 3)):
+        loader = tp.packed_loader(Watched(ITEMS), 6, **settings)
+        before = Watched.reads
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            list(loader)
+        assert Watched.reads - before == epochs_read * len(ITEMS)
+
+
+def test_other_datasets_are_copied_on_request_only() -> None:
+    assert isinstance(tp.packed_loader(Random(), 6).view, CollatedView)
+    assert tp.packed_loader(Random(), 6, in_memory=True).collate is None
+    assert not isinstance(tp.GraphDataLoader(Random()).dataset, WholeBatches)
+    assert isinstance(tp.GraphDataLoader(Random(), in_memory=True).dataset, WholeBatches)
+    with refused(InputError, "in_memory=True", "item 0"):
+        tp.GraphDataLoader(LISTS["three parts"], in_memory=True)
+    for own in ({"transform": dgl.transforms.DropEdge()}, {"padded": False, "collate_fn": len}):
+        assert isinstance(tp.packed_loader(ITEMS, 40, oversize="drop", **own).view, CollatedView)
+
+
+def test_copies_go_with_their_loaders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loaders = [tp.packed_loader(ITEMS, 6), tp.GraphDataLoader(ITEMS, batch_size=6)]
+    assert len(list(tmp_path.iterdir())) == 2
+    for loader in loaders:
+        list(loader)
+    del loader, loaders
+    gc.collect()
+    assert not list(tmp_path.iterdir())
