@@ -68,12 +68,11 @@ def train(
     dataset = _dataset(root, name)
     splits = dataset.get_idx_split()
     settings: dict[str, Any] = {"num_workers": workers, "seed": seed}
-    training = tp.packed_loader(dataset[splits["train"]], graphs_per_batch, content=content.value, **settings)
-    # The same batch shape, so that compiled code is reused.
-    settings |= {"limits": training.limits, "packs_per_batch": training.packs_per_batch}
-    evaluation = tp.packed_loader(dataset, splits=splits, shuffle=False, **settings)
+    # One shape for all splits, so that compiled code is reused.
+    loaders = tp.packed_loader(dataset, graphs_per_batch, splits=splits, content=content.value, **settings)
+    training = loaders["train"]
     console.print(f"{training!r}", highlight=False)
-    for split, loader in evaluation.items():
+    for split, loader in loaders.items():
         plan = summarise(loader.plan)
         filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
         console.print(f"{split}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
@@ -89,7 +88,10 @@ def train(
         count = torch.tensor(training.sampler.labels_per_batch(label_mask), dtype=torch.float64, device=device)
         loss, graphs = _train_epoch(loss_of, training, optimizer, device, epoch, count)
         seconds = time.perf_counter() - begin
-        scores = {split: _evaluate(model, loader, name, device) for split, loader in evaluation.items()}
+        scores = {
+            split: _evaluate(model, loader, splits[split], dataset.labels, name, device)
+            for split, loader in loaders.items()
+        }
         shown = ", ".join(f"{split} {value:.4f}" for split, value in scores.items())
         console.print(
             f"epoch {epoch}: {graphs:,} graphs in {seconds:.1f} s, mean loss {loss:.4f}\n"
@@ -157,18 +159,16 @@ def _train_epoch(
     return total / len(loader), graphs
 
 
-def _evaluate(model: MaskedGIN, loader: Any, name: str, device: str) -> float:
-    """Return OGB's score over all real graphs of a loader."""
-    torch = load("torch")
+def _evaluate(model: MaskedGIN, loader: Any, ids: Tensor, labels: Tensor, name: str, device: str) -> float:
+    """Return OGB's score over the graphs `ids`, which the loader has in any order."""
+    predictions = tp.Predictions(ids)
     model.eval()
-    true, predicted = [], []
-    with torch.no_grad():
+    with load("torch").no_grad():
         for batch in progress_bar(loader, desc="evaluating", unit=" batches"):
             batch = batch.to(device)
-            true.append(batch.labels[batch.graph_mask].cpu())
-            predicted.append(model(batch)[batch.graph_mask].cpu())
+            predictions.add(batch, model(batch))
     evaluator = load("ogb.graphproppred").Evaluator(name)
-    score = evaluator.eval({"y_true": torch.cat(true), "y_pred": torch.cat(predicted)})
+    score = evaluator.eval({"y_true": labels[ids], "y_pred": predictions.result()})
     return float(score[evaluator.eval_metric])
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.batches.tensors import BatchTensors
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.errors import InputError, SamplerError
 from tests.support.graphs import generator, ring_with_chords
 
 STEPS = 4
@@ -335,6 +335,28 @@ def packed_datasets_have_packs_of_their_own(rank: int, ranks: int) -> None:
         tp.PackedDataset(items, limits, multiple_of=1 + rank)
 
 
+def predictions_of_all_ranks(rank: int, ranks: int) -> None:
+    """Every rank gets the outputs of all graphs in the order of ids, also a rank without graphs, and every error."""
+    items, ids = dataset_of(9), [8, 2, 0, 5, 1, 7, 3, 6, 4]
+    for of in ("graphs", "nodes"):
+        predictions = tp.Predictions(ids, of)
+        for batch in tp.packed_loader(items, limits=tp.Limits(nodes=12, edges=24)):
+            rows = batch.graph_ids if of == "graphs" else batch.graph_ids[batch.node_graph_slots]
+            predictions.add(batch, rows)
+        found = [set(rows.tolist()) for rows in predictions.result(all_ranks=True)] if of == "nodes" else [
+            {int(row)} for row in predictions.result(all_ranks=True)
+        ]  # fmt: skip
+        assert found == [{i} for i in ids]
+    only_first = tp.Predictions(2)
+    if rank == 0:
+        only_first.add([1, 0], torch.tensor([5.0, 6.0]))
+    assert only_first.result(all_ranks=True).tolist() == [6, 5]
+    twice = tp.Predictions(1)
+    twice.add([0], torch.zeros(1))
+    with pytest.raises(InputError, match="0 came more than once"):
+        twice.result(all_ranks=True)
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -362,6 +384,8 @@ def main() -> None:
     done("streams")
     packed_datasets_have_packs_of_their_own(rank, ranks)
     done("packed datasets")
+    predictions_of_all_ranks(rank, ranks)
+    done("predictions")
     dist.destroy_process_group()
 
 

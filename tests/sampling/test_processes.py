@@ -40,7 +40,7 @@ def test_ranks_train_as_one_process(ranks: int) -> None:
     """Gradients, losses of nothing, comparison, streams and packed datasets; see the program."""
     done = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", PROGRAMS / "ranks.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ok: ") == 9
+    assert done.stdout.count("ok: ") == 10
 
 
 def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:
