@@ -131,18 +131,20 @@ class Predictions:
 
     def _order_of(self, ids: IntArray) -> IntArray:
         """Return the position of each expected id in `ids`; InputError unless each of them is there once."""
+        came, expected = np.argsort(ids), np.argsort(self.ids)
+        if np.array_equal(ids[came], self.ids[expected]):
+            order = np.empty_like(came)
+            order[expected] = came
+            return order
         problems = {
             "came more than once": _repeated(ids),
             "were not expected": np.setdiff1d(ids, self.ids),
             "are missing": np.setdiff1d(self.ids, ids),
         }
-        if any(map(len, problems.values())):
-            raise InputError(
-                "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
-                + ". Add each batch of one epoch once, to new Predictions of the ids of its split."
-            )
-        order = np.argsort(ids)
-        return order[np.searchsorted(ids[order], self.ids)]
+        raise InputError(
+            "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
+            + ". Add each batch of one epoch once, to new Predictions of the ids of its split."
+        )
 
     def _check_same(self, real: Mapping[str, Tensor]) -> None:
         """Raise InputError if outputs differ from earlier ones in their names or shapes."""
