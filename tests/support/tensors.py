@@ -53,3 +53,14 @@ def assert_equal_tensors(found: Tensor, expected: Tensor, what: str = "") -> Non
     assert found.dtype == expected.dtype, what
     assert found.shape == expected.shape, what
     assert torch.equal(found, expected), what
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    """Equal to ten digits."""
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def padded(real: Tensor, slots: int, fill: float = 1e3) -> tuple[Tensor, Tensor]:
+    """Rows with padding behind them, and the mask."""
+    filling = torch.full((slots - len(real), *real.shape[1:]), fill, dtype=real.dtype)
+    return torch.cat([real, filling]), torch.arange(slots) < len(real)
