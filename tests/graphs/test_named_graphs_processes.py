@@ -15,9 +15,8 @@ from torch._dynamo.utils import counters
 
 import dgl_tuplepack as tp
 from tests.support.graphs import generator
-from tests.support.named import assert_same_named
+from tests.support.named import TIES, assert_same_named
 
-TIES = {"nodes:bonds": "edges:atoms"}
 WIDTH = 4
 
 

@@ -153,6 +153,52 @@ def test_limits_counts_what_it_leaves_out(run: Run) -> None:
     assert json.loads(as_json.out)["dropped"] == 1
 
 
+def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
+    asked = ("plan", EXAMPLE, "--method", "best_fit")
+    limits = ("--limits", "100,220", "--limits", "222,502")
+    found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
+    assert found["limits"] == [Limits(100, 220).to_dict(), Limits(222, 502).to_dict()]
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert found["packs_of_shapes"] == list(plan.packs_of_shapes)
+    assert found["padded_slots"] == plan.padded_slots
+    (row,) = records(run(*asked, *limits, "--csv").out)
+    assert int(row["packs_of_shapes 0"]) + int(row["packs_of_shapes 1"]) == int(row["packs"]) == plan.num_packs
+    done = run(*asked, *limits)
+    assert done.code == 0
+    for part in ("packs of each shape", "100 | 222", "220 | 502", f"{plan.padded_slots:,}"):
+        assert part in done.out
+    one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
+    assert one["limits"] == Limits(222, 502).to_dict()
+    for wrong, said in (
+        (("--limits", "222,502", "--limits", "100,220"), "ascend"),
+        (("--limits", "100,220,9", "--nodes", "9"), "leave --nodes"),
+        (("--limits", "100"), "NODES,EDGES"),
+    ):
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert said in done.err
+        assert done.out == ""
+
+
+def test_limits_searches_buckets(run: Run) -> None:
+    asked = ("limits", EXAMPLE, "--shapes", 2)
+    found = json.loads(run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2, "--json").out)
+    assert found["packs_per_batch"] == 2
+    assert found["best"] == found["candidates"][0]
+    done = run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2)
+    assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
+    assert f"{found['best']['padded_slots']:,}" in done.out
+    done = run(*asked)
+    assert done.code == 1
+    assert "would save nothing" in done.err
+    for wrong, says in (
+        (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
+    ):  # fmt: skip
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert says in done.err
+
+
 def test_other_components_have_limits_too(run: Run) -> None:
     text = b"nodes:u,edges:u:likes:v,count\n3,4,5\n2,2,4\n"
     done = run("plan", "-", "--limit", "nodes:u=8", "--limit", "edges:likes=9", "--json", text=text)
