@@ -31,9 +31,6 @@ from tests.support.graphs import (
 from tests.support.messages import refused
 from tests.support.stores import molecules as labelled
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
 LIMITS = tp.Limits(nodes=24, edges=80)
 
 

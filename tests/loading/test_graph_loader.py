@@ -25,9 +25,6 @@ from tests.support.graphs import assert_same_dgl_batch, assert_same_graph
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
 ITEMS = molecules(30)
 
 

@@ -33,9 +33,6 @@ from tests.support.graphs import (
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
 LIMITS = tp.Limits(nodes=12, edges=14)
 
 

@@ -17,9 +17,6 @@ from tests.support.graphs import assert_same_graph
 from tests.support.messages import refused
 from tests.support.stores import molecules
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
 ITEMS = molecules(30)
 LIMITS = tp.Limits(nodes=20, edges=26)
 

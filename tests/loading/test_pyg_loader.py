@@ -20,8 +20,6 @@ from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, f
 
 from torch_geometric.loader import DataLoader  # isort: skip
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 GRAPHS = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
 

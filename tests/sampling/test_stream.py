@@ -18,9 +18,6 @@ from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, 
 from tests.support.graphs import generator, random_graph
 from tests.support.messages import refused
 
-# A machine with one core makes torch remark on several workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
 LIMITS = tp.Limits(nodes=10, edges=10)
 
 
