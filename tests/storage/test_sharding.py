@@ -36,7 +36,7 @@ from tests.support.shards import (
     write_bin,
     write_bins,
 )
-from tests.support.stores import checksum_of, data_of, plans_in, write_shards
+from tests.support.stores import checksum_of, data_of, flip, plans_in, write_shards
 
 
 def test_every_shard_gets_a_store_and_a_plan_of_the_same_limits(bins: list[Path], out: Path) -> None:
@@ -104,10 +104,7 @@ def test_a_second_run_writes_nothing(bins: list[Path], out: Path) -> None:
 
 
 def _flipped(out: Path) -> None:
-    file = max(data_of(out / "part-1").iterdir(), key=lambda path: path.stat().st_size)
-    content = bytearray(file.read_bytes())
-    content[-20] ^= 1
-    file.write_bytes(bytes(content))
+    flip(max(data_of(out / "part-1").iterdir(), key=lambda path: path.stat().st_size), -20)
 
 
 DAMAGES: list[Any] = [
@@ -132,9 +129,7 @@ def test_damage_that_opening_does_not_see_is_found(tmp_path: Path, out: Path) ->
     shard = write_bin(tmp_path / "large.bin", molecules(0, 3000))
     make_shards([shard], out)
     file = max(data_of(out / "large").glob("*feature*"), key=lambda path: path.stat().st_size)
-    content = bytearray(file.read_bytes())
-    content[6000] ^= 1
-    file.write_bytes(content)
+    flip(file, 6000)
     assert len(tp.MultiStore(out)) == 3000
     with refused(ShardsError, "1 of 1", "large: ", file.name):
         verify_shards(out)

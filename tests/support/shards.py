@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 import dgl_tuplepack as tp
-from tests.support.graphs import assert_same_item
 from tests.support.molecules import random_molecules
+from tests.support.stores import assert_same_items
 
 LIMITS = tp.Limits(30, 30)
 
@@ -50,10 +50,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 def assert_holds(store: tp.MultiStore, *seeds: int) -> None:
     """Shards of 20 molecules each, by their seeds."""
-    items = [item for seed in seeds for item in molecules(seed)]
-    assert len(store) == len(items)
-    for found, item in zip(store, items, strict=True):
-        assert_same_item(found, item)
+    assert_same_items(store, [item for seed in seeds for item in molecules(seed)])
 
 
 class Misbehaving:

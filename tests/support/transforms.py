@@ -1,10 +1,12 @@
-"""A few graphs, and transforms for them that fail."""
+"""A few graphs, and transforms that fail or draw."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import dgl
+import numpy as np
 import torch
 
 import dgl_tuplepack as tp
@@ -37,3 +39,10 @@ def only_large(change: Any) -> Any:
 def failing(graph: Any) -> Any:
     """Fail as a transform does that needs a feature."""
     raise KeyError("charge")
+
+
+def shaken(graph: Any) -> Any:
+    """Draw from all three generators, and drop edges; features are written in place."""
+    graph.ndata["x"].mul_(random.random())
+    graph.ndata["y"] = torch.rand(graph.num_nodes(), 2) + float(np.random.rand())  # noqa: NPY002
+    return dgl.transforms.DropEdge(0.3)(graph)
