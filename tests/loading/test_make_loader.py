@@ -10,68 +10,15 @@ from typing import Any
 
 import dgl
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SchemaError, SearchError, SizesError
 from dgl_tuplepack.loading.settings import BatchSettings, DataLoaderSettings, SamplerSettings
 from tests.support.graphs import assert_same_batch, flat, shapes_of
-from tests.support.loading import ITEMS, LARGE, NUMBER, SIZES
+from tests.support.loading import ITEMS, LARGE, NUMBER, SOURCES
 from tests.support.messages import refused
-from tests.support.ogb_folder import write_ogb_folder
-from tests.support.shards import write_bin, write_bins
 from tests.support.stores import purchases
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, shards, a file of saved graphs, and an OGB folder; all of `NUMBER` graphs."""
-    path = tmp_path_factory.mktemp("sources")
-    tp.GraphStore.write(
-        path / "store", ITEMS, splits={"train": range(40), "valid": range(40, 50), "test": range(50, 60)}
-    )
-    tp.preprocess_shards(write_bins(path, 3), path / "shards", workers=1)
-    write_bin(path / "graphs.bin", ITEMS)
-    write_ogb_folder(path, SIZES)
-    return path
-
-
-class Dataset(dgl.data.DGLDataset):
-    """A dataset as DGL's users write them."""
-
-    def __init__(self) -> None:
-        super().__init__("molecules")
-
-    def process(self) -> None:
-        self.items = ITEMS
-
-    def __getitem__(self, i: int) -> Any:
-        return self.items[i]
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-
-SOURCES = {
-    "a list": lambda folder: ITEMS,
-    "a dataset of DGL": lambda folder: Dataset(),
-    "graphs alone": lambda folder: [graph for graph, _ in ITEMS],
-    "a list with ids": lambda folder: tp.with_ids(ITEMS),
-    "a subset of torch": lambda folder: torch.utils.data.Subset(ITEMS * 2, range(30, 30 + NUMBER)),
-    "a subset of DGL": lambda folder: dgl.data.utils.Subset(ITEMS, range(NUMBER)),
-    "an iterator": lambda folder: iter(ITEMS),
-    "a store": lambda folder: tp.GraphStore(folder / "store"),
-    "a store with ids": lambda folder: tp.with_ids(tp.GraphStore(folder / "store")),
-    "a subset of a store": lambda folder: tp.GraphStore.write(tempfile.mkdtemp(), ITEMS * 2).subset(range(NUMBER)),
-    "shards": lambda folder: tp.MultiStore(folder / "shards"),
-    "the path of a store": lambda folder: folder / "store",
-    "the path of shards": lambda folder: str(folder / "shards"),
-    "the path of saved graphs": lambda folder: folder / "graphs.bin",
-    "an OGB folder": lambda folder: tp.OgbFolder(folder / "ogbg_molhiv"),
-    "the path of an OGB folder": lambda folder: folder / "ogbg_molhiv",
-    "heterographs": lambda folder: purchases(NUMBER),
-}
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -14,6 +14,7 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, SamplerError, SearchError
@@ -234,3 +235,18 @@ def test_a_store_takes_transforms_of_graphs_and_of_batches(tmp_path: Path) -> No
         assert not batch.node_features["x"][~batch.node_mask].any()
         noise.append(batch.node_features["x"])
     assert torch.equal(*noise)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_packed_loader_that_lost_its_sampler_is_refused(padded: bool) -> None:
+    loader = tp.packed_loader(ITEMS, 12, padded=padded)
+    with refused(InputError, "single graph 0", "accelerator.prepare(loader)", "loader.view"):
+        next(iter(DataLoader(loader.dataset, batch_size=None)))
+    assert sum(1 for _ in loader) == len(loader)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_packed_loader_that_accelerate_prepares_is_refused_by_name(padded: bool) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    with refused(InputError, "accelerate", "prepare only the model and the optimiser"):
+        next(iter(accelerate.Accelerator(cpu=True).prepare(tp.packed_loader(ITEMS, 12, padded=padded))))
