@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.compiling.reference import run_on_copies
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import network, rows
 from tests.support.messages import refused
@@ -40,6 +41,21 @@ def test_gradients_buffers_and_random_numbers_stay() -> None:
         result.sum().backward()
         assert called == [1]
     torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_the_run_in_float64_has_the_results_of_a_model_in_float64() -> None:
+    def function(x: Tensor, model: nn.Module, dtype: torch.dtype = torch.float32) -> Tensor:
+        rows_of = torch.arange(len(x)) % 4
+        return torch.zeros(4, 3, dtype=dtype).index_add(0, rows_of, model(x)).square().sum()
+
+    model, x = network(), rows()
+    of_float64 = copy.deepcopy(model).double()
+    found = run_on_copies(function, (x, model), {}, [model], exact=True)
+    expected = function(x.double(), of_float64, torch.float64)
+    torch.testing.assert_close(found.outputs["result"], expected, rtol=1e-12, atol=0)
+    for one, other in zip(model.parameters(), of_float64.parameters(), strict=True):
+        (gradient,) = torch.autograd.grad(expected, other, retain_graph=True)
+        torch.testing.assert_close(found.gradients[id(one)], gradient, rtol=1e-9, atol=1e-12)
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ def test_alignn_gives_the_same_outputs_and_gradients_as_on_plain_batches(
         torch.testing.assert_close(torch.cat(grads), expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", crystals(), ties=TIES)
@@ -141,7 +142,6 @@ def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -
         out = model(graphs, atoms.ndata["x"], atoms.edata["r"], bonds.edata["angle"])
         return (out * t.graph_mask[:, None]).sum()
 
-    torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(step, backend=backend, fullgraph=True, dynamic=False)
     batches = store.padded(sampler.limits, sort_edges=True)
@@ -152,7 +152,6 @@ def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -
             torch.testing.assert_close(compiled(batch.tensors), step(batch.tensors))
             compiled(batch.tensors).backward()
     assert counters["stats"]["unique_graphs"] == 1
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("kind", ["list", "store"])

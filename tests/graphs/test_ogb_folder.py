@@ -116,10 +116,8 @@ def test_labels_are_as_ogb_has_them(tmp_path: Path, kind: str) -> None:
     parts["labels"] = {"whole": parts["labels"], "fraction": labels + 0.25}.get(kind, labels)
     folder = write_raw_folder(tmp_path / "own", **parts)
     if kind == "nan":
-        with gzip.open(folder / "raw" / "graph-label.csv.gz", "rt") as file:
-            text = file.read()
-        with gzip.open(folder / "raw" / "graph-label.csv.gz", "wt") as file:
-            file.write("\n".join(",".join(field or "NA" for field in row.split(",")) for row in text.split()))
+        named = rewritten(lambda t: "\n".join(",".join(field or "NA" for field in row.split(",")) for row in t.split()))
+        named(folder / "raw" / "graph-label.csv.gz")
     expected = by_ogb(folder, task="regression" if kind == "fraction" else "classification")
     store = tp.GraphStore.write(tmp_path / "store", OgbFolder(folder, add_inverse_edge=False))
     for i in range(len(store)):
