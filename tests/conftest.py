@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from filelock import FileLock
@@ -40,6 +41,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A machine with one core makes torch remark on two workers.
+    config.addinivalue_line("filterwarnings", "ignore:This DataLoader will create:UserWarning")
     config.addinivalue_line("markers", "slow: takes long; leave it out while you work, by -m 'not slow'.")
     config.addinivalue_line("markers", "compile: compiles with torch.compile; needs g++.")
     config.addinivalue_line("markers", "processes: starts processes.")
@@ -57,6 +60,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if HAS_DGL and item.path not in named and item.get_closest_marker("without_dgl"):
             reason = f"DGL is installed; name {item.path.name} on the command line, or use run.py --without-dgl"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """Forget what is compiled, before and after a test, and where torch's cache on disk is."""
+    import torch
+
+    torch.compiler.reset()
+    with patch.dict(os.environ):
+        yield
+    torch.compiler.reset()
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -108,10 +108,10 @@ def stored_copy(
     With `in_memory` None, a dataset is copied if it repeats its items and a store can hold them. With True, it is
     copied, or the reason why not is raised. All items must pass `allows`.
     """
-    if in_memory is False or not (in_memory or repeats_items(dataset)) or not len(dataset):
+    if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
     try:
-        if _has_gradients(parts_of(dataset[0], "item 0")):
+        if len(dataset) and _has_gradients(parts_of(dataset[0], "item 0")):
             raise InputError("features that require gradients would lose them in a copy; leave in_memory=True out.")
         wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
         if wrong is not None:

@@ -18,6 +18,7 @@ from dgl_tuplepack.batches.shape import Fill
 from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.transform import check_callable
+from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.loading.pack_labels import PackLabels
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.plan import PackPlan
@@ -26,8 +27,6 @@ from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.sampling.dealing import EpochBatches
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.storage.graph_store import StoredGraphs
-from dgl_tuplepack.storage.reader import Stored
-from dgl_tuplepack.storage.temporary import temporary_store
 
 
 class PackedDataset(DGLDataset):  # type: ignore[misc]
@@ -252,13 +251,11 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
     """Return the store of the graphs; graphs that are not stored yet are checked against the limits, if given."""
-    opened = resolve(source)
-    if isinstance(opened, Stored):
-        store: StoredGraphs = opened.by_position()
-        return store
-    if limits is not None and opened.knows_sizes:
-        limits.check(opened.sizes())
-    return temporary_store(opened)
+    found = resolve(source)
+    if limits is not None and found.knows_sizes:
+        limits.check(found.sizes())
+    store: StoredGraphs = opened(found, in_memory=True).items
+    return store
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:

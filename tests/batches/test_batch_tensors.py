@@ -14,22 +14,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 from torch.utils import _pytree as pytree
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.items import Identified
-from tests.support.graphs import Content, assert_equal_tensors, contents, generator, random_graph
+from tests.support.graphs import PADDING, Content, assert_equal_tensors, contents, generator, random_graph
 from tests.support.messages import refused
-
-SETTINGS = st.fixed_dictionaries(
-    {
-        "cover_padding": st.booleans(),
-        "idtype": st.sampled_from([torch.int64, torch.int32]),
-        "sort_edges": st.booleans(),
-    }
-)
 
 
 def guarded(t: Any, storage: bool = True) -> Any:
@@ -51,7 +44,7 @@ def assert_static(t: Any) -> None:
         assert leaf is None or leaf.is_contiguous()
 
 
-@given(st.data(), contents(), SETTINGS)
+@given(st.data(), contents(), PADDING)
 def test_all_that_is_guarded_is_equal_in_all_batches(
     data: st.DataObject, content: Content, settings: dict[str, Any]
 ) -> None:
@@ -75,7 +68,7 @@ def test_all_that_is_guarded_is_equal_in_all_batches(
         assert guarded(tensors[0], storage=False) == guarded(collated[0].tensors, storage=False)
 
 
-@given(contents(), SETTINGS)
+@given(contents(), PADDING)
 def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, Any]) -> None:
     pad = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)
     batch = pad(content.items)
@@ -106,31 +99,27 @@ def test_types_of_a_homogeneous_graph_keep_their_names(sort_edges: bool) -> None
     pair.ndata["x"] = torch.tensor([[1.0], [3.0]])
     limits = tp.Limits(nodes=6, edges=6, graphs=3)
     pad = tp.PaddedCollate(limits, example=pair, sort_edges=sort_edges)
-    compiled: list[Any] = []
-
-    def backend(module: Any, examples: Any) -> Any:
-        compiled.append(module)
-        return module
+    counted = CompileCounter()
 
     def total_of(t: BatchTensors) -> Tensor:
         graph = t.graph
         graph.update_all(dgl.function.copy_u("x", "m"), dgl.function.sum("m", "h"), etype="bond")
         return graph.nodes["atom"].data["h"].sum()
 
-    step = tp.compile(total_of, backend=backend)
+    step = tp.compile(total_of, backend=counted)
     for number in (2, 1):
         batch = pad([pair] * number)
         graph = batch.tensors.graph
         assert (graph.ntypes, graph.canonical_etypes) == (batch.graph.ntypes, batch.graph.canonical_etypes)
         assert graph.ndata["x"] is batch.node_features["x"]
         assert step(batch.tensors) == 4 * number
-    assert len(compiled) == 1
+    assert counted.frame_count == 1
     plain = tp.PaddedCollate(limits, example=dgl.graph(([0, 1], [1, 0])))([])
     assert plain.tensors.type_names is None
     assert plain.tensors.graph.ntypes == ["_N"]
 
 
-@given(contents(), SETTINGS)
+@given(contents(), PADDING)
 def test_the_tensor_graph_is_the_graph_of_the_batch(content: Content, settings: dict[str, Any]) -> None:
     batch = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)(content.items)
     graph, right = batch.tensors.graph, batch.graph

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError
 from tests.support.messages import refused
-from tests.support.tensors import generator
+from tests.support.tensors import generator, seeded
 
 USER_ITEM = ("user", "buys", "item")
 
@@ -179,9 +179,7 @@ def test_layers_of_geometry(make: type[nn.Module], seed: int) -> None:
     """Outputs and gradients, of features and positions too, are those without padding; nothing is NaN on the way."""
     gen = generator(seed)
     items = [molecule(gen, 3 + i, 7) for i in range(3)]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = make().double()
+    model = seeded(make, seed)
 
     def run(graph: Any, mask: Tensor | None) -> list[Tensor]:
         leaves = [graph.ndata[name].detach().requires_grad_() for name in ("h", "pos")]

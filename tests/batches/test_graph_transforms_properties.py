@@ -30,9 +30,7 @@ from tests.support.graphs import (
 )
 from tests.support.messages import refused
 from tests.support.stores import molecules as labelled
-
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+from tests.support.transforms import shaken
 
 LIMITS = tp.Limits(nodes=24, edges=80)
 
@@ -75,13 +73,6 @@ def by_python(graph: Any) -> Any:
 
 def as_it_is(graph: Any) -> Any:
     return graph
-
-
-def shaken(graph: Any) -> Any:
-    """Draw from all three generators, and drop edges; features are written in place."""
-    graph.ndata["x"].mul_(random.random())
-    graph.ndata["y"] = torch.rand(graph.num_nodes(), 2) + float(np.random.rand())  # noqa: NPY002
-    return dgl.transforms.DropEdge(0.3)(graph)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack.graphs.items import Identified
 from tests.support.graphs import (
+    PADDING,
     Content,
     assert_equal_tensors,
     assert_same_batch,
@@ -38,16 +39,7 @@ def features_of(value: dict[Any, Any], key: Any, hetero: bool) -> dict[str, torc
     return value[key] if hetero else value
 
 
-settings_of_collate = st.fixed_dictionaries(
-    {
-        "cover_padding": st.booleans(),
-        "idtype": st.sampled_from([torch.int64, torch.int32]),
-        "sort_edges": st.booleans(),
-    }
-)
-
-
-@given(contents(), settings_of_collate)
+@given(contents(), PADDING)
 def test_unpadding_gives_the_graphs_back(content: Content, settings: dict[str, Any]) -> None:
     pad = tp.PaddedCollate(content.limits, Identified(0, content.example), content.packs_per_batch, **settings)
     items = [Identified(7 * i, item) for i, item in enumerate(content.items)]
@@ -65,7 +57,7 @@ def test_unpadding_gives_the_graphs_back(content: Content, settings: dict[str, A
         assert (batch.graph_ids[~batch.graph_mask] == -1).all()
 
 
-@given(contents(), settings_of_collate)
+@given(contents(), PADDING)
 def test_every_batch_has_the_static_shape(content: Content, settings: dict[str, Any]) -> None:
     """The shape follows from limits and schema alone, also for no graphs and for fewer of them."""
     pad = collate_of(content, **settings)
@@ -83,7 +75,7 @@ def test_every_batch_has_the_static_shape(content: Content, settings: dict[str, 
     assert shapes_of(batch) == shapes_of(pad([])) == shapes_of(pad(content.items[:1]))
 
 
-@given(contents(), settings_of_collate)
+@given(contents(), PADDING)
 def test_masks_and_counts(content: Content, settings: dict[str, Any]) -> None:
     """Real content first, counted truly; the last slot owns all padding, empty slots own nothing."""
     batch = collate_of(content, **settings)(content.items)
@@ -111,7 +103,7 @@ def test_masks_and_counts(content: Content, settings: dict[str, Any]) -> None:
         assert per_graph.sum() == len(mask)
 
 
-@given(contents(), settings_of_collate)
+@given(contents(), PADDING)
 def test_padding_edges_stay_apart_and_even(content: Content, settings: dict[str, Any]) -> None:
     batch = collate_of(content, **settings)(content.items)
     for t in content.edge_types:
@@ -131,7 +123,7 @@ def test_padding_edges_stay_apart_and_even(content: Content, settings: dict[str,
             assert torch.equal(of_type(batch.src, t)[~mask], of_type(batch.dst, t)[~mask])
 
 
-@given(contents(min_graphs=1), settings_of_collate)
+@given(contents(min_graphs=1), PADDING)
 def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any]) -> None:
     batch = collate_of(content, **{**settings, "sort_edges": False})(content.items)
     try:

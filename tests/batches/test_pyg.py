@@ -1,12 +1,9 @@
-"""PyG's graphs in and out: levels, refusals, PyG's guide to mini-batches, loaders, and no DGL."""
+"""PyG's graphs in and out: levels, refusals, PyG's guide to mini-batches, and loaders."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError, TransformError
 from tests.support.messages import refused
-from tests.support.pyg import InMemory, assert_same, batch_of, contents, molecule, ring
+from tests.support.pyg import InMemory, assert_same, batch_of, molecule, ring
 
 from torch_geometric.data import Batch, Data, HeteroData, OnDiskDataset  # isort: skip
 from torch_geometric.loader import DataLoader  # isort: skip
@@ -322,36 +319,3 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
 def doubled(data: Any) -> Any:
     data.x *= 2
     return data
-
-
-def test_stores_and_batches_of_pyg_need_no_dgl(tmp_path: Path) -> None:
-    program = """
-        import sys, tempfile, importlib.abc
-        class Absent(importlib.abc.MetaPathFinder):
-            def find_spec(self, name, path=None, target=None):
-                if name.partition(".")[0] == "dgl":
-                    raise ModuleNotFoundError("No module named 'dgl'", name="dgl")
-        sys.meta_path.insert(0, Absent())
-        import torch
-        from torch_geometric.data import Data
-        import dgl_tuplepack as tp
-        graphs = [Data(x=torch.rand(n, 2), edge_index=torch.tensor([[0], [n - 1]]), y=torch.tensor([n]))
-                  for n in (2, 3)]
-        store = tp.GraphStore.write(tempfile.mkdtemp() + "/store", graphs)
-        limits = tp.Limits(nodes=6, edges=4, graphs=2)
-        sampler = tp.PackBatchSampler(store, tp.Limits(nodes=6, edges=4))
-        batch = store.padded(limits)[next(iter(sampler))].pyg
-        assert sorted(batch.y.tolist()) == [0, 2, 3], batch.y
-        assert len(tp.PaddedCollate(limits, graphs[0])(graphs).pyg) == 2
-        assert store.batched(framework="pyg")[[1, 0]].x.shape == (5, 2)
-        try:
-            store[0]
-        except tp.errors.MissingDependencyError as error:
-            assert "dgl" in str(error)
-        else:
-            raise AssertionError("DGL was there")
-        assert "dgl" not in sys.modules
-    """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert contents(molecule(2, 2)).keys() >= {(None, "x")}

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
-from tests.support.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, stored, told_lists
-
-
-def limits_for(graphs: Any) -> tp.Limits:
-    """Limits with room for one more graph, two nodes and two edges."""
-    sizes = graphs.sizes if isinstance(graphs, tp.GraphStore) else tp.sizes_of(graphs)
-    return tp.Limits.from_components({name: n + 2 for name, n in sizes.totals().items()}, graphs=len(sizes) + 1)
+from tests.support.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, room_for, stored, told_lists
 
 
 def is_readable(dataset: Any) -> bool:
@@ -36,7 +30,7 @@ def checksums_of(store: tp.GraphStore) -> dict[Any, str]:
 @given(LISTS)
 def test_graphs_come_out_of_a_store_as_they_went_in(graphs: list[Any]) -> None:
     store = stored(graphs)
-    batch = store.batch(range(len(graphs)), limits_for(graphs)).pyg
+    batch = store.batch(range(len(graphs)), room_for(graphs)).pyg
     assert batch.num_real_graphs == len(batch) == len(graphs)
     assert batch.num_graphs == len(graphs) + 2
     for found, expected in zip(batch.to_data_list(), graphs, strict=True):
@@ -65,7 +59,7 @@ def test_a_subset_of_a_dataset_in_memory_is_the_list_of_its_items(graphs: list[A
     order = data.draw(st.permutations(range(len(graphs))))
     ids = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=3))]
     store = stored(dataset[ids])
-    batch = store.batch(range(len(ids)), limits_for([graphs[i] for i in ids])).pyg
+    batch = store.batch(range(len(ids)), room_for([graphs[i] for i in ids])).pyg
     for found, i in zip(batch.to_data_list(), ids, strict=True):
         assert_same(found, graphs[i])
     other = stored(torch.utils.data.Subset(dataset, ids))
@@ -76,7 +70,7 @@ def test_a_subset_of_a_dataset_in_memory_is_the_list_of_its_items(graphs: list[A
 @few
 @given(LISTS)
 def test_collating_graphs_gives_the_batch_of_the_store(graphs: list[Any]) -> None:
-    limits, store = limits_for(graphs), stored(graphs)
+    limits, store = room_for(graphs), stored(graphs)
     collate = tp.PaddedCollate(limits, tp.with_ids(graphs)[len(graphs) - 1])
     found, expected = (
         collate([tp.with_ids(graphs)[i] for i in range(len(graphs))]),
@@ -88,7 +82,7 @@ def test_collating_graphs_gives_the_batch_of_the_store(graphs: list[Any]) -> Non
 @few
 @given(LISTS)
 def test_the_real_part_of_a_padded_batch_is_the_batch_of_pyg(graphs: list[Any]) -> None:
-    found = stored(graphs).batch(range(len(graphs)), limits_for(graphs)).pyg
+    found = stored(graphs).batch(range(len(graphs)), room_for(graphs)).pyg
     expected = batch_of(graphs)
     own = contents(found)
     for store in expected.stores:
@@ -127,7 +121,7 @@ def test_classes_that_join_graphs_in_their_own_way_are_followed(
     # What comes out has another class, but is joined in the same way.
     dataset = store.batched(framework="pyg")
     assert_same(batch_of([dataset[i] for i in ids], follow_batch=groups), expected)
-    every, limits = range(len(graphs)), limits_for(store)
+    every, limits = range(len(graphs)), room_for(store)
     padded = store.batch(every, limits, sort_edges=sort_edges).pyg
     collate = tp.PaddedCollate(limits, graphs[0], sort_edges=sort_edges, **declared)
     assert_same(collate(graphs).pyg, padded, {"graph_ids"})

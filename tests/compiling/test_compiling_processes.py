@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.processes import run
+
 pytestmark = [pytest.mark.compile, pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, warnings
 import torch
@@ -46,17 +45,16 @@ print(json.dumps({
 """
 
 
-def run(cache: Path, **variables: str) -> dict[str, Any]:
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+def compiled_in(cache: Path, **variables: str) -> dict[str, Any]:
+    """What the program finds in a process that has this folder for compiled code."""
+    done = run("-c", PROGRAM, TORCHINDUCTOR_CACHE_DIR=str(cache), **variables)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -> None:
-    first = run(tmp_path, OMP_NUM_THREADS="2")
+    first = compiled_in(tmp_path, OMP_NUM_THREADS="2")
     assert first["equal"]
     assert first["threads"] == 2
     assert first["warnings"] == []
@@ -66,7 +64,7 @@ def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -
     code = [file.read_text() for file in tmp_path.rglob("*.cpp")]
     assert sum("extern" in text and "kernel" in text for text in code) >= 2
     assert not any("omp parallel" in text or "atomic_add(" in text for text in code)
-    second = run(tmp_path, OMP_NUM_THREADS="2")
+    second = compiled_in(tmp_path, OMP_NUM_THREADS="2")
     assert second["equal"]
     assert second["hits"][1] == 1
     assert second["misses"] == second["bypasses"] == [0, 0]
@@ -74,12 +72,12 @@ def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -
 
 @pytest.mark.parametrize("ending", [".so", ".py"])
 def test_files_that_a_killed_process_left_are_compiled_again(ending: str, tmp_path: Path) -> None:
-    assert run(tmp_path)["warnings"] == []
+    assert compiled_in(tmp_path)["warnings"] == []
     files = [file for file in tmp_path.rglob(f"*{ending}")]
     assert files
     for file in files:
         os.truncate(file, 100)
-    found = run(tmp_path)
+    found = compiled_in(tmp_path)
     assert found["equal"]
     assert found["is_compiled"]
     assert found["warnings"] == []
@@ -87,7 +85,7 @@ def test_files_that_a_killed_process_left_are_compiled_again(ending: str, tmp_pa
 
 @pytest.mark.parametrize("compiler", ["/nonexistent/c++"])
 def test_without_a_compiler_functions_run_uncompiled_with_one_warning(compiler: str, tmp_path: Path) -> None:
-    found = run(tmp_path, CXX=compiler)
+    found = compiled_in(tmp_path, CXX=compiler)
     assert found["equal"]
     assert len(found["warnings"]) == 1
     assert "leaves loss_of uncompiled" in found["warnings"][0]
@@ -108,8 +106,7 @@ with warnings.catch_warnings(record=True) as caught:
         assert [step(x).item(), step(x).item(), step.is_compiled] == [2.0, 2.0, False]
 print(*[each.message for each in caught], sep="|")
 """
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    done = run("-c", program, TORCHINDUCTOR_CACHE_DIR=str(folder))
     assert done.returncode == 0, done.stderr
     warnings = done.stdout.strip().split("|")
     assert len(warnings) == 2

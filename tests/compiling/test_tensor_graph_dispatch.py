@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,11 +16,13 @@ from dgl import max_nodes, mean_nodes
 from dgl.nn import GATConv, Sequential
 from dgl.nn.functional import edge_softmax
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 from dgl_tuplepack import TensorGraph, tensor_graph
 from dgl_tuplepack.compiling.tensor_graph import dispatch
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from tests.support.messages import refused
+from tests.support.processes import run
 
 # As users hold functions: by name, in a dict, in a partial function, as a default.
 HELD = {"mean": mean_nodes, "weighted": functools.partial(dgl.sum_nodes, weight="w")}
@@ -106,14 +106,9 @@ def test_functions_that_others_hold_take_a_tensor_graph(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_function_is_traced_in_one_graph_and_once(name: str) -> None:
-    compilations = 0
+    counted = CompileCounter()
 
-    def counting(module: Any, examples: Any) -> Any:
-        nonlocal compilations
-        compilations += 1
-        return module.forward
-
-    @torch.compile(backend=counting, fullgraph=True, dynamic=False)
+    @torch.compile(backend=counted, fullgraph=True, dynamic=False)
     def run(*tensors: Tensor) -> Tensor:
         src, dst, x, w, node_weight, nodes, edges = tensors
         graph = TensorGraph(src, dst, x.shape[0], batch_num_nodes=nodes, batch_num_edges=edges)
@@ -131,7 +126,7 @@ def test_each_function_is_traced_in_one_graph_and_once(name: str) -> None:
         other.set_batch_num_nodes(numbers[0])
         other.set_batch_num_edges(numbers[1])
         torch.testing.assert_close(run(*ends, *features, *numbers), CALLS[name](other))
-    assert compilations == 1
+    assert counted.frame_count == 1
 
 
 def test_everything_is_as_before_after_restore() -> None:
@@ -229,7 +224,7 @@ print(dgl.ops.copy_u_sum(graph, graph.ndata["x"]).flatten().tolist())
 
 @pytest.mark.parametrize(("program", "printed"), [(NEW_PROCESS, "[[1.0]] [[0.5], [0.5]]"), (NO_DGL, "[0.0, 0.0, 2.0]")])
 def test_a_first_graph_in_compiled_code_and_one_before_dgl(program: str, printed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run("-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == printed
 

@@ -24,7 +24,6 @@ BINARY = [
 ]
 MESSAGES = ["copy_u", "copy_e", *BINARY]
 REDUCERS = ("sum", "mean", "max", "min")
-NODE_TYPES = ("a", "b", "c")
 # Several types with equal middle names, loops on a type, and both directions between two types.
 EDGE_TYPES = [("a", "to", "a"), ("a", "to", "b"), ("b", "to", "a"), ("a", "other", "b"), ("c", "to", "b")]
 # Axes of the two operands of a message after the first.

@@ -15,9 +15,8 @@ from torch._dynamo.utils import counters
 
 import dgl_tuplepack as tp
 from tests.support.graphs import generator
-from tests.support.named import assert_same_named
+from tests.support.named import TIES, assert_same_named
 
-TIES = {"nodes:bonds": "edges:atoms"}
 WIDTH = 4
 
 
@@ -128,6 +127,7 @@ def test_alignn_gives_the_same_outputs_and_gradients_as_on_plain_batches(
         torch.testing.assert_close(torch.cat(grads), expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", crystals(), ties=TIES)
@@ -142,7 +142,6 @@ def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -
         out = model(graphs, atoms.ndata["x"], atoms.edata["r"], bonds.edata["angle"])
         return (out * t.graph_mask[:, None]).sum()
 
-    torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(step, backend=backend, fullgraph=True, dynamic=False)
     batches = store.padded(sampler.limits, sort_edges=True)
@@ -153,7 +152,6 @@ def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -
             torch.testing.assert_close(compiled(batch.tensors), step(batch.tensors))
             compiled(batch.tensors).backward()
     assert counters["stats"]["unique_graphs"] == 1
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("kind", ["list", "store"])

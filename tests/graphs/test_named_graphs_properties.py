@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.graphs.items import Identified
-from tests.support.graphs import assert_same_batch, assert_same_graph
+from tests.support.graphs import PADDING, assert_same_batch, assert_same_graph
 from tests.support.named import (
     Named,
     as_dict,
@@ -33,9 +33,7 @@ def settings_of(draw: st.DrawFn, content: Named) -> dict[str, Any]:
     names = [name for name in graphs_of(content.example) if name != "deals"]
     return {
         "packs_per_batch": content.packs,
-        "cover_padding": draw(st.booleans()),
-        "sort_edges": draw(st.booleans()),
-        "idtype": draw(st.sampled_from([torch.int64, torch.int32])),
+        **draw(PADDING),
         "coordinates": ("x",) if names and draw(st.booleans()) else (),
     }
 

@@ -32,13 +32,10 @@ def hetero(users: int, items: int, follows: int, buys: int, pleases: int) -> Any
 @pytest.mark.parametrize(
     "source",
     [
-        tuple((graph, 1) for graph in graphs()),
-        [(graph, 1) for graph in graphs()],
         [[graph, 1] for graph in graphs()],
         [(graph,) for graph in graphs()],
         [Identified(i, graph) for i, graph in enumerate(graphs())],
         np.array(SIZES, dtype=np.uint8),
-        (np.array([3, 1, 2, 0]), np.array([4, 0, 5, 0])),
         (torch.tensor([3, 1, 2, 0]), torch.tensor([4, 0, 5, 0], dtype=torch.int32)),
     ],
     ids=lambda source: type(source).__name__,

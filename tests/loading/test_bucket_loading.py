@@ -23,8 +23,7 @@ from tests.support.graphs import assert_equal_tensors, assert_same_batch, assert
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = [pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"), pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 PACKS, RANKS = 2, 3
 

@@ -24,15 +24,9 @@ from dgl_tuplepack.errors import InputError
 from tests.support.graphs import assert_same_dgl_batch, assert_same_graph
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
-
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+from tests.support.tensors import generator
 
 ITEMS = molecules(30)
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(7)
 
 
 def first_labels(items: Any) -> Any:
@@ -61,14 +55,14 @@ CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "shuffled": lambda: {"batch_size": 7, "shuffle": True},
     "shuffled, dropped": lambda: {"batch_size": 7, "shuffle": True, "drop_last": True},
     "shuffled, one by one": lambda: {"shuffle": True},
-    "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator()},
-    "generator, in order": lambda: {"batch_size": 7, "generator": generator()},
-    "sampler": lambda: {"batch_size": 7, "sampler": SubsetRandomSampler(range(3, 29), generator())},
+    "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator(7)},
+    "generator, in order": lambda: {"batch_size": 7, "generator": generator(7)},
+    "sampler": lambda: {"batch_size": 7, "sampler": SubsetRandomSampler(range(3, 29), generator(7))},
     "sampler of repeated ids": lambda: {
         "batch_size": 7, "sampler": RandomSampler(ITEMS, replacement=True, num_samples=40), "drop_last": True,
     },
     "list as a sampler": lambda: {"batch_size": 4, "sampler": [5, 5, 0, 29, 3]},
-    "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(ITEMS, generator=generator()), 7, True)},
+    "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(ITEMS, generator=generator(7)), 7, True)},
     "list as a batch_sampler": lambda: {"batch_sampler": [[3, 1], [29], [4, 4, 0]]},
     "sampler of packs": lambda: {
         "batch_sampler": tp.PackBatchSampler(tp.sizes_of(ITEMS), tp.Limits(20, 26), content="fixed"),
@@ -82,7 +76,7 @@ CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "collate_fn, batch_sampler": lambda: {"batch_sampler": [[3, 1], [29]], "collate_fn": first_labels},
     "workers": lambda: {"batch_size": 7, "num_workers": 2},
     "workers, shuffled": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True},
-    "workers, generator": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "generator": generator()},
+    "workers, generator": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "generator": generator(7)},
     "persistent workers": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "persistent_workers": True},
     "workers with settings": lambda: {
         "batch_size": 7, "num_workers": 2, "worker_init_fn": seeded, "prefetch_factor": 3, "timeout": 60,

@@ -19,7 +19,6 @@ from tests.support.samplers import Ids
 
 pytestmark = [
     # Advice of torch and Lightning on this machine and this small model.
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning"),
     pytest.mark.filterwarnings("ignore:Checkpoint directory:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*ckpt_path:UserWarning"),

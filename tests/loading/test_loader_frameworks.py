@@ -19,7 +19,6 @@ from tests.support.stores import molecules
 
 pytestmark = [
     # Advice of torch and Lightning on this machine and this small model.
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
     pytest.mark.filterwarnings("ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

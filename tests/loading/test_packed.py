@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, SizesError
+from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.loading.pack_labels import PackLabels
 from tests.support.graphs import (
     Content,
@@ -32,9 +33,7 @@ from tests.support.graphs import (
 )
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
-
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+from tests.support.transforms import shaken
 
 LIMITS = tp.Limits(nodes=12, edges=14)
 
@@ -280,3 +279,26 @@ def test_it_says_what_it_is() -> None:
     packed.set_epoch(3)
     assert repr(packed).startswith(f"PackedDataset({len(packed)} packs of Limits(nodes=12, edges=14, graphs=")
     assert repr(packed).endswith(", 20 graphs, epoch 3)")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> None:
+    """In each epoch, for persistent workers too; the transform of batches comes last."""
+    items = molecules(30)
+    noise = tp.transforms.AddNoise("x", 0.1)
+    given: dict[str, Any] = {"transform": shaken, "batch_transform": noise, "transform_seed": 4}
+    packed = tp.PackedDataset(items, tp.Limits(nodes=20, edges=26), **given, multiple_of=2)
+    collate = tp.PaddedCollate(packed.limits, tp.with_ids(items)[0], **given)
+    loader = GraphDataLoader(packed, batch_size=1, num_workers=workers, persistent_workers=workers > 0)
+    sums = []
+    for epoch in (0, 3):
+        packed.set_epoch(epoch)
+        packs = [*packed.sampler._batches_of(epoch), *[[]] * (len(packed) - len(packed.sampler))]
+        for (graph, labels), ids in zip(loader, packs, strict=True):
+            expected = collate(tp.with_ids(items).__getitems__(EpochIds(ids, epoch)))
+            assert_same_graph(graph, dgl.batch([expected.graph]))
+            assert torch.equal(labels.values[0], expected.labels)
+            assert torch.equal(labels.graph_ids[0], expected.graph_ids)
+            sums.append(graph.ndata["y"].sum().item())
+    sums = [value for value in sums if value]
+    assert len(set(sums)) == len(sums)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dgl
 import pytest
-import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, SamplerError, SchemaError
-from tests.support.ogb_folder import write_ogb_folder
-from tests.support.stores import molecules, purchases, write_shards
+from tests.support.loading import ITEMS, NUMBER, SOURCES
+from tests.support.stores import molecules
 
 LIMITS = tp.Limits(nodes=12, edges=14)
 
@@ -32,36 +29,15 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def sources(folder: Path) -> Iterator[tuple[str, Any, int]]:
-    """A source of every kind that has graphs, and their number."""
-    items = molecules(20)
-    store = tp.GraphStore.write(folder / "stored", items)
-    sharded = write_shards(folder / "shards", [items[:8], items[8:]])
-    dgl.save_graphs(str(folder / "graphs.bin"), [graph for graph, _ in items])
-    sizes = tp.GraphSizes([[3, 4], [2, 2], [5, 3]])
-    yield "list", items, 20
-    yield "heterographs", purchases(), 8
-    yield "with ids", tp.with_ids(items), 20
-    yield "own ids", [(*item, i) for i, item in enumerate(items)], 20
-    yield "subset of torch", torch.utils.data.Subset(items, [3, 1, 2]), 3
-    yield "store", store, 20
-    yield "path of a store", folder / "stored", 20
-    yield "subset", store.subset([5, 3, 3, 7]), 4
-    yield "shards", sharded, 20
-    yield "path of shards", str(folder / "shards"), 20
-    yield "bin file", folder / "graphs.bin", 20
-    yield "OGB folder", write_ogb_folder(folder / "ogb", sizes) / "ogbg_molhiv", 3
-
-
-def test_every_kind_of_source_can_be_packed_and_stores_are_not_copied(tmp_path: Path, temporary: Path) -> None:
-    for name, source, number in sources(tmp_path / "given"):
-        limits = tp.Limits.from_components({each: 20 for each in tp.sizes_of(source).components})
-        packed = tp.PackedDataset(source, limits)
-        assert sorted(i for pack in ids_of(packed) for i in pack) == list(range(number)), name
-        is_stored = name in ("store", "path of a store", "subset", "shards", "path of shards")
-        assert len(list(temporary.iterdir())) == (not is_stored), name
-        del packed
-        assert not list(temporary.iterdir()), name
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_can_be_packed_and_stores_are_not_copied(kind: str, folder: Path, temporary: Path) -> None:
+    source = SOURCES[kind](folder)
+    sizes = tp.sizes_of(ITEMS if kind == "an iterator" else source)
+    packed = tp.PackedDataset(source, tp.Limits.from_components(dict.fromkeys(sizes.components, 20)))
+    assert sorted(i for pack in ids_of(packed) for i in pack) == list(range(NUMBER))
+    assert len(list(temporary.iterdir())) == ("store" not in kind and "shards" not in kind)
+    del packed
+    assert not list(temporary.iterdir())
 
 
 def test_a_temporary_folder_does_not_go_with_a_worker(temporary: Path) -> None:

@@ -17,17 +17,12 @@ from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
+from tests.support.tensors import generator
 
 from torch_geometric.loader import DataLoader  # isort: skip
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 GRAPHS = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(7)
 
 
 CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -35,9 +30,9 @@ CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "batch_size": lambda: {"batch_size": 7},
     "whole batches only": lambda: {"batch_size": 7, "drop_last": True},
     "shuffled": lambda: {"batch_size": 7, "shuffle": True},
-    "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator()},
+    "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator(7)},
     "sampler": lambda: {"batch_size": 7, "sampler": RandomSampler(GRAPHS, num_samples=40, replacement=True)},
-    "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(GRAPHS, generator=generator()), 7, True)},
+    "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(GRAPHS, generator=generator(7)), 7, True)},
     "list as a batch_sampler": lambda: {"batch_sampler": [[3, 1], [29], [4, 4, 0]]},
     "follow_batch": lambda: {"batch_size": 7, "follow_batch": ["x", "y", "edge_attr", "edge_index", "absent"]},
     "exclude_keys": lambda: {"batch_size": 7, "exclude_keys": ["x", "y", "absent"]},
@@ -123,7 +118,7 @@ def test_labels_of_several_rows_or_a_new_axis_are_counted_as_pyg_counts_them() -
 
 
 def test_pairs_have_the_batch_vectors_that_follow_batch_adds() -> None:
-    graphs = pairs_of(generator())
+    graphs = pairs_of(generator(7))
     (found,) = tp.pyg.DataLoader(stored(graphs), batch_size=3, exclude_keys=["y"])
     (expected,) = DataLoader(graphs, batch_size=3, follow_batch=["x_s", "x_t"], exclude_keys=["y"])
     assert_same(found, expected, {"batch", "ptr"})

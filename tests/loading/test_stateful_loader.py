@@ -16,9 +16,7 @@ from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.messages import refused
 from tests.support.samplers import Ids
 
-# A machine with one core makes torch remark on two workers.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     # torchdata 0.11 calls what torch 2.13 deprecates.
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
     pytest.mark.processes,

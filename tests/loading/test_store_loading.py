@@ -18,8 +18,7 @@ from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, asser
 from tests.support.messages import refused
 from tests.support.stores import molecules
 
-# A machine with one core makes torch remark on two workers.
-pytestmark = [pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"), pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 LIMITS = tp.Limits(nodes=20, edges=26)
 ITEMS = molecules(40)

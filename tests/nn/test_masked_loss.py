@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
 import dgl_tuplepack as tp
@@ -130,19 +131,14 @@ def test_any_form_of_the_batch() -> None:
         assert masked_loss(ELEMENTWISE["mse"], outputs, labels, each, count=torch.tensor(4.0)) == (1 + 4) / 4
 
 
+@pytest.mark.usefixtures("forget")
 def test_compiled_code_is_one_graph_for_all_labels() -> None:
-    loss_fn, graphs = ELEMENTWISE["bce with logits"], 0
-
-    def counting(module: Any, example: Any) -> Any:
-        nonlocal graphs
-        graphs += 1
-        return module.forward
+    loss_fn, counted = ELEMENTWISE["bce with logits"], CompileCounter()
 
     def loss_of(outputs: Tensor, labels: Tensor, mask: Tensor, count: Tensor) -> Tensor:
         return masked_loss(loss_fn, outputs, labels, mask, count=count)
 
-    torch._dynamo.reset()
-    compiled = torch.compile(loss_of, backend=counting, fullgraph=True, dynamic=False)
+    compiled = torch.compile(loss_of, backend=counted, fullgraph=True, dynamic=False)
     for seed in range(4):
         gen = generator(seed)
         labels = torch.rand(5, 2, generator=gen)
@@ -154,8 +150,7 @@ def test_compiled_code_is_one_graph_for_all_labels() -> None:
         for loss in (found, expected):
             loss.backward()
         torch.testing.assert_close(one.grad, other.grad)
-    assert graphs == 1
-    torch._dynamo.reset()
+    assert counted.frame_count == 1
 
 
 def test_a_loss_that_is_reduced_is_refused() -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.batches.test_compiled_batches import GRAPHS, homogeneous
 from tests.support.threads import Run, at_the_same_time
+
+pytestmark = pytest.mark.usefixtures("forget")
 
 STEPS = 6
 
@@ -31,26 +34,8 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     ]
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-class Counting:
-    """A backend that runs the traced graph, and counts them."""
-
-    def __init__(self) -> None:
-        self.graphs = 0
-
-    def __call__(self, module: Any, example: Any) -> Any:
-        self.graphs += 1
-        return module.forward
-
-
-def compiled(function: Any) -> tuple[Any, Counting]:
-    backend = Counting()
+def compiled(function: Any) -> tuple[Any, CompileCounter]:
+    backend = CompileCounter()
     return torch.compile(function, backend=backend, fullgraph=True, dynamic=False), backend
 
 
@@ -135,7 +120,7 @@ def test_threads_share_one_compiled_function(inside: bool, batches: list[list[An
         return run
 
     assert_threads_agree(make, batches)
-    assert [count.graphs for count in counts] == [1, 1]
+    assert [count.frame_count for count in counts] == [1, 1]
 
 
 def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) -> None:

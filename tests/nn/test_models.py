@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import dgl_tuplepack as tp
 from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_mean
 from tests.support.graphs import generator, ring_with_chords
+from tests.support.tensors import seeded
 
 FEATURES, HIDDEN = 3, 4
 
@@ -28,7 +29,6 @@ class Case:
     items: list[Any]
     padded: tp.PaddedBatch
     plain: Any
-    targets: Tensor
     seed: int
 
     def __repr__(self) -> str:
@@ -55,14 +55,7 @@ def cases(draw: st.DrawFn, *, cover: bool = False) -> Case:
     limits = tp.Limits(nodes, edges, len(items) + draw(st.integers(0, 3)))
     fill = draw(st.sampled_from([0.0, 1e4]))
     pad = tp.PaddedCollate(limits, items[0], cover_padding=cover, feature_fill=fill, label_fill=fill)
-    return Case(items, pad(items), dgl.batch([g for g, _ in items]), torch.stack([y for _, y in items]), seed)
-
-
-def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A float64 model with parameters of that seed; the global generator stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make().double()
+    return Case(items, pad(items), dgl.batch([g for g, _ in items]), seed)
 
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
@@ -168,33 +161,6 @@ def test_covered_padding_needs_no_permission(layer: str, case: Case) -> None:
         found = model(case.padded.graph, case.padded.node_features["x"])
         expected = model(case.plain, case.plain.ndata["x"])
         assert_same_readouts(case, found, expected)
-
-
-@given(case=cases())
-@settings(max_examples=25)
-def test_gin_in_training(case: Case) -> None:
-    """Loss, every gradient and the running statistics, over three steps of an optimiser."""
-    plain, masked = (seeded(lambda kind=kind: Gin(kind), case.seed) for kind in (False, True))
-    masked.load_state_dict(plain.state_dict())
-    optimisers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (plain, masked)]
-    batch = case.padded
-    for _ in range(3):
-        expected = (plain(case.plain, case.plain.ndata["x"]) - case.targets).square().mean()
-        graph, labels = batch
-        errors = (masked(graph, batch.node_features["x"], batch.node_mask) - labels).square()
-        loss = masked_mean(errors, batch.graph_mask)
-        assert_close(loss, expected)
-        for optimiser, value in zip(optimisers, (expected, loss), strict=True):
-            optimiser.zero_grad()
-            value.backward()
-        gradients = dict(masked.named_parameters())
-        for name, parameter in plain.named_parameters():
-            assert_close(gradients[name].grad, parameter.grad)
-        for optimiser in optimisers:
-            optimiser.step()
-    statistics = masked.state_dict()
-    for name, value in plain.state_dict().items():
-        assert_close(statistics[name], value)
 
 
 @pytest.mark.parametrize("cover", [False, True])

@@ -16,6 +16,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.support.graphs import generator, ring_with_chords
 from tests.support.messages import refused
+from tests.support.tensors import seeded
 
 WIDTH = 4
 
@@ -54,12 +55,6 @@ class PlainGIN(nn.Module):
 
 def pna() -> nn.Module:
     return dgl.nn.PNAConv(WIDTH, WIDTH, ["mean", "max", "sum"], ["identity", "amplification"], 2.5)
-
-
-def seeded(make: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return make().double()
 
 
 def assert_same_training(make: Callable[[], nn.Module], run: Callable[[nn.Module, Any, Any], Tensor]) -> None:

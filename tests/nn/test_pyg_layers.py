@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.support.messages import refused
 from tests.support.pyg import batch_of, stored
 from tests.support.pyg_layers import CONVERTED, EXACT, LEFT_OUT, WARNED, Case, E, W
+from tests.support.tensors import seeded
 
 from torch_geometric import nn as gnn  # isort: skip
 from torch_geometric.data import Data  # isort: skip
@@ -52,9 +54,7 @@ def _doubles() -> Iterator[None]:
 
 
 def made(case: Case) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return case[0]().double()
+    return seeded(case[0], 1)
 
 
 def outcome(model: nn.Module, case: Case, data: Any, rows: tuple[int, int, int]) -> list[Tensor]:
@@ -175,21 +175,14 @@ def test_classes_with_a_forward_pass_of_their_own_are_named() -> None:
         tp.nn.convert(nn.Sequential(Own(W), Named(W)), verbose=False)
 
 
+@pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("name", ["GraphNorm of nodes", "LayerNorm of nodes", "MLP layer_norm", "PairNorm of edges"])
 def test_converted_norms_compile_once(name: str) -> None:
-    case, graphs = CONVERTED[name], 0
-
-    def counting(module: Any, example: Any) -> Any:
-        nonlocal graphs
-        graphs += 1
-        return module.forward
-
-    torch._dynamo.reset()
+    case, counted = CONVERTED[name], CompileCounter()
     # Of a layer alone, torch compiles the hook and the layer one by one.
     model = tp.nn.convert(nn.Sequential(made(case)), verbose=False)
-    compiled: Any = torch.compile(copy.deepcopy(model), backend=counting, fullgraph=True, dynamic=False)
+    compiled: Any = torch.compile(copy.deepcopy(model), backend=counted, fullgraph=True, dynamic=False)
     for padded, _ in BATCHES[: len(IDS)]:
         with tp.nn.masked(padded.tensors):
             torch.testing.assert_close(case[1](compiled, padded.pyg), case[1](model, padded.pyg))
-    assert graphs == 1
-    torch._dynamo.reset()
+    assert counted.frame_count == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
 from tests.support.pyg import RELATIONS, batch_of, bipartites_of, pairs_of, random_heterodata, room_for, stored
@@ -155,24 +156,17 @@ def test_norms_over_all_nodes_need_the_mask(norm: Callable[[int], nn.Module], pa
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("name", ["GINEConv", "GCNConv", "GATv2Conv", "TransformerConv"])
 def test_a_model_is_compiled_once_for_all_batches(name: str, padded: Any) -> None:
-    torch._dynamo.reset()
-    compiled_graphs = 0
-
-    def counting(module: Any, example: Any) -> Any:
-        nonlocal compiled_graphs
-        compiled_graphs += 1
-        return module.forward
-
     torch.manual_seed(1)
     model = Block(CONVOLUTIONS[name](), POOLS["mean"])
-    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=counting)
+    counted = CompileCounter()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=counted)
     for ids in IDS:
         batch = padded[ids].pyg
         torch.testing.assert_close(compiled(*inputs(batch)), model(*inputs(batch)))
-    assert compiled_graphs == 1
-    torch._dynamo.reset()
+    assert counted.frame_count == 1
 
 
 class OfType(nn.Module):

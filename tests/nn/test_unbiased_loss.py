@@ -18,16 +18,15 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
 from tests.support.graphs import SamplerCase, flat, generator, ring_with_chords, sampler_cases
 from tests.support.messages import refused
+from tests.support.samplers import samplers_of
+from tests.support.tensors import seeded
 
 
-def samplers_of(case: SamplerCase, epoch: int, **changes: Any) -> list[tp.PackBatchSampler]:
+def samplers_in(case: SamplerCase, epoch: int, **changes: Any) -> list[tp.PackBatchSampler]:
     """One sampler for each rank, in an epoch."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = [
-            tp.PackBatchSampler(case.sizes, case.limits, rank=rank, **case.settings(**changes))
-            for rank in range(case.num_replicas)
-        ]
+        made = samplers_of(case, **changes)
     for sampler in made:
         sampler.set_epoch(epoch)
     return made
@@ -35,7 +34,7 @@ def samplers_of(case: SamplerCase, epoch: int, **changes: Any) -> list[tp.PackBa
 
 @given(sampler_cases(too_large=True), st.integers(0, 3))
 def test_the_count_is_the_mean_over_all_batches(case: SamplerCase, epoch: int) -> None:
-    samplers = samplers_of(case, epoch, oversize="drop")
+    samplers = samplers_in(case, epoch, oversize="drop")
     batches = [batch for sampler in samplers for batch in sampler]
     expected = sum(map(len, batches)) / len(batches)
     for sampler in samplers:
@@ -47,7 +46,7 @@ def test_the_count_is_the_mean_over_all_batches(case: SamplerCase, epoch: int) -
 
 @given(sampler_cases(), st.integers(0, 2), st.data())
 def test_the_count_of_a_resumed_epoch_is_that_of_the_whole(case: SamplerCase, epoch: int, data: st.DataObject) -> None:
-    (first, *_), (second, *_) = samplers_of(case, epoch), samplers_of(case, 0)
+    (first, *_), (second, *_) = samplers_in(case, epoch), samplers_in(case, 0)
     whole = first.graphs_per_batch
     second.set_epoch(epoch, skip=data.draw(st.integers(0, len(first))))
     assert second.graphs_per_batch == whole
@@ -58,7 +57,7 @@ def test_the_count_of_a_resumed_epoch_is_that_of_the_whole(case: SamplerCase, ep
 @given(sampler_cases(too_large=True), st.integers(0, 3), st.integers(1, 3), st.integers(0, 2**31))
 def test_labels_are_counted_where_they_are(case: SamplerCase, epoch: int, tasks: int, seed: int) -> None:
     mask = np.random.default_rng(seed).random((len(case.sizes), tasks)) < 0.6
-    samplers = samplers_of(case, epoch, oversize="drop")
+    samplers = samplers_in(case, epoch, oversize="drop")
     batches = [batch for sampler in samplers for batch in sampler]
     total = mask[flat(batches)].sum()
     for sampler in samplers:
@@ -148,9 +147,7 @@ def test_the_mean_gradient_of_an_epoch_is_that_of_the_mean(
         )
         for rank in range(ranks)
     ]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = Model(there.shape[1]).double()
+    model = seeded(lambda: Model(there.shape[1]))
     for sampler in samplers:
         sampler.set_epoch(epoch)
     delivered = flat([ids for sampler in samplers for ids in sampler])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from configparser import ConfigParser
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +66,11 @@ def test_a_missing_part_of_a_present_package_is_not_called_absent(monkeypatch: p
 
 def test_a_present_package_is_handed_over() -> None:
     assert optional.load("matplotlib").__name__ == "matplotlib"
+
+
+def test_errors_name_an_extra_that_installs_the_package() -> None:
+    setup = ConfigParser(interpolation=None)
+    setup.read(Path(__file__).parents[2] / "setup.cfg")
+    extras = setup["options.extras_require"]
+    wrong = {name: extra for name, extra in optional.EXTRAS.items() if name.lower() not in extras[extra].lower()}
+    assert not wrong

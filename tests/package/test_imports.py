@@ -6,9 +6,6 @@ Each test runs a program of its own, since this process may have loaded everythi
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +14,11 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack._core import optional
 from tests.support.ogb_folder import write_ogb_folder
+from tests.support.processes import output_of, without
 
 pytestmark = pytest.mark.processes
 
-BLOCK = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "dgl", "ogb", "matplotlib"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-"""
-
-
-def output_of(program: str) -> list[str]:
-    """Lines that a program prints; it must end well and say nothing else."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+HIDDEN = without("torch", "dgl", "ogb", "matplotlib")
 
 
 def test_the_package_alone_loads_none_of_the_heavy_modules() -> None:
@@ -50,7 +29,7 @@ def test_the_package_alone_loads_none_of_the_heavy_modules() -> None:
 
 def test_planning_from_end_to_end_without_torch_and_dgl() -> None:
     lines = output_of(
-        BLOCK
+        HIDDEN
         + """
 import os, tempfile
 import dgl_tuplepack as tp
@@ -76,7 +55,7 @@ print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
 def test_folders_of_graphs_are_planned_without_torch_and_dgl(tmp_path: Path) -> None:
     root = write_ogb_folder(tmp_path / "ogb", tp.GraphSizes(np.array([[3, 4], [2, 2]])))
     lines = output_of(
-        BLOCK
+        HIDDEN
         + f"""
 import dgl_tuplepack as tp
 
@@ -91,7 +70,7 @@ print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
 def test_a_store_without_torch_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").touch()
     lines = output_of(
-        BLOCK
+        HIDDEN
         + f"""
 import dgl_tuplepack as tp
 try:
@@ -103,23 +82,16 @@ except tp.errors.MissingDependencyError as error:
     assert lines[0].startswith("torch is not installed")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "PackBatchSampler",
-        "StreamPacker",
-        "in_step",
-        "PaddedCollate",
-        "PaddedBatch",
-        "unpad",
-        "nn",
-        "tensor_graph",
-        "transforms",
-    ],
-)
+NEED_TORCH = [
+    "PackBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn", "tensor_graph",
+    "transforms",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEED_TORCH)
 def test_what_needs_torch_says_so(name: str) -> None:
     lines = output_of(
-        BLOCK
+        HIDDEN
         + f"""
 import dgl_tuplepack as tp
 try:
@@ -149,7 +121,7 @@ def test_every_public_name_can_be_had() -> None:
 @pytest.mark.parametrize(("name", "package"), [("GraphDataLoader", "dgl"), ("pyg", "torch_geometric")])
 def test_loaders_name_the_package_that_is_missing(name: str, package: str) -> None:
     program = (
-        BLOCK.replace('"torch", "dgl"', f'"{package}"')
+        without(package)
         + f"""
 import dgl_tuplepack as tp
 print({name!r} in dir(tp), {name!r} in tp.__all__)
@@ -178,7 +150,7 @@ def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
 
 def test_a_star_import_offers_what_the_environment_can_give() -> None:
     program = "from dgl_tuplepack import *\nprint('pack' in globals(), 'PackBatchSampler' in globals())"
-    assert output_of(BLOCK + program) == ["True False"]
+    assert output_of(HIDDEN + program) == ["True False"]
     # With torch it comes along; DGL is not needed for the names alone.
     assert output_of(program) == ["True True"]
 

@@ -17,12 +17,6 @@ from tests.support.graphs import assert_equal_tensors, assert_same_graph, assert
 pytestmark = pytest.mark.slow
 
 
-def test_molhiv_training_sizes_are_the_embedded_example(molhiv: Any) -> None:
-    split = molhiv.get_idx_split()
-    histogram = tp.SizeHistogram.from_sizes(tp.sizes_of(molhiv[split["train"]]))
-    assert histogram.without_ids() == tp.load_example("ogbg-molhiv")
-
-
 def test_molhiv_epoch(molhiv: Any) -> None:
     """One epoch over the validation molecules: each once, features and labels intact, one shape."""
     valid = molhiv[molhiv.get_idx_split()["valid"]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -17,11 +16,11 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._core import optional
+from tests.support import processes
 from tests.support.ogb_folder import write_ogb_folder
 
 pytestmark = [pytest.mark.without_dgl, pytest.mark.processes]
 
-ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """
 import dgl_tuplepack as tp, torch
 
@@ -36,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "absent"
     folder.mkdir()
     (folder / "dgl.py").write_text("raise ModuleNotFoundError(\"No module named 'dgl'\", name='dgl')")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(processes.ROOT)])}
 
 
 @pytest.fixture
@@ -47,18 +46,10 @@ def source(tmp_path: Path) -> Path:
     return write_ogb_folder(tmp_path / "ogb", sizes) / "ogbg_molhiv"
 
 
-def run(environment: dict[str, str], *arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-
-
 def output_of(environment: dict[str, str], source: Path, tmp_path: Path, program: str) -> list[str]:
     """Lines that a program prints, which begins with a store of the graphs; it must end well and say nothing else."""
     names = f"source, path = {str(source)!r}, {str(tmp_path / 'store')!r}\n"
-    done = run(environment, "-W", "error", "-c", names + BEGIN + textwrap.dedent(program))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return processes.output_of(names + BEGIN + textwrap.dedent(program), **environment)
 
 
 def test_a_network_of_torch_trains_on_batches_of_a_store(
@@ -146,7 +137,9 @@ def test_what_needs_dgl_says_how_to_get_it(environment: dict[str, str], source: 
 
 
 def test_a_folder_is_preprocessed(environment: dict[str, str], source: Path, tmp_path: Path) -> None:
-    done = run(environment, "-m", "dgl_tuplepack", "preprocess", source, tmp_path / "out", "--graphs-per-batch", 4)
+    done = processes.run(
+        "-m", "dgl_tuplepack", "preprocess", source, tmp_path / "out", "--graphs-per-batch", 4, **environment
+    )
     assert done.returncode == 0, done.stderr
     written = tp.GraphStore(tmp_path / "out")
     written.verify()
@@ -156,7 +149,7 @@ def test_a_folder_is_preprocessed(environment: dict[str, str], source: Path, tmp
 def test_the_demo_runs_on_plain_tensors(environment: dict[str, str], tmp_path: Path) -> None:
     # Without a compiler it takes a tenth of the time.
     arguments = "-m", "dgl_tuplepack", "demo", "--graphs", 60, "--json", "--out", tmp_path / "out"
-    done = run({**environment, "CXX": "/nonexistent/c++"}, *arguments)
+    done = processes.run(*arguments, **environment, CXX="/nonexistent/c++")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["framework"] == "torch"

@@ -1,4 +1,4 @@
-"""Shape buckets in searches, preprocessed stores, shards, and on the command line."""
+"""Shape buckets in searches, preprocessed stores and shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.search import Candidate
 from dgl_tuplepack.storage.preprocessing import verify
 from dgl_tuplepack.storage.shards.run import preprocess_shards, verify_shards
-from tests.support.command import Run
 from tests.support.messages import refused
 from tests.support.stores import molecules
 
@@ -114,68 +113,3 @@ def test_shards_share_buckets(tmp_path: Path) -> None:
     assert not again.planned
     other = preprocess_shards(parts, tmp_path / "all", limits=BUCKETS[1], workers=1)
     assert len(other.planned) == 2
-
-
-def test_the_command_line_plans_buckets(tmp_path: Path, run: Run) -> None:
-    asked = ("plan", "example:ogbg-molhiv", "--method", "best_fit")
-    limits = ("--limits", "100,220", "--limits", "222,502")
-    found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
-    assert found["limits"] == [tp.Limits(100, 220).to_dict(), tp.Limits(222, 502).to_dict()]
-    plan = tp.PackPlan.load(tmp_path / "plan.json")
-    assert found["packs_of_shapes"] == list(plan.packs_of_shapes)
-    assert found["padded_slots"] == plan.padded_slots
-    (row,) = csv.DictReader(io.StringIO(run(*asked, *limits, "--csv").out))
-    assert int(row["packs_of_shapes 0"]) + int(row["packs_of_shapes 1"]) == int(row["packs"]) == plan.num_packs
-    done = run(*asked, *limits)
-    assert done.code == 0
-    for part in ("packs of each shape", "100 | 222", "220 | 502", f"{plan.padded_slots:,}"):
-        assert part in done.out
-    one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
-    assert one["limits"] == tp.Limits(222, 502).to_dict()
-    for wrong, said in (
-        (("--limits", "222,502", "--limits", "100,220"), "ascend"),
-        (("--limits", "100,220,9", "--nodes", "9"), "leave --nodes"),
-        (("--limits", "100"), "NODES,EDGES"),
-    ):
-        done = run(*asked, *wrong)
-        assert done.code == 2
-        assert said in done.err
-        assert done.out == ""
-
-
-def test_the_command_line_searches_buckets(run: Run) -> None:
-    asked = ("limits", "example:ogbg-molhiv", "--shapes", 2)
-    found = json.loads(run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2, "--json").out)
-    assert found["packs_per_batch"] == 2
-    assert found["best"] == found["candidates"][0]
-    done = run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2)
-    assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
-    assert f"{found['best']['padded_slots']:,}" in done.out
-    done = run(*asked)
-    assert done.code == 1
-    assert "would save nothing" in done.err
-    for wrong, says in (
-        (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
-    ):  # fmt: skip
-        done = run(*asked, *wrong)
-        assert done.code == 2
-        assert says in done.err
-
-
-def test_the_command_line_preprocesses_buckets(tmp_path: Path, run: Run) -> None:
-    tp.GraphStore.write(tmp_path / "in", molecules(30, most=9))
-    limits = ("--limits", "12,14", "--limits", "40,50")
-    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
-    assert done.code == 0
-    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(done.out.split())
-    # It is about the number of packs, not about slots.
-    assert "above" not in done.out
-    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
-    assert json.loads(done.out)["limits"] == [each.to_dict() for each in BUCKETS]
-    assert run("verify", tmp_path / "out").code == 0
-    done = run("preprocess", tmp_path / "in", tmp_path / "other", *limits, "--limits", "1,1")
-    assert done.code == 2
-    assert "ascend" in done.err
-    done = run("preprocess", tmp_path / "in", tmp_path / "all", *limits, "--workers", 1)
-    assert done.code == 0
-    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(run("info", tmp_path / "all").out.split())

@@ -52,15 +52,6 @@ def test_repack_is_resampling_with_a_period_of_one(epoch: int) -> None:
     assert epoch_of(epoch, content="repack", replan_every=2) == epoch_of(epoch, content="resample", replan_every=2)
 
 
-def test_jumps_between_epochs_change_nothing() -> None:
-    right = [epoch_of(epoch, content="repack") for epoch in range(5)]
-    s = sampler(content="repack")
-    for epoch in (3, 1, 4, 0, 2, 0):
-        s.set_epoch(epoch)
-        iterator = iter(s)
-        assert [next(iterator), *iterator] == right[epoch]
-
-
 def test_the_first_plan_stays_that_of_the_first_epochs() -> None:
     """A search as short as those of later epochs would give another one."""
     s = sampler(content="repack")

@@ -12,17 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from tests.support.samplers import SamplerCase, flat, sampler_cases
+from tests.support.samplers import SamplerCase, flat, sampler_cases, samplers_of
 
 Size = tuple[int, ...]
 Batches = list[list[int]]
-
-
-def samplers_of(case: SamplerCase, **changes: Any) -> list[tp.PackBatchSampler]:
-    """One sampler for each rank."""
-    changed = case.settings(**changes)
-    ranks = range(changed["num_replicas"])
-    return [tp.PackBatchSampler(case.sizes, case.limits, rank=rank, **changed) for rank in ranks]
 
 
 def packs_of(case: SamplerCase, epoch: int, **changes: Any) -> Batches:

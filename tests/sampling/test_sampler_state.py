@@ -78,7 +78,6 @@ def test_only_an_epoch_from_its_start_is_a_repetition() -> None:
         list(one)
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 def test_an_epoch_set_too_late_is_refused() -> None:
     """Workers of a plain loader have their first batches of epoch 0 already; a packed loader waits."""
     s = sampler()

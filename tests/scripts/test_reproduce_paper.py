@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from dgl_tuplepack import SizeHistogram, load_example
 from dgl_tuplepack.planning.sizes import GraphSizes
 from tests.support.ogb_folder import write_ogb_folder
+from tests.support.processes import ROOT, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def reproduce(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "scripts" / "reproduce_paper.py", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+def reproduce(*arguments: object) -> CompletedProcess[str]:
+    return run(ROOT / "scripts" / "reproduce_paper.py", *arguments)
 
 
 def test_the_committed_page_is_what_comes_out(tmp_path: Path) -> None:

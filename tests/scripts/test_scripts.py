@@ -1,92 +1,23 @@
-"""The command line and the scripts, run as a user runs them: as processes."""
+"""The scripts, run as a user runs them: as processes."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dgl_tuplepack import PackBatchSampler, PackPlan, load_example
-from dgl_tuplepack._version import __version__
+from dgl_tuplepack import load_example
 from dgl_tuplepack.planning.sizes import GraphSizes
 from tests.support.ogb_folder import write_ogb_folder
-from tests.support.one_process import run_each
+from tests.support.processes import ROOT, run, run_each
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **variables},
-    )
-
-
-def command(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run("-m", "dgl_tuplepack", *arguments, folder=folder, **variables)
-
-
-def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
-    done = command("demo", "--graphs", 400, "--json", "--out", tmp_path / "new" / "folder")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["graphs"] == 400
-    rows = {row["name"]: row for row in result["contenders"]}
-    assert rows["plain batching"]["packs"] == 400
-    assert {"next fit", "best fit, product", "best fit, node"} <= set(rows)
-    for row in rows.values():
-        assert row["lower_bound"] <= row["packs"] <= 400
-        assert row["graphs_per_second"] > 0
-    assert result["training"]["steps"] > 0
-    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
-    for picture in result["pictures"]:
-        assert Path(picture).read_bytes().startswith(PNG)
-    # Tables go to standard error then, and no progress bar shows outside a terminal.
-    assert "next fit" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
-    # Without a compiler it takes a tenth of the time.
-    done = command("demo", "--graphs", 50, "--out", tmp_path, CXX="/nonexistent/c++")
-    assert done.returncode == 0, done.stderr
-    assert "synthetic" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["demo", "--graphs", "0"], 2, "greater than or equal to 1"),
-        (["demo", "--graphs", "many"], 2, "--graphs"),
-        (["demo", "--epochs", "0"], 2, "--epochs"),
-        (["demo", "--colour", "red"], 2, "--colour"),
-        (["dance"], 2, "dance"),
-        (["demo", "--graphs", "40000"], 2, "32901"),
-        (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot write"),
-        (["plan", "example:ogbg-molhiv", "--nodes", "9", "--edges", "9"], 1, "of 32901 graphs exceed"),
-        (["limits", "/no/such/place"], 1, "there is no /no/such/place"),
-    ],
-)
-def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message: str) -> None:
-    done = command(*arguments)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
 
 
 @pytest.mark.dgl
@@ -106,44 +37,6 @@ def test_the_page_of_layers_is_what_layers_do_and_an_old_or_absent_one_is_told(t
     assert absent.returncode == 1
     assert "absent.md" in absent.stderr
     assert "Traceback" not in absent.stderr
-
-
-def test_help_and_version() -> None:
-    assert command("--version").stdout.split() == ["dgl-tuplepack", __version__]
-    assert "--graphs" in command("demo", "--help").stdout
-    assert command().returncode == 2
-
-
-def test_the_command_line_as_in_the_readme(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    # Those that need no data of the reader's.
-    shown = [line for line in readme.splitlines() if line.startswith("dgl-tuplepack ") and "example:" in line]
-    lines = [line.split()[1:] for line in shown]
-    assert {"sizes", "limits", "plan"} <= {line[0] for line in lines}
-    for line in lines:
-        done = command(*line, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
-    # What was saved is the plan that a sampler takes.
-    histogram = load_example("ogbg-molhiv")
-    sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
-    plan = PackPlan.load(tmp_path / "plan.json")
-    assert len(PackBatchSampler(sizes, plan.limits, plan=plan)) == plan.num_packs
-
-
-def test_one_command_feeds_another(tmp_path: Path) -> None:
-    script = "{0} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | {0} -m dgl_tuplepack limits - --json"
-    done = subprocess.run(script.format(sys.executable), shell=True, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["graphs"] == 32_901
-    assert done.stderr == ""
-
-
-def test_a_reader_that_stops_early_is_no_error() -> None:
-    script = f"{sys.executable} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | head -n 1"
-    done = subprocess.run(script, shell=True, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "nodes,edges,count\n")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -226,9 +119,7 @@ def test_a_wrong_choice_is_bad_usage(ogb_root: Path) -> None:
 def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
     # A module of the same name that cannot be imported stands for an absent package.
     (tmp_path / "dgl.py").write_text("raise ModuleNotFoundError(\"No module named 'dgl'\", name='dgl')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, str(ROOT / "scripts" / "train_ogb.py"), "--root", "."]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ".", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "dgl is not installed" in done.stderr
     assert "dgl==1.1.3" in done.stderr
@@ -237,9 +128,7 @@ def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
 
 def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("data")
-    environment = {**os.environ, "TUPLEPACK_ENVIRONMENT": str(tmp_path)}
-    command = [sys.executable, ROOT / "scripts" / "run.py", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = run(ROOT / "scripts" / "run.py", "demo", TUPLEPACK_ENVIRONMENT=str(tmp_path))
     assert done.returncode == 1
     assert "is not empty and is not ours" in done.stderr
     assert (tmp_path / "precious").read_text() == "data"

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from tests.support.graphs import Content, assert_same_batch, assert_same_item, contents
+from tests.support.graphs import PADDING, Content, assert_same_batch, assert_same_item, contents
 from tests.support.stores import write_shards
 
 
@@ -39,23 +39,12 @@ def both(content: Content, cuts: Sequence[int], compact: bool) -> Iterator[tuple
 CUTS = st.lists(st.integers(1, 5), max_size=4)
 
 
-@given(
-    st.data(), contents(min_graphs=1), CUTS, st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from([torch.int32, torch.int64]),
-)  # fmt: skip
+@given(st.data(), contents(min_graphs=1), CUTS, st.booleans(), PADDING)
 def test_batches_are_those_of_one_store(
-    data: st.DataObject,
-    content: Content,
-    cuts: list[int],
-    compact: bool,
-    cover: bool,
-    sort_edges: bool,
-    idtype: torch.dtype,
+    data: st.DataObject, content: Content, cuts: list[int], compact: bool, padding: dict[str, Any]
 ) -> None:
     order = data.draw(st.permutations(range(1, len(content.items) + 1)))
-    settings: Any = {
-        "packs_per_batch": content.packs_per_batch, "cover_padding": cover, "sort_edges": sort_edges, "idtype": idtype,
-    }  # fmt: skip
+    settings: Any = {"packs_per_batch": content.packs_per_batch, **padding}
     with both(content, cuts, compact) as (shards, whole):
         views = [(shards.padded(content.limits, **settings), whole.padded(content.limits, **settings))]
         views.append((shards.to("cpu").padded(content.limits, **settings), views[0][1]))

@@ -1,25 +1,15 @@
-"""Shards to one dataset, in this process: what is written, kept, redone, joined and refused."""
+"""Shards to one dataset, in this process: what is written, kept, redone and refused."""
 
 from __future__ import annotations
 
-import functools
-import io
 import json
 import os
-import re
-import tarfile
-import tempfile
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import dgl
-import fsspec
-import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import (
@@ -34,48 +24,19 @@ from dgl_tuplepack.errors import (
 )
 from dgl_tuplepack.storage.preprocessing import preprocess
 from dgl_tuplepack.storage.shards.run import verify_shards
-from dgl_tuplepack.storage.shards.shard import Shard, as_shards
 from dgl_tuplepack.storage.shards.tasks import plan_shard
-from dgl_tuplepack.tools.cli.commands import app
-from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
-from tests.support.ogb_folder import write_ogb_folder
-from tests.support.shards import Misbehaving, molecules, write_bin, write_bins
-from tests.support.stores import checksum_of, data_of, plans_in, write_shards
-
-LIMITS = tp.Limits(30, 30)
-SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
-
-
-def run(shards: Any, out: Path, **settings: Any) -> Any:
-    return tp.preprocess_shards(shards, out, **{"limits": LIMITS, "workers": 1, **settings})
-
-
-def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """All files but locks: when they were written, and what they hold."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-
-
-def assert_holds(store: tp.MultiStore, *seeds: int) -> None:
-    """Shards of 20 molecules each, by their seeds."""
-    items = [item for seed in seeds for item in molecules(seed)]
-    assert len(store) == len(items)
-    for found, item in zip(store, items, strict=True):
-        assert_same_item(found, item)
-
-
-@pytest.fixture
-def bins(tmp_path: Path) -> list[Path]:
-    return write_bins(tmp_path, 3)
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-# What is made ------------------------------------------------------------------------------------------------
+from tests.support.shards import (
+    LIMITS,
+    Misbehaving,
+    assert_holds,
+    make_shards,
+    molecules,
+    snapshot,
+    write_bin,
+    write_bins,
+)
+from tests.support.stores import checksum_of, data_of, flip, plans_in, write_shards
 
 
 def test_every_shard_gets_a_store_and_a_plan_of_the_same_limits(bins: list[Path], out: Path) -> None:
@@ -101,30 +62,13 @@ def test_limits_of_shards_are_for_a_number_of_graphs(bins: list[Path], out: Path
 
 
 def test_the_result_depends_on_no_executor(bins: list[Path], tmp_path: Path) -> None:
-    found = [run(bins, tmp_path / "one").store]
+    found = [make_shards(bins, tmp_path / "one").store]
     with ThreadPoolExecutor(3) as executor:
-        found.append(run(bins, tmp_path / "other", workers=None, executor=executor).store)
+        found.append(make_shards(bins, tmp_path / "other", workers=None, executor=executor).store)
     stores = [[tp.GraphStore(store.path / f"part-{i}") for i in range(3)] for store in found]
     for one, other in zip(*stores, strict=True):
         assert one.parts[0].metadata.arrays == other.parts[0].metadata.arrays
         assert one.plans[""].fingerprint == other.plans[""].fingerprint
-
-
-def test_folders_and_objects_are_shards_too(tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    roots = [write_ogb_folder(tmp_path / name, SIZES, seed) / "ogbg_molhiv" for seed, name in enumerate("ab")]
-    # Two of one name are told apart by the folders that they lie in.
-    made = run([roots[0], tp.OgbFolder(roots[1])], out)
-    assert made.written == ("a-ogbg_molhiv", "b-ogbg_molhiv")
-    assert made.store.splits["train"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]
-    assert plans_in(out / "b-ogbg_molhiv") == ["plan-test.json", "plan-train.json", "plan-valid.json"]
-    # From another working folder, they are the same.
-    monkeypatch.chdir(tmp_path)
-    assert run(["a/ogbg_molhiv", tp.OgbFolder("b/ogbg_molhiv")], out).written == ()
-    made = run(roots, out, ogb_settings={"labels": False})
-    assert (len(made.written), made.store.schema.labels) == (2, {})
-    # Objects without files are written again.
-    for _ in range(2):
-        assert run({"a": molecules(0)}, tmp_path / "objects").written == ("a",)
 
 
 def test_shards_have_some_parts_or_none_has_any(bins: list[Path], tmp_path: Path, out: Path) -> None:
@@ -132,62 +76,35 @@ def test_shards_have_some_parts_or_none_has_any(bins: list[Path], tmp_path: Path
     for seed, (name, parts) in enumerate(splits.items()):
         tp.GraphStore.write(tmp_path / name, molecules(seed), splits=parts)
     with refused(ShardsError, "2 of 4", "c: it has no splits, but b has", "part-0: it has no splits"):
-        run([tmp_path / "c", tmp_path / "b", bins[0], tmp_path / "a"], out)
-    made = run([tmp_path / "a", tmp_path / "b"], out)
+        make_shards([tmp_path / "c", tmp_path / "b", bins[0], tmp_path / "a"], out)
+    made = make_shards([tmp_path / "a", tmp_path / "b"], out)
     assert {name: ids.tolist() for name, ids in made.store.splits.items()} == {
         "train": [3, 1], "test": [2, *range(20, 40)],
     }  # fmt: skip
     assert [plans_in(out / name) for name in "ab"] == [["plan-test.json", "plan-train.json"], ["plan-test.json"]]
     verify_shards(out)
     # Where no graph is in any part, there is nothing to leave out.
-    run([tmp_path / "c", bins[0]], out)
-
-
-def test_names_are_plain_and_unique() -> None:
-    def names(*shards: Any) -> list[str]:
-        return [shard.name for shard in as_shards(shards, {})]
-
-    assert names("s3://b/x/part 1.bin", "s3://b/x/../é") == ["part_1", "_"]
-    assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
-    assert names("zip://a.bin::s3://b/x.zip", "zip://d/b.bin::s3://b/x.zip", "simplecache::s3://b/c") == ["a", "b", "c"]
-    assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
-    assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
-    with refused(SizesError, "two shards", "-x'", "in Python a mapping"):
-        names("x.bin", "x.bin")
-    for one in ("abc", Path("abc"), b"abc"):
-        with refused(SizesError, "abc", "list"):
-            as_shards(one, {})
-    with refused(SizesError, "no shards"):
-        names()
-    for shards in (["a/manifest.json.bin"], {"metadata.json": "x.bin"}, ["Manifest.JSON"]):
-        with refused(SizesError, "name of a file of a dataset", "mapping"):
-            as_shards(shards, {})
-
-
-# What is done again ------------------------------------------------------------------------------------------
+    make_shards([tmp_path / "c", bins[0]], out)
 
 
 def test_a_second_run_writes_nothing(bins: list[Path], out: Path) -> None:
-    run(bins, out)
+    make_shards(bins, out)
     before = snapshot(out)
-    made = run(bins, out)
+    made = make_shards(bins, out)
     assert (made.written, made.kept, made.planned) == ((), ("part-0", "part-1", "part-2"), ())
     assert snapshot(out) == before
     # Other limits: plans alone.
-    made = run(bins, out, limits=tp.Limits(40, 40))
+    made = make_shards(bins, out, limits=tp.Limits(40, 40))
     assert (made.written, made.planned) == ((), ("part-0", "part-1", "part-2"))
     assert made.store.limits == tp.Limits(40, 40)
     assert {name.split("/")[-1] for name, file in snapshot(out).items() if file != before.get(name)} == {
         "plan.json", "manifest.json",
     }  # fmt: skip
-    assert run(bins, out, overwrite=True).written == ("part-0", "part-1", "part-2")
+    assert make_shards(bins, out, overwrite=True).written == ("part-0", "part-1", "part-2")
 
 
 def _flipped(out: Path) -> None:
-    file = max(data_of(out / "part-1").iterdir(), key=lambda path: path.stat().st_size)
-    content = bytearray(file.read_bytes())
-    content[-20] ^= 1
-    file.write_bytes(bytes(content))
+    flip(max(data_of(out / "part-1").iterdir(), key=lambda path: path.stat().st_size), -20)
 
 
 DAMAGES: list[Any] = [
@@ -200,9 +117,9 @@ DAMAGES: list[Any] = [
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_shard_is_redone_alone(bins: list[Path], out: Path, damage: Any) -> None:
-    run(bins, out)
+    make_shards(bins, out)
     damage(out)
-    made = run(bins, out)
+    made = make_shards(bins, out)
     assert (made.written, made.kept) == (("part-1",), ("part-0", "part-2"))
     assert_holds(verify_shards(out), 0, 1, 2)
 
@@ -210,27 +127,25 @@ def test_a_damaged_shard_is_redone_alone(bins: list[Path], out: Path, damage: An
 def test_damage_that_opening_does_not_see_is_found(tmp_path: Path, out: Path) -> None:
     """Of large files, opening looks at samples alone."""
     shard = write_bin(tmp_path / "large.bin", molecules(0, 3000))
-    run([shard], out)
+    make_shards([shard], out)
     file = max(data_of(out / "large").glob("*feature*"), key=lambda path: path.stat().st_size)
-    content = bytearray(file.read_bytes())
-    content[6000] ^= 1
-    file.write_bytes(content)
+    flip(file, 6000)
     assert len(tp.MultiStore(out)) == 3000
     with refused(ShardsError, "1 of 1", "large: ", file.name):
         verify_shards(out)
-    assert run([shard], out).written == ("large",)
+    assert make_shards([shard], out).written == ("large",)
     verify_shards(out)
 
 
 def test_a_changed_source_or_setting_is_noticed(bins: list[Path], out: Path) -> None:
-    run(bins, out)
+    make_shards(bins, out)
     write_bin(bins[2], molecules(9))
-    made = run(bins, out)
+    made = make_shards(bins, out)
     assert (made.written, made.planned) == (("part-2",), ("part-2",))
     assert_holds(made.store, 0, 1, 9)
-    assert run(bins, out, compact=True).kept == ()
+    assert make_shards(bins, out, compact=True).kept == ()
     # Shards that are left out, or come in another order, need no work.
-    made = run([bins[2], bins[0]], out, compact=True)
+    made = make_shards([bins[2], bins[0]], out, compact=True)
     assert made.written == ()
     assert_holds(made.store, 9, 0)
 
@@ -239,25 +154,25 @@ def test_failed_shards_are_named_and_the_rest_goes_on(bins: list[Path], tmp_path
     bins[1].write_bytes(b"no graphs")
     shards = {path.stem: path for path in [*bins, tmp_path / "absent.bin"]} | {"torn": Misbehaving(5, "raise")}
     with refused(ShardsError, "3 of 5", "part-1: ", "absent: ", "torn: RuntimeError: the tape is torn"):
-        run(shards, out)
+        make_shards(shards, out)
     with refused(FormatError, "manifest.json"):
         tp.MultiStore(out)
     write_bin(bins[1], molecules(1))
-    made = run(bins, out)
+    made = make_shards(bins, out)
     assert (made.written, made.kept) == (("part-1",), ("part-0", "part-2"))
     # A dataset whose shards all stay outlives a source that fails.
     bins[1].unlink()
     with refused(ShardsError, "1 of 3", "part-1"):
-        run(bins, out)
+        make_shards(bins, out)
     assert_holds(tp.MultiStore(out), 0, 1, 2)
     # What replaces a shard is done; the dataset opens again when all are.
     write_bin(bins[0], molecules(9))
     with refused(ShardsError, "1 of 3", "part-1"):
-        run(bins, out)
+        make_shards(bins, out)
     with refused(FormatError, "part-0", "written again"):
         tp.MultiStore(out)
     write_bin(bins[1], molecules(1))
-    assert_holds(run(bins, out).store, 9, 1, 2)
+    assert_holds(make_shards(bins, out).store, 9, 1, 2)
 
 
 @pytest.mark.parametrize("settings", [{"limits": tp.Limits(40, 40)}, {"seed": 1}])
@@ -265,7 +180,7 @@ def test_an_interrupt_while_planning_anew_leaves_nothing_that_opens(
     bins: list[Path], out: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """Plans would else contradict the manifest."""
-    run(bins, out)
+    make_shards(bins, out)
 
     def plan_and_stop(*arguments: Any) -> None:
         plan_shard(*arguments)
@@ -274,10 +189,10 @@ def test_an_interrupt_while_planning_anew_leaves_nothing_that_opens(
     with monkeypatch.context() as patch:
         patch.setattr("dgl_tuplepack.storage.shards.run.plan_shard", plan_and_stop)
         with pytest.raises(KeyboardInterrupt):
-            run(bins, out, **settings)
+            make_shards(bins, out, **settings)
     with refused(FormatError, "manifest.json"):
         tp.MultiStore(out)
-    made = run(bins, out, **settings)
+    made = make_shards(bins, out, **settings)
     assert (made.written, made.planned) == ((), ("part-1", "part-2"))
     assert (made.store.limits, made.store.manifest.seed) == (settings.get("limits", LIMITS), settings.get("seed", 0))
     verify_shards(out)
@@ -287,7 +202,7 @@ def test_an_interrupt_while_planning_anew_leaves_nothing_that_opens(
 def test_missing_plans_and_plans_of_other_limits_or_seeds_are_reported(
     bins: list[Path], out: Path, limits: tp.Limits | None, seed: int
 ) -> None:
-    run(bins, out)
+    make_shards(bins, out)
     plan = data_of(out / "part-1") / "plan.json"
     if limits is None:
         plan.unlink()
@@ -295,12 +210,8 @@ def test_missing_plans_and_plans_of_other_limits_or_seeds_are_reported(
         tp.pack(tp.GraphStore(out / "part-1").histogram, limits, seed=seed).save(plan)
     with refused(ShardsError, "1 of 3", "part-1: ", plan.name):
         verify_shards(out)
-    assert run(bins, out).planned == ("part-1",)
+    assert make_shards(bins, out).planned == ("part-1",)
     verify_shards(out)
-
-
-def _stores(out: Path) -> None:
-    tp.GraphStore.write(out / "part-0", molecules(9))
 
 
 def _killed_first(out: Path) -> None:
@@ -311,7 +222,7 @@ def _killed_first(out: Path) -> None:
 
 
 def _killed_last(out: Path) -> None:
-    run(write_bins(out.parent, 3), out)
+    make_shards(write_bins(out.parent, 3), out)
     (out / "manifest.json").unlink()
     (out / ".manifest.json.x.partial").touch()
 
@@ -320,38 +231,42 @@ def _killed_last(out: Path) -> None:
 def test_what_was_begun_goes_on(bins: list[Path], out: Path, begun: Any) -> None:
     out.mkdir()
     begun(out)
-    run(bins, out)
+    make_shards(bins, out)
     assert_holds(tp.MultiStore(out), 0, 1, 2)
 
 
 # What is refused ---------------------------------------------------------------------------------------------
 
 
+def _stores(out: Path) -> None:
+    tp.GraphStore.write(out / "part-0", molecules(9))
+
+
 def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path, out: Path) -> None:
     graphs = [dgl.graph(([0], [1])) for _ in range(3)]
     with refused(ShardsError, "1 of 2", "plain", "node features", "kind", "part-0"):
-        run({"part-0": bins[0], "plain": graphs}, out)
+        make_shards({"part-0": bins[0], "plain": graphs}, out)
     with refused(SchemaError, "part-1", "node features", "kind", "part-0"):
         write_shards(tmp_path / "by-hand", [molecules(0), graphs])
 
 
 def test_limits_below_the_largest_graph_are_refused(bins: list[Path], out: Path) -> None:
     with refused(GraphTooLargeError, "8"):
-        run(bins, out, limits=tp.Limits(7, 30))
+        make_shards(bins, out, limits=tp.Limits(7, 30))
     assert not (out / "manifest.json").exists()
-    assert run(bins, out).written == ()
+    assert make_shards(bins, out).written == ()
 
 
 def test_files_of_others_stay(bins: list[Path], out: Path) -> None:
     """Whatever their names; and ours stay where others were put beside them."""
-    run(bins[:1], out)
+    make_shards(bins[:1], out)
     (out / "part-1").mkdir()
     (out / "part-1" / "plan.json").write_text("{}")
     (out / "part-0" / "metadata.json").unlink()
     (out / "part-0" / "raw.dat").touch()
     before = snapshot(out)
     with refused(ShardsError, "2 of 2", "part-0: ", "part-1: ", "holds other things"):
-        run(bins[:2], out)
+        make_shards(bins[:2], out)
     assert snapshot(out) == before
 
 
@@ -371,18 +286,18 @@ def test_a_source_is_never_written_over(tmp_path: Path, out: Path) -> None:
         ([folders[0]], folders[0] / "shards"),
     ]:
         with refused(SizesError, "would be written to", "part-"):
-            run(shards, place)
+            make_shards(shards, place)
     assert snapshot(tmp_path) == before
-    assert len(run([folders[0]], tmp_path / "other").store) == 20
+    assert len(make_shards([folders[0]], tmp_path / "other").store) == 20
 
 
 def test_a_folder_holds_a_store_or_shards_never_both(bins: list[Path], tmp_path: Path, out: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", molecules(0)).path
-    run(bins, out)
+    make_shards(bins, out)
     before = snapshot(tmp_path)
     for overwrite in (False, True):
         with refused(FormatError, str(store), "holds a store"):
-            run(bins, store, overwrite=overwrite)
+            make_shards(bins, store, overwrite=overwrite)
         with refused(FormatError, str(out), "holds a dataset of shards"):
             tp.GraphStore.write(out, molecules(0), overwrite=overwrite)
         with refused(FormatError, "holds a dataset of shards"):
@@ -403,13 +318,13 @@ def test_shards_are_not_written_among_other_things(bins: list[Path], out: Path, 
     before = sorted(out.rglob("*")), snapshot(out)
     for overwrite in (False, True):
         with refused(FormatError, str(out), "holds other things"):
-            run(bins, out, overwrite=overwrite)
+            make_shards(bins, out, overwrite=overwrite)
     assert (sorted(out.rglob("*")), snapshot(out)) == before
 
 
 def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path, out: Path) -> None:
     with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
-        run(bins, out, executor=executor)
+        make_shards(bins, out, executor=executor)
     wrong: list[tuple[Any, str, Any]] = [
         (InputError, "seed", -1), (LimitsError, "limits", (50, 100)), (SearchError, "multiple_of", 0),
         (InputError, "compact", "no"), (InputError, "overwrite", "no"),
@@ -417,13 +332,13 @@ def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], t
     ]  # fmt: skip
     for error, setting, value in wrong:
         with refused(error, setting, str(value)):
-            run(bins, out, **{setting: value})
+            make_shards(bins, out, **{setting: value})
     with refused(InputError, "workers"):
         verify_shards(out, workers=0)
     assert not out.exists()
     (tmp_path / "file").touch()
     with refused(FormatError, str(tmp_path / "file")):
-        run(bins, tmp_path / "file")
+        make_shards(bins, tmp_path / "file")
 
 
 def _edited(change: Any) -> Any:
@@ -448,7 +363,7 @@ MANIFESTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("said", MANIFESTS)
 def test_a_manifest_that_cannot_be_right_is_refused(bins: list[Path], out: Path, said: str) -> None:
-    run(bins, out)
+    make_shards(bins, out)
     MANIFESTS[said](out / "manifest.json")
     with refused(FormatError, said):
         tp.MultiStore(out)
@@ -461,124 +376,3 @@ def test_stores_are_joined_as_shards_not_by_opening_a_list(tmp_path: Path, out: 
             tp.MultiStore(given)  # type: ignore[arg-type]
     tp.preprocess_shards(stores, out, workers=1)
     assert_holds(tp.MultiStore(out), 0, 1)
-
-
-# Other file systems ------------------------------------------------------------------------------------------
-
-
-def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path, out: Path) -> None:
-    """On any file system of fsspec: files and folders, which are copied here and taken away again."""
-    write_ogb_folder(tmp_path / "ogb", SIZES)
-    memory = fsspec.filesystem("memory")
-    memory.put(str(bins[0]), "/bucket/part-0.bin")
-    memory.put(str(tmp_path / "ogb" / "ogbg_molhiv"), "/bucket/ogbg_molhiv", recursive=True)
-    tp.GraphStore.write(tmp_path / "store", molecules(1))
-    memory.put(str(tmp_path / "store"), "/bucket/store", recursive=True)
-    urls = ["memory://bucket/part-0.bin", "memory://bucket/store", f"file://{bins[2]}"]
-    made = run(urls, out)
-    assert made.written == ("part-0", "store", "part-2")
-    assert_holds(made.store, 0, 1, 2)
-    assert run(urls, out).written == ()
-    memory.pipe("/bucket/part-0.bin", bins[1].read_bytes())
-    made = run(urls, out)
-    assert made.written == ("part-0",)
-    assert_holds(made.store, 1, 1, 2)
-
-    found = run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").store
-    right = tp.GraphStore.write(tmp_path / "right", tp.OgbFolder(tmp_path / "ogb" / "ogbg_molhiv"))
-    assert found.parts[0].metadata.arrays == right.parts[0].metadata.arrays
-    with refused(ShardsError, "memory://bucket/nothing", "nowhere://x"):
-        run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar"])
-@pytest.mark.parametrize("whole", [False, True])
-def test_archives_are_read_and_forged_ones_write_nothing_outside(
-    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, kind: str, whole: bool
-) -> None:
-    (tmp_path / "temporary" / "deep").mkdir(parents=True)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary" / "deep"))
-    root, path = write_ogb_folder(tmp_path / "ogb", SIZES), tmp_path / "archive"
-    files = {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-    url = f"{kind}://{'' if whole else 'ogbg_molhiv'}::file://{path}"
-    _pack(path, kind, files)
-    right = tp.GraphStore.write(tmp_path / "right", root)
-    made = run({"a": url}, out)
-    assert made.store.parts[0].metadata.arrays == right.parts[0].metadata.arrays
-    assert run({"a": url}, out).written == ()
-    _pack(path, kind, {**files, "ogbg_molhiv/../../ESCAPED": b"here"})
-    with refused(ShardsError, "ESCAPED", "outside"):
-        run({"a": url}, out)
-    assert not list(tmp_path.rglob("ESCAPED"))
-
-
-def _pack(path: Path, kind: str, files: dict[str, bytes]) -> None:
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
-        return
-    with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
-def test_a_failure_names_the_url_and_not_its_copy(tmp_path: Path, out: Path) -> None:
-    _pack(tmp_path / "parts.zip", "zip", {"part.bin": b"damaged"})
-    url = f"zip://part.bin::{tmp_path / 'parts.zip'}"
-    with pytest.raises(ShardsError, match=re.escape(url)) as caught:
-        run([url], out)
-    assert tempfile.gettempdir() + "/dgl-tuplepack-" not in str(caught.value)
-
-
-def test_a_change_is_noticed_though_sizes_stay(bins: list[Path], tmp_path: Path) -> None:
-    """In an archive whose members are always of the same time."""
-    shard = Shard("part", f"zip://part.bin::file://{tmp_path / 'archive.zip'}")
-    found = []
-    for content in (bins[0].read_bytes(), bins[0].read_bytes(), bins[0].read_bytes()[:-1] + b"\7"):
-        _pack(tmp_path / "archive.zip", "zip", {"part.bin": content})
-        found.append(shard.identity())
-    assert found[0] == found[1] != found[2]
-
-
-# The command line --------------------------------------------------------------------------------------------
-
-
-def command(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path, out: Path) -> None:
-    written = functools.partial(command, "preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
-    first = written()
-    assert first.exit_code == 0, first.output
-    assert "3 shards written" in first.output
-    assert "nothing to do" in written().output
-    made = json.loads(command("preprocess", *bins[:2], out, "--workers", 1, "--json").stdout)
-    assert (made["written"], made["kept"]) == ([], ["part-0", "part-1"])
-    found = json.loads(command("info", out, "--json").stdout)
-    assert (found["shards"], found["graphs"]) == ({"part-0": 20, "part-1": 20}, 40)
-    assert "limits of their plans" in command("info", out).output
-    assert json.loads(command("verify", out, "--json").stdout) == {"store": str(out), "graphs": 40, "intact": True}
-    assert json.loads(command("sizes", out, "--json").stdout)["graphs"] == 40
-    # One alone becomes a single store, as ever.
-    assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
-    for place, graphs in ((out, 40), (tmp_path / "one", 20)):
-        assert command("verify", place).output == f"{place}: {graphs} graphs, intact\n"
-    (data_of(tmp_path / "one") / "plan.json").unlink()
-    assert "intact; it has no plans" in command("verify", tmp_path / "one").output
-
-
-def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path, out: Path) -> None:
-    failed = command("preprocess", *bins, tmp_path / "absent.bin", out, "--workers", 1)
-    assert isinstance(failed.exception, ShardsError)
-    alone = command("preprocess", bins[0])
-    assert (alone.exit_code, "OUT is missing" in alone.output) == (2, True)
-    assert command("preprocess", *bins, out, "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
-    assert command("preprocess", *bins, out, "--workers", 0).exit_code == 2
-    pytest.importorskip("distributed")
-    nobody = command("preprocess", *bins, out, "--dask", "nonsense://127.0.0.1:9")
-    assert isinstance(nobody.exception, FormatError)
-    assert "nonsense://127.0.0.1:9" in str(nobody.exception)

@@ -14,30 +14,20 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import ShardsError
+from dgl_tuplepack.storage.shards.run import verify_shards
 from dgl_tuplepack.tools.cli import main
-from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
-from tests.support.shards import Misbehaving, molecules, write_bins
+from tests.support.shards import LIMITS, Misbehaving, assert_holds, write_bins
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMITS = tp.Limits(30, 30)
 ARGUMENTS = ["dgl_tuplepack", "preprocess", "--limits", "30,30"]
 
 
 def named(paths: list[Path]) -> dict[str, Any]:
     """Shards by name."""
     return {path.stem: path for path in paths}
-
-
-def assert_holds(out: Path, seeds: list[int]) -> None:
-    items = [item for seed in seeds for item in molecules(seed)]
-    store = tp.MultiStore(out)
-    assert len(store) == len(items)
-    for found, item in zip(store, items, strict=True):
-        assert_same_item(found, item)
-    store.verify()
 
 
 def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
@@ -47,7 +37,7 @@ def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Pa
     del shards["deadly"]
     made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
     assert {*made.written, *made.kept} == {*shards}
-    assert_holds(tmp_path / "out", [0, 1])
+    assert_holds(verify_shards(tmp_path / "out"), 0, 1)
 
 
 def test_a_cluster_goes_on_when_a_worker_is_killed(
@@ -67,7 +57,7 @@ def test_a_cluster_goes_on_when_a_worker_is_killed(
         # What the dead worker had done, and not yet told, is done again: it is found there, and kept.
         assert "once" in made.written
         assert {*made.written, *made.kept} == {*shards}
-        assert_holds(tmp_path / "out", [0, 1, 2, 3])
+        assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
         # The same cluster from the command line.
         monkeypatch.setattr(
             sys, "argv", [*ARGUMENTS, *map(str, paths), str(tmp_path / "other"), "--dask", cluster.scheduler_address]
@@ -76,7 +66,7 @@ def test_a_cluster_goes_on_when_a_worker_is_killed(
             main()
     assert ended.value.code == 0
     assert "3 shards written" in capsys.readouterr().out
-    assert_holds(tmp_path / "other", [0, 1, 2])
+    assert_holds(verify_shards(tmp_path / "other"), 0, 1, 2)
 
 
 def test_an_interrupt_leaves_nothing_half_written_and_can_be_resumed(tmp_path: Path) -> None:
@@ -120,7 +110,7 @@ if __name__ == "__main__":
         "slow": Misbehaving(3, "sleep", tmp_path / "mark"),
     }
     assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
-    assert_holds(tmp_path / "out", [0, 1, 2, 3])
+    assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
 
 
 def wait_for(condition: Any) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.storage.format import STORE_FILE, StoreMetadata
 from tests.support.messages import refused
+from tests.support.processes import run
 from tests.support.stores import (
     LIMITS,
     SPLITS,
@@ -354,8 +353,7 @@ print(read, refused)
 def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path, which: str) -> None:
     """In a process of its own, so that a crash is seen; what is read is right or refused, and there is some of both."""
     shutil.copytree(originals / which, tmp_path / "store")
-    command = [sys.executable, "-c", FLIPPED, str(tmp_path / "store")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    found = run("-c", FLIPPED, tmp_path / "store")
     assert found.returncode == 0, found.stderr[-3000:]
     read, stopped = map(int, re.fullmatch(r"(\d+) (\d+)\n", found.stdout).groups())  # type: ignore[union-attr]
     assert read > 100

@@ -20,6 +20,7 @@ from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.storage.format import DTYPES
 from tests.support import graphs
 from tests.support.graphs import (
+    PADDING,
     Content,
     assert_equal_tensors,
     assert_same_batch,
@@ -67,9 +68,7 @@ def settings_of_batches(draw: st.DrawFn, content: Content) -> dict[str, Any]:
     names = set(label) if isinstance(label, dict) else set()
     return {
         "packs_per_batch": content.packs_per_batch,
-        "cover_padding": draw(st.booleans()),
-        "sort_edges": draw(st.booleans()),
-        "idtype": draw(st.sampled_from([torch.int64, torch.int32])),
+        **draw(PADDING),
         "feature_fill": draw(fills({name for _, _, name in features_of(graph)})),
         "label_fill": draw(fills(names)),
     }

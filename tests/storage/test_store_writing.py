@@ -7,8 +7,6 @@ import pickle
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +22,8 @@ from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.storage.format import StoreMetadata
 from tests.support.graphs import assert_same_batch, assert_same_item
 from tests.support.messages import refused
-from tests.support.stores import LIMITS, data_of, molecules
+from tests.support.processes import run
+from tests.support.stores import LIMITS, assert_same_items, data_of, molecules
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -40,11 +39,7 @@ def store(tmp_path: Path) -> Path:
 
 def assert_holds(path: Path, items: list[Any]) -> None:
     """The store opens, is valid, and holds these items and nothing else."""
-    found = tp.GraphStore(path)
-    found.verify()
-    assert len(found) == len(items)
-    for item, right in zip(found, items, strict=True):
-        assert_same_item(item, right)
+    assert_same_items(tp.GraphStore(path), items)
     assert_tidy(path)
 
 
@@ -350,8 +345,7 @@ assert made[5999].ndata["x"][2, 7] == 5999
 
 def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
     """280 MiB of graphs pass through; a first write has taken what any write takes."""
-    command = [sys.executable, "-c", STREAM, str(tmp_path)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    found = run("-c", STREAM, tmp_path)
     assert found.returncode == 0, found.stderr[-3000:]
     grown = float(found.stdout)
     total = sum(p.stat().st_size for p in (tmp_path / "large").rglob("*.npy")) / 2**20

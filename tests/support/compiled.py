@@ -1,16 +1,19 @@
-"""Ways to compile in tests without a C++ compiler: torch traces and splits as ever, and the parts run uncompiled."""
+"""Ways to compile in tests without a C++ compiler, and small functions to compile."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import pytest
 import torch
 from functorch.compile import make_boxed_func
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 
+import dgl_tuplepack as tp
 from dgl_tuplepack.compiling.joint_pass import keep_no_bools
 
 
@@ -50,6 +53,55 @@ class Backend:
     def matrices_of_bools(self) -> int:
         """Bools of two dimensions that were kept."""
         return sum(each.dtype == torch.bool and each.ndim == 2 for each in self.kept)
+
+
+class Miscompiles:
+    """Takes the place of ``torch.compile``: the function with a mistake, a count of calls, and whether it runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Any], Any] = lambda result: result) -> None:
+        self.calls, self.is_running, self.mistake = 0, False, mistake
+
+        def fake(function: Any, **settings: Any) -> Any:
+            def compiled(*args: Any, **kwargs: Any) -> Any:
+                self.calls += 1
+                self.is_running = True
+                try:
+                    return self.mistake(function(*args, **kwargs))
+                finally:
+                    self.is_running = False
+
+            return compiled
+
+        monkeypatch.setattr(torch, "compile", fake)
+
+
+def network() -> nn.Sequential:
+    """A model of rows of 5 numbers, with a batch norm."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3))
+
+
+def rows(number: int = 40, seed: int = 0) -> Tensor:
+    """What `network` takes."""
+    return torch.randn(number, 5, generator=torch.Generator().manual_seed(seed))
+
+
+def traced(function: Any, **settings: Any) -> Any:
+    """Compiled as far as torch's tracer goes, which takes no C++ compiler."""
+    return tp.compile(function, **{"backend": "eager", **settings})
+
+
+class Pair(NamedTuple):
+    src: Tensor
+    features: dict[str, Tensor]
+
+
+def total(pair: Pair, scale: float | Tensor = 1.0) -> Tensor:
+    return pair.features["x"].sum() * scale + pair.src.sum()
+
+
+def pair(rows: int, dtype: torch.dtype = torch.float32) -> Pair:
+    return Pair(torch.zeros(3, dtype=torch.int64), {"x": torch.ones(rows, 2, dtype=dtype)})
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

@@ -21,6 +21,7 @@ from tests.support.samplers import SamplerCase as SamplerCase
 from tests.support.samplers import flat as flat
 from tests.support.samplers import sampler_cases as sampler_cases
 from tests.support.tensors import DTYPES as DTYPES
+from tests.support.tensors import PADDING as PADDING
 from tests.support.tensors import SHAPES as SHAPES
 from tests.support.tensors import Spec as Spec
 from tests.support.tensors import assert_equal_tensors as assert_equal_tensors

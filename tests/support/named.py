@@ -28,7 +28,22 @@ from tests.support.graphs import (
 )
 
 FEATURES = {"x": ((2,), torch.float32), "kind": ((), torch.int16)}
+TIES = {"nodes:bonds": "edges:atoms"}
+LIMITS = Limits({"atoms": 12, "bonds": 20}, {"atoms": 20, "bonds": 50}, graphs=4)
 LABELS = ("none", "tensor", "int", "dict")
+
+
+def path_graph(nodes: int) -> Any:
+    """A path with features."""
+    graph = dgl.graph((torch.arange(nodes - 1), torch.arange(1, nodes)), num_nodes=nodes)
+    graph.ndata["x"], graph.edata["r"] = torch.arange(nodes) + 1.0, torch.arange(nodes - 1) + 10.0
+    return graph
+
+
+def path_item(nodes: int = 4) -> dict[str, Any]:
+    """A path and its line graph."""
+    graph = path_graph(nodes)
+    return {"atoms": graph, "bonds": dgl.line_graph(graph, shared=True)}
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 import dgl_tuplepack as tp
 from tests.support.tensors import DTYPES, SHAPES, Spec, generator, random_tensor
 
-# The attributes of batches of ours that those of PyG lack.
-ADDED = {"node_mask", "edge_mask", "graph_mask", "graph_ids"}
 RELATIONS = (("user", "follows", "user"), ("user", "buys", "item"), ("item", "pleases", "user"))
 # Shapes whose values differ if they are moved.
 FULL_SHAPES = tuple(shape for shape in SHAPES if 0 not in shape)
@@ -297,6 +295,7 @@ def stored(source: Any, **others: Any) -> tp.GraphStore:
         return tp.GraphStore.write(folder + "/store", source, **others)
 
 
-def room_for(store: tp.GraphStore) -> tp.Limits:
-    """Limits with room for all graphs of a store, and for two more of everything."""
-    return tp.Limits.from_components({name: n + 2 for name, n in store.sizes.totals().items()}, graphs=5)
+def room_for(graphs: Any) -> tp.Limits:
+    """Limits with room for all graphs of a store or a list, for one more, and for two more nodes and edges of each."""
+    sizes = graphs.sizes if isinstance(graphs, tp.GraphStore) else tp.sizes_of(graphs)
+    return tp.Limits.from_components({name: n + 2 for name, n in sizes.totals().items()}, graphs=len(sizes) + 1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dgl_tuplepack import GraphSizes, Limits, pack
+from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, pack
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,13 @@ def sampler_cases(
         drop_last=may_drop and draw(st.booleans()),
         seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
     )
+
+
+def samplers_of(case: SamplerCase, **changes: Any) -> list[PackBatchSampler]:
+    """One sampler for each rank."""
+    changed = case.settings(**changes)
+    ranks = range(changed["num_replicas"])
+    return [PackBatchSampler(case.sizes, case.limits, rank=rank, **changed) for rank in ranks]
 
 
 def flat(batches: Sequence[Sequence[int]]) -> list[int]:

@@ -15,6 +15,9 @@ import torch
 
 import dgl_tuplepack as tp
 from tests.support.molecules import random_molecules
+from tests.support.stores import assert_same_items
+
+LIMITS = tp.Limits(30, 30)
 
 
 def molecules(seed: int, number: int = 20) -> list[Any]:
@@ -32,6 +35,22 @@ def write_bin(path: Path, items: Sequence[Any]) -> Path:
 def write_bins(folder: Path, number: int) -> list[Path]:
     """Shards part-0.bin, part-1.bin, ... of 20 molecules each."""
     return [write_bin(folder / f"part-{i}.bin", molecules(i)) for i in range(number)]
+
+
+def make_shards(shards: Any, out: Path, **settings: Any) -> Any:
+    """Write shards in this process."""
+    return tp.preprocess_shards(shards, out, **{"limits": LIMITS, "workers": 1, **settings})
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """All files but locks: when they were written, and what they hold."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def assert_holds(store: tp.MultiStore, *seeds: int) -> None:
+    """Shards of 20 molecules each, by their seeds."""
+    assert_same_items(store, [item for seed in seeds for item in molecules(seed)])
 
 
 class Misbehaving:

@@ -13,7 +13,16 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.storage.format import StoreMetadata
 from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
-from tests.support.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph, random_tensor
+from tests.support.graphs import (
+    ITEM,
+    RELATIONS,
+    USER,
+    assert_same_item,
+    generator,
+    random_graph,
+    random_heterograph,
+    random_tensor,
+)
 
 SPLITS = {"train": [0, 3, 5, 1], "test": [2, 4]}
 LIMITS = tp.Limits(nodes=400, edges=800, graphs=60)
@@ -48,6 +57,13 @@ def files_of(path: Path) -> dict[str, Path]:
     }
 
 
+def flip(file: Path, at: int) -> None:
+    """Change one bit of a byte of a file."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+
+
 def plans_in(path: Path) -> list[str]:
     """Names of the plans of the store in a folder."""
     return sorted(file.name for file in data_of(path).glob("plan*"))
@@ -68,9 +84,12 @@ def checksum_of(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def same_arrays(found: Any, expected: Any) -> bool:
-    """Whether two stores hold the same bytes."""
-    return [e.sha256 for e in found.parts[0].metadata.arrays] == [e.sha256 for e in expected.parts[0].metadata.arrays]
+def assert_same_items(store: Any, expected: Any) -> None:
+    """A store is intact, and holds what `expected` holds."""
+    assert len(store) == len(expected)
+    store.verify()
+    for i in range(len(expected)):
+        assert_same_item(store[i], expected[i])
 
 
 def write_shards(

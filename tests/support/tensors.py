@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 # Tensors here are tiny; starting threads for them costs more than the work.
 torch.set_num_threads(1)
@@ -21,11 +21,26 @@ SHAPES = ((), (1,), (3,), (2, 3), (0,), (2, 0))
 _MAGNITUDES = (1, 100, 200, 30_000, 60_000, 2**31 - 1, 2**31, 2**62)
 
 Spec = dict[str, tuple[tuple[int, ...], torch.dtype]]
+# Settings of padded batches that suit any graphs.
+PADDING = st.fixed_dictionaries(
+    {
+        "cover_padding": st.booleans(),
+        "idtype": st.sampled_from([torch.int64, torch.int32]),
+        "sort_edges": st.booleans(),
+    }
+)
 
 
 def generator(seed: int) -> torch.Generator:
     """Torch's generator, seeded."""
     return torch.Generator().manual_seed(seed)
+
+
+def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A float64 model with parameters of that seed; the global generator stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make().double()
 
 
 def random_tensor(gen: torch.Generator, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -53,3 +68,14 @@ def assert_equal_tensors(found: Tensor, expected: Tensor, what: str = "") -> Non
     assert found.dtype == expected.dtype, what
     assert found.shape == expected.shape, what
     assert torch.equal(found, expected), what
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    """Equal to ten digits."""
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def padded(real: Tensor, slots: int, fill: float = 1e3) -> tuple[Tensor, Tensor]:
+    """Rows with padding behind them, and the mask."""
+    filling = torch.full((slots - len(real), *real.shape[1:]), fill, dtype=real.dtype)
+    return torch.cat([real, filling]), torch.arange(slots) < len(real)

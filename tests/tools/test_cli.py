@@ -1,4 +1,4 @@
-"""The command line in this process: what it prints, writes and refuses. Real processes: scripts/test_scripts.py."""
+"""The command line in this process: what it prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import dgl
 import pytest
 import typer
 
-from dgl_tuplepack import GraphSizes, GraphStore, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack import GraphSizes, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack._version import __version__
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.tools.cli.commands import app
 from tests.support.command import Run
@@ -153,6 +154,52 @@ def test_limits_counts_what_it_leaves_out(run: Run) -> None:
     assert json.loads(as_json.out)["dropped"] == 1
 
 
+def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
+    asked = ("plan", EXAMPLE, "--method", "best_fit")
+    limits = ("--limits", "100,220", "--limits", "222,502")
+    found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
+    assert found["limits"] == [Limits(100, 220).to_dict(), Limits(222, 502).to_dict()]
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert found["packs_of_shapes"] == list(plan.packs_of_shapes)
+    assert found["padded_slots"] == plan.padded_slots
+    (row,) = records(run(*asked, *limits, "--csv").out)
+    assert int(row["packs_of_shapes 0"]) + int(row["packs_of_shapes 1"]) == int(row["packs"]) == plan.num_packs
+    done = run(*asked, *limits)
+    assert done.code == 0
+    for part in ("packs of each shape", "100 | 222", "220 | 502", f"{plan.padded_slots:,}"):
+        assert part in done.out
+    one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
+    assert one["limits"] == Limits(222, 502).to_dict()
+    for wrong, said in (
+        (("--limits", "222,502", "--limits", "100,220"), "ascend"),
+        (("--limits", "100,220,9", "--nodes", "9"), "leave --nodes"),
+        (("--limits", "100"), "NODES,EDGES"),
+    ):
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert said in done.err
+        assert done.out == ""
+
+
+def test_limits_searches_buckets(run: Run) -> None:
+    asked = ("limits", EXAMPLE, "--shapes", 2)
+    found = json.loads(run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2, "--json").out)
+    assert found["packs_per_batch"] == 2
+    assert found["best"] == found["candidates"][0]
+    done = run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2)
+    assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
+    assert f"{found['best']['padded_slots']:,}" in done.out
+    done = run(*asked)
+    assert done.code == 1
+    assert "would save nothing" in done.err
+    for wrong, says in (
+        (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
+    ):  # fmt: skip
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert says in done.err
+
+
 def test_other_components_have_limits_too(run: Run) -> None:
     text = b"nodes:u,edges:u:likes:v,count\n3,4,5\n2,2,4\n"
     done = run("plan", "-", "--limit", "nodes:u=8", "--limit", "edges:likes=9", "--json", text=text)
@@ -162,50 +209,42 @@ def test_other_components_have_limits_too(run: Run) -> None:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same five graphs in every form."""
-    folder = tmp_path_factory.mktemp("sources")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one of OGB's, of five graphs."""
     sizes = GraphSizes([[2, 2], [2, 2], [3, 4], [3, 4], [3, 4]])
-    SizeHistogram.from_sizes(sizes).save(folder / "h.json")
-    SizeHistogram.from_sizes(sizes).save(folder / "h.csv")
-    graphs = [dgl.rand_graph(nodes, edges) for nodes, edges in sizes.array.tolist()]
-    dgl.save_graphs(str(folder / "graphs.bin"), graphs)
-    GraphStore.write(folder / "store", graphs)
-    root = write_ogb_folder(folder / "root", sizes)
-    return {
-        "json": folder / "h.json", "csv": folder / "h.csv", "bin": folder / "graphs.bin",
-        "store": folder / "store", "root": root, "folder": root / "ogbg_molhiv",
-    }  # fmt: skip
+    return write_ogb_folder(tmp_path_factory.mktemp("sources") / "root", sizes)
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "bin", "store", "root", "folder"])
-def test_every_kind_of_source(run: Run, sources: dict[str, Path], kind: str) -> None:
-    text = run("sizes", sources[kind], "--csv").out
-    assert text == "nodes,edges,count\n2,2,2\n3,4,3\n"
-
-
-def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path]) -> None:
-    whole = run("sizes", "ogbg-molhiv", "--root", sources["root"], "--csv").out
+def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path) -> None:
+    whole = run("sizes", "ogbg-molhiv", "--root", root, "--csv").out
     assert whole == "nodes,edges,count\n2,2,2\n3,4,3\n"
     parts = [
-        json.loads(run("sizes", "ogbg-molhiv", "--root", sources["root"], "--part", part, "--json").out)["graphs"]
+        json.loads(run("sizes", "ogbg-molhiv", "--root", root, "--part", part, "--json").out)["graphs"]
         for part in ("train", "valid", "test")
     ]
     assert sum(parts) == 5
     assert parts[0] == 3
 
 
-def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None:
-    done = run("sizes", sources["bin"], "--part", "train")
+def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> None:
+    dgl.save_graphs(str(tmp_path / "graphs.bin"), [dgl.rand_graph(2, 2)])
+    done = run("sizes", tmp_path / "graphs.bin", "--part", "train")
     assert (done.code, done.out) == (1, "")
     assert "has no split 'train'; leave --part out." in done.err
-    done = run("sizes", sources["folder"], "--part", "training")
+    done = run("sizes", root / "ogbg_molhiv", "--part", "training")
     assert "has no split 'training'; choose one of train, valid, test, or leave --part out." in done.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "parts"),
     [
+        (["dance"], 2, ("dance",)),
+        (["demo", "--graphs", "0"], 2, ("greater than or equal to 1",)),
+        (["demo", "--graphs", "many"], 2, ("--graphs",)),
+        (["demo", "--graphs", "40000"], 2, ("32901",)),
+        (["demo", "--epochs", "0"], 2, ("--epochs",)),
+        (["demo", "--colour", "red"], 2, ("--colour",)),
+        (["demo", "--out", str(Path(__file__) / "below")], 1, ("cannot write",)),
         (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
         (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
         (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
@@ -288,3 +327,8 @@ def test_every_command_has_help(run: Run, name: str, monkeypatch: pytest.MonkeyP
     for parameter in command.params:
         assert parameter.help, parameter.name
         assert (parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.metavar.split()[0]) in words
+
+
+def test_the_version_is_told_and_no_command_is_bad_usage(run: Run) -> None:
+    assert run("--version").out.split() == ["dgl-tuplepack", __version__]
+    assert run().code == 2

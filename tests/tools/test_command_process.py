@@ -1,8 +1,9 @@
-"""The command line as a process: its streams, what is missing around it, and Ctrl-C."""
+"""The command line as a process: its streams, what is missing around it, Ctrl-C, and what the README shows."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import dgl
 import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, GraphStore, SizeHistogram
+from dgl_tuplepack import GraphSizes, GraphStore, PackBatchSampler, PackPlan, SizeHistogram, load_example
+from tests.support.processes import ROOT, run, without
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here"),
@@ -24,15 +26,9 @@ COMMAND = f"{sys.executable} -m dgl_tuplepack "
 EXAMPLE = "example:ogbg-molhiv"
 
 
-def shell(line: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def shell(line: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this package in a shell; `{}` stands for it."""
-    return subprocess.run(
-        ["bash", "-c", line.replace("{}", COMMAND)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | settings,
-    )
+    return subprocess.run(["bash", "-c", line.replace("{}", COMMAND)], capture_output=True, text=True, timeout=300)
 
 
 def check_one_line(done: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
@@ -40,6 +36,11 @@ def check_one_line(done: subprocess.CompletedProcess[str], code: int, *parts: st
     assert done.stderr.startswith("dgl-tuplepack: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert all(part in done.stderr for part in parts)
+
+
+def run_command(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this package."""
+    return run("-m", "dgl_tuplepack", *arguments, folder=folder, **variables)
 
 
 # --- streams
@@ -65,17 +66,15 @@ def test_closed_streams() -> None:
 
 # --- what is missing
 
-WITHOUT = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.partition(".")[0])
-sys.meta_path.insert(0, Absent())
+WITHOUT_TORCH = (
+    without("torch", "dgl", "ogb")
+    + """
 from dgl_tuplepack.tools.cli import main
+
 sys.argv[0] = "dgl-tuplepack"
 main()
 """
+)
 
 
 @pytest.mark.parametrize("command", ["preprocess", "info", "verify", "sizes", "report", "demo"])
@@ -84,13 +83,7 @@ def test_without_torch_one_line_says_what_is_missing(command: str, tmp_path: Pat
     before = sorted(tmp_path.rglob("*"))
     arguments = {"preprocess": ["out"], "report": ["--out", "report.html"], "demo": ["--out", "out"]}.get(command, [])
     source = [] if command == "demo" else ["store"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(names=("torch", "dgl", "ogb")), command, *source, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=tmp_path,
-    )
+    done = run("-c", WITHOUT_TORCH, command, *source, *arguments, folder=tmp_path)
     check_one_line(done, 1, "torch is not installed", "dgl_tuplepack[torch]")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -141,3 +134,60 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
     assert not (tmp_path / "out" / "manifest.json").exists()
     # Locks are empty, and stay.
     assert [path for path in tmp_path.rglob("*") if path.suffix == ".partial" or path.match(".[!l]*")] == []
+
+
+# --- as in the README
+
+
+@pytest.mark.slow
+def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
+    done = run_command("demo", "--graphs", 400, "--json", "--out", tmp_path / "new" / "folder")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["graphs"] == 400
+    rows = {row["name"]: row for row in result["contenders"]}
+    assert rows["plain batching"]["packs"] == 400
+    assert {"next fit", "best fit, product", "best fit, node"} <= set(rows)
+    for row in rows.values():
+        assert row["lower_bound"] <= row["packs"] <= 400
+        assert row["graphs_per_second"] > 0
+    assert result["training"]["steps"] > 0
+    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
+    for picture in result["pictures"]:
+        assert Path(picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    # Tables go to standard error then, and no progress bar shows outside a terminal.
+    assert "next fit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
+    # Without a compiler it takes a tenth of the time.
+    done = run_command("demo", "--graphs", 50, "--out", tmp_path, CXX="/nonexistent/c++")
+    assert done.returncode == 0, done.stderr
+    assert "synthetic" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_command_line_as_in_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    # Those that need no data of the reader's.
+    shown = [line for line in readme.splitlines() if line.startswith("dgl-tuplepack ") and "example:" in line]
+    lines = [line.split()[1:] for line in shown]
+    assert {"sizes", "limits", "plan"} <= {line[0] for line in lines}
+    for line in lines:
+        done = run_command(*line, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    # What was saved is the plan that a sampler takes.
+    histogram = load_example("ogbg-molhiv")
+    sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert len(PackBatchSampler(sizes, plan.limits, plan=plan)) == plan.num_packs
+
+
+def test_one_command_feeds_another() -> None:
+    done = shell(f"{{}} sizes {EXAMPLE} --csv | {{}} limits - --json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["graphs"] == 32_901
+    assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""Runs of scripts, one after the other in one new process: imports of torch and DGL take longer than most runs."""
+"""Programs and scripts in new processes of Python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,47 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def without(*packages: str) -> str:
+    """The beginning of a program in which these packages cannot be imported."""
+    return f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.partition(".")[0])
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments, without input, in a process that can import the tests."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def output_of(program: str, *arguments: object, **variables: str) -> list[str]:
+    """Lines that a program prints; it must end well and say nothing else."""
+    done = run("-W", "error", "-c", textwrap.dedent(program), *arguments, **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
 
 # Each run is that of a main program: its arguments, its streams, and the exit code it leaves with.
 PROGRAM = """
@@ -37,7 +76,7 @@ for arguments in runs:
 def run_each(
     script: Path, *runs: Sequence[object], folder: Path, **variables: str
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run a script once for each list of arguments."""
+    """Run a script once for each list of arguments, in one process: imports take longer than most runs."""
     given = [list(map(str, arguments)) for arguments in runs]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -1,0 +1,139 @@
+"""What is said where a function cannot be compiled: the line, and a remedy."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import CompileError
+from tests.support.compiled import traced
+from tests.support.messages import refused
+from tests.support.stores import molecules
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("forget")]
+
+
+def branch(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def through_a_helper(x: Tensor) -> Tensor:
+    return 2 * branch(x)
+
+
+def number_of_real(x: Tensor) -> Tensor:
+    return x if torch.bincount((x > 0).long()).shape[0] > 1 else -x
+
+
+def as_list(x: Tensor) -> list[float]:
+    return x.tolist()
+
+
+def printing(x: Tensor) -> Tensor:
+    print(x.sum())
+    return x
+
+
+def with_backward(x: Tensor) -> Tensor:
+    loss = (x * x.detach().requires_grad_()).sum()
+    loss.backward()
+    return loss
+
+
+def opening(x: Tensor) -> Any:
+    return open("/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "remedy"),
+    [
+        (opening, "(return open(", "move it out of the compiled function"),
+        (branch, "(if x.sum() > 0:)", "torch.where"),
+        (through_a_helper, "(if x.sum() > 0:)", "torch.where"),
+        (number_of_real, "(return x if torch.bincount", "must not depend on values"),
+        (as_list, "(return x.tolist())", "0-dimensional tensor"),
+        (printing, "(print(x.sum()))", "print outside"),
+        (with_backward, "(loss.backward())", "call backward() and the optimiser outside"),
+    ],
+)
+def test_a_graph_break_names_the_line_and_the_remedy(function: Callable[..., Any], line: str, remedy: str) -> None:
+    name = function.__name__
+    with refused(CompileError, f"{name} cannot be compiled", "test_breaks.py, line ", line, remedy):
+        traced(function)(torch.randn(4))
+
+
+def test_names_of_folders_do_not_choose_the_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "dgl" / "unique" / "u12"
+    folder.mkdir(parents=True)
+    (folder / "ours.py").write_text("def loss_of(x):\n    open('/dev/null').close()\n    return x.sum()\n")
+    found = runpy.run_path(str(folder / "ours.py"))["loss_of"]
+    with refused(CompileError, "ours.py, line 2", "move it out of the compiled function"):
+        traced(found)(torch.randn(4))
+
+
+def test_a_generator_is_told_what_to_do() -> None:
+    def rows(x: Tensor) -> Iterator[Tensor]:
+        yield x
+
+    with refused(CompileError, "rows is a generator", "a function that is not compiled yield them"):
+        traced(rows)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_sparse_argument_is_left_to_torch(layout: torch.layout) -> None:
+    """Such tensors have no strides; torch compiles around them, or says why not."""
+
+    def neighbours(adjacency: Tensor, x: Tensor) -> Tensor:
+        return adjacency @ x
+
+    eye = torch.eye(4).to_sparse(layout=layout)
+    with refused(CompileError, "neighbours cannot be compiled", "sparse"):
+        traced(neighbours)(eye, torch.ones(4, 2))
+    assert traced(neighbours, fullgraph=False)(eye, torch.ones(4, 2)).sum() == 8
+
+
+def test_a_graph_of_dgl_in_a_closure_is_named_with_the_users_line() -> None:
+    graph = molecules(1)[0][0]
+
+    def sum_of_neighbours(x: Tensor) -> Tensor:
+        return x * graph.in_degrees().sum()
+
+    with refused(CompileError, "(return x * graph.in_degrees().sum())", "batch.tensors"):
+        traced(sum_of_neighbours)(torch.randn(4))
+
+
+def test_errors_of_the_function_itself_stay_as_they_are() -> None:
+    def failing(x: Tensor) -> Tensor:
+        raise ValueError("no such molecule")
+
+    with pytest.raises(ValueError, match="no such molecule"):
+        traced(failing)(torch.zeros(3))
+    with pytest.raises(NameError, match="no_such_name"):
+        traced(lambda x: no_such_name)(torch.zeros(3))  # type: ignore[name-defined] # noqa: F821
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        traced(lambda x: x @ x)(torch.zeros(4, 3))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        traced(branch)(torch.zeros(3), no=1)
+
+
+def test_graphs_are_refused_where_tensors_are_needed() -> None:
+    items = molecules(3)
+    batch = tp.PaddedCollate(tp.Limits(nodes=40, edges=200, graphs=4), example=items[0])(items)
+
+    def loss_of(batch: Any, more: Any = None) -> Any:
+        return batch
+
+    with refused(CompileError, "batch of ", "loss_of is a DGLGraph", "pass batch.tensors", ".graph"):
+        traced(loss_of)(items[0][0])
+    with refused(CompileError, "more['here'][0] of ", "loss_of is a PaddedBatch", "more['here'][0].tensors"):
+        traced(loss_of)(torch.zeros(3), more={"here": [batch]})

@@ -1,0 +1,155 @@
+"""What `tp.compile` gives torch, and how it falls back where torch's compiler lacks something or fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.compiling import torch_private
+from dgl_tuplepack.errors import CompileError
+from tests.support.compiled import pair, total
+from tests.support.messages import refused
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("forget")]
+
+
+class FakeTorch:
+    """Takes the place of ``torch.compile``: notes the settings, and compiles by a function of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, by: Callable[[Any, dict[str, Any]], Any]) -> None:
+        self.settings: list[dict[str, Any]] = []
+
+        def fake(
+            function: Any,
+            *,
+            options: Any = None,
+            dynamic: Any = None,
+            fullgraph: bool = False,
+            backend: Any = "inductor",
+        ) -> Any:
+            self.settings.append({"options": options, "dynamic": dynamic, "fullgraph": fullgraph, "of": function})
+            return by(function, options or {})
+
+        monkeypatch.setattr(torch, "compile", fake)
+
+    def options_for(self, function: Any) -> list[dict[str, Any] | None]:
+        return [each["options"] for each in self.settings if each["of"] is function]
+
+
+def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeTorch(monkeypatch, lambda function, options: function)
+    for given in (None, {"cpp.threads": 4, "triton.cudagraphs": True}, {"epilogue-fusion": False}):
+        tp.compile(total, options=given)(pair(4))
+    ours, theirs, hyphens = fake.options_for(total)
+    assert ours is not None
+    assert ours.keys() == {"joint_custom_pre_pass", "cpp.threads", "max_fusion_size"}
+    assert ours["cpp.threads"] == ours["max_fusion_size"] == 1
+    assert theirs is not None
+    assert theirs.keys() == ours.keys() | {"triton.cudagraphs"}
+    assert theirs["cpp.threads"] == 4
+    assert hyphens is not None
+    assert hyphens["epilogue_fusion"] is False
+    tp.compile(total, backend="aot_eager")(pair(4))
+    assert fake.options_for(total)[3:] == [None]
+    assert len(fake.settings) == 4
+    assert all(each["dynamic"] is False and each["fullgraph"] is True for each in fake.settings)
+
+
+@pytest.mark.parametrize("known", [None, {"cpp.threads"}, {"joint_custom_pre_pass"}])
+def test_a_torch_that_cannot_be_made_right_is_refused(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_private, "known_options", lambda: known)
+    FakeTorch(monkeypatch, lambda function, options: function)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    with refused(CompileError, "torch 2.13.0+cpu may compile sums over edges wrongly", "install torch 2.14 or newer"):
+        tp.compile(total)(pair(4))
+    monkeypatch.setattr(torch, "__version__", "2.14.0")
+    assert tp.compile(total)(pair(4)) == 8
+
+
+@pytest.mark.parametrize(("version", "fusion"), [("2.9.1", 1), ("2.13.0+cpu", 1), ("2.14.0a0+git12", None)])
+def test_fusion_is_switched_off_where_torch_is_wrong(
+    version: str, fusion: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    assert torch_private.our_options("cpu").get("max_fusion_size") == fusion
+    assert "max_fusion_size" not in torch_private.our_options("cuda")
+
+
+def test_a_torch_without_passes_of_users_compiles_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
+    fake = FakeTorch(monkeypatch, lambda function, options: function)
+    assert tp.compile(total)(pair(4)) == 8
+    assert "joint_custom_pre_pass" not in (fake.options_for(total)[0] or {})
+
+
+def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def by(function: Any, options: dict[str, Any]) -> Any:
+        def fail(*args: Any) -> Any:
+            raise BackendCompilerFailed("inductor", RuntimeError("no lowering of this"), None)
+
+        return fail
+
+    FakeTorch(monkeypatch, by)
+    compiled = tp.compile(total)
+    with pytest.warns(UserWarning, match="leaves total uncompiled.*no lowering of this") as caught:
+        assert compiled(pair(4)) == 8
+    assert len(caught) == 1
+    assert compiled(pair(4)) == 8
+    assert not compiled.is_compiled
+
+
+def test_a_compiler_that_fails_in_the_backward_pass_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for two layers of PyG that add self-loops: then the first call has passed without an error."""
+    from torch._inductor.exc import InductorError
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise InductorError(RuntimeError("For u1 + 61, expected [u1] to have been codegen-ed"), "")
+
+    FakeTorch(monkeypatch, lambda function, options: lambda x: Fails.apply(function(x)))
+    x = torch.ones(3, requires_grad=True)
+    step = tp.compile(lambda x: x.sin())
+    with pytest.warns(UserWarning, match="leaves <lambda> uncompiled.*add_self_loops=False"):
+        step(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, x.detach().cos())
+
+
+def test_every_error_of_the_compiler_is_known_to_this_torch() -> None:
+    """A class that torch renames would be missed silently."""
+    import torch._dynamo.exc
+    import torch._inductor.exc
+
+    cases = [
+        (torch._dynamo.exc.Unsupported, torch_private.is_graph_break),
+        (torch._dynamo.exc.UserError, torch_private.is_graph_break),
+        (torch._dynamo.exc.TorchRuntimeError, torch_private.is_error_of_function),
+        (torch._dynamo.exc.FailOnRecompileLimitHit, torch_private.is_recompile_limit),
+        (torch._dynamo.exc.BackendCompilerFailed, torch_private.is_compiler_failure),
+        (torch._inductor.exc.InductorError, torch_private.is_compiler_failure),
+        (torch._inductor.exc.CppCompileError, torch_private.is_compiler_failure),
+    ]
+    for kind, is_known in cases:
+        assert is_known(kind.__new__(kind))
+        assert not is_known(ValueError())
+
+
+def test_the_pass_is_told_from_others_by_its_text() -> None:
+    """Torch's caches on disk take two passes for one if they say that they are equal."""
+    options = torch_private.our_options("cpu")
+    again = torch_private.our_options("cpu")["joint_custom_pre_pass"]
+    assert options["joint_custom_pre_pass"].uuid() == again.uuid()
+    assert len(again.uuid()) == 32

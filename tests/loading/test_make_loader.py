@@ -1,0 +1,194 @@
+"""`packed_loader`: from any source to batches of one shape, with each graph once; and splits."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import dgl
+import pytest
+from torch.utils.data import DataLoader
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SchemaError, SearchError, SizesError
+from dgl_tuplepack.loading.settings import BatchSettings, DataLoaderSettings, SamplerSettings
+from tests.support.graphs import assert_same_batch, flat, shapes_of
+from tests.support.loading import ITEMS, LARGE, NUMBER, SOURCES
+from tests.support.messages import refused
+from tests.support.stores import purchases
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_gives_each_graph_once_in_batches_of_one_shape(
+    folder: Path, kind: str, workers: int
+) -> None:
+    loader = tp.packed_loader(SOURCES[kind](folder), graphs_per_batch=12, num_workers=workers)
+    shapes = []
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        batches = list(loader)
+        assert sum(batch.num_real_graphs for batch in batches) == NUMBER
+        shapes += [shapes_of(batch) for batch in batches]
+    assert len(batches) == len(loader) == NUMBER / loader.graphs_per_batch
+    assert all(shape == shapes[0] for shape in shapes)
+    assert abs(loader.graphs_per_batch / 12 - 1) <= 0.1
+    slots = loader.packs_per_batch * loader.limits.graphs + 1
+    assert {len(batch.graph_mask) for batch in batches} == {slots}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source_gives_each_graph_once_without_padding(folder: Path, kind: str, workers: int) -> None:
+    loader = tp.packed_loader(SOURCES[kind](folder), graphs_per_batch=12, num_workers=workers, padded=False)
+    batches = list(loader)
+    graphs = [batch if isinstance(batch, dgl.DGLGraph) else batch[0] for batch in batches]
+    assert sum(graph.batch_size for graph in graphs) == NUMBER
+    assert len(batches) == len(loader)
+    most = [loader.packs_per_batch * limit for limit in loader.limits.values]
+    for graph in graphs:
+        counts = [*map(graph.num_nodes, graph.ntypes), *map(graph.num_edges, graph.canonical_etypes)]
+        assert all(count <= limit for count, limit in zip(counts, most, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["a store", "an OGB folder", "a list"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_parts_of_a_split_have_one_shape_and_only_training_is_shuffled(folder: Path, kind: str, workers: int) -> None:
+    splits: Any = True if kind != "a list" else {"train": range(45), "valid": range(45, 52), "test": [59, 52, 55]}
+    source = SOURCES["a list with ids" if kind == "a list" else kind](folder)
+    loaders = tp.packed_loader(source, 8, splits=splits, num_workers=workers, drop_last=False)
+    assert [*loaders] == ["train", "valid", "test"]
+    shapes, ids = [], {}
+    for name, loader in loaders.items():
+        epochs = []
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            batches = list(loader)
+            shapes += [shapes_of(batch) for batch in batches]
+            epochs.append(flat([batch.graph_ids[batch.graph_mask].tolist() for batch in batches]))
+        assert (epochs[0] == epochs[1]) == (name != "train")
+        assert sorted(epochs[0]) == sorted(epochs[1])
+        ids[name] = epochs[0]
+    assert all(shape == shapes[0] for shape in shapes)
+    assert len({loader.limits for loader in loaders.values()}) == 1
+    if splits is not True:
+        assert {name: sorted(found) for name, found in ids.items()} == {n: sorted(i) for n, i in splits.items()}
+
+
+def test_parts_may_be_sources_of_their_own_and_the_largest_graph_of_all_decides(folder: Path) -> None:
+    sources = {"train": folder / "store", "valid": [LARGE], "test": ITEMS[:3]}
+    loaders = tp.packed_loader(sources, 60, splits=True, num_workers=0)
+    shapes = [shapes_of(batch) for loader in loaders.values() for batch in loader]
+    assert all(shape == shapes[0] for shape in shapes)
+    assert len({loader.limits for loader in loaders.values()}) == 1
+    assert loaders["valid"].limits.nodes >= 300
+    with refused(SearchError, "out of reach", "hold every graph"):
+        tp.packed_loader({"train": folder / "store", "valid": [LARGE]}, 4, splits=True)
+
+
+def test_plans_of_preprocessing_are_taken(tmp_path: Path, folder: Path) -> None:
+    made = tp.preprocess(folder / "store", tmp_path / "made")
+    loaders = tp.packed_loader(made.store, splits=True, packs_per_batch=2, plan=made.plans)
+    assert {name: loader.plan.fingerprint for name, loader in loaders.items()} == {
+        name: plan.fingerprint for name, plan in made.plans.items()
+    }
+    assert len({loader.limits for loader in loaders.values()}) == 1
+    with refused(PlanError, "the plan is for"):
+        tp.packed_loader(made.store, splits=True, packs_per_batch=2, plan={"train": made.plans["test"]})
+    with refused(InputError, "'all'", "'train' or 'valid' or 'test'"):
+        tp.packed_loader(made.store, splits=True, plan={"all": made.plans["test"]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "parts"),
+    [
+        ({}, InputError, ("graphs_per_batch", "batch_size", "limits")),
+        ({"graphs_per_batch": 8, "batch_size": 8}, InputError, ("batch_size", "graphs_per_batch")),
+        ({"batch_size": 8}, InputError, ("batch_size cannot be given", "graphs_per_batch")),
+        ({"budget": 64}, InputError, ("budget cannot be given", "search_limits(source, budget=...)")),
+        ({"graphs_per_batch": 8, "batch_sampler": []}, InputError, ("batch_sampler", "makes its own")),
+        ({"graphs_per_batch": 8, "colour": 8}, InputError, ("no setting 'colour'", "sort_edges", "content")),
+        ({"graphs_per_batch": 8, "padded": False, "sort_edges": True}, InputError, ("sort_edges", "padded=False")),
+        ({"graphs_per_batch": 8, "padded": False, "collate_fn": 3}, InputError, ("collate_fn", "3")),
+        (
+            {"graphs_per_batch": 8, "packs_per_batch": 2, "limits": tp.Limits(20, 30)},
+            InputError,
+            ("graphs_per_batch=8", "packs_per_batch=2", "leave one of them out"),
+        ),
+        ({"limits": tp.Limits(20, 30), "multiple_of": 8}, InputError, ("multiple_of=8", "limits")),
+        ({"graphs_per_batch": 8, "shuffle": False, "content": "resample"}, SamplerError, ("shuffle=False",)),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused(
+    arguments: dict[str, Any], error: type[InputError], parts: tuple[str, ...]
+) -> None:
+    with refused(error, *parts):
+        tp.packed_loader(ITEMS, **arguments)
+
+
+def test_the_settings_are_those_of_the_objects_that_receive_them() -> None:
+    def keywords(*functions: Any) -> set[str]:
+        return {name for f in functions for name in inspect.signature(f).parameters} - {"self"}
+
+    chosen = keywords(tp.packed_loader) | {"sizes", "example", "dataset", "batch_size", "sampler", "batch_sampler"}
+    of_batches = keywords(tp.PaddedCollate.__init__, tp.GraphStore.padded)
+    assert {*SamplerSettings.__annotations__} == keywords(tp.PackBatchSampler.__init__) - chosen
+    assert {*BatchSettings.__annotations__} == of_batches - chosen
+    # torch 2.13 has these; `drop_last` and `collate_fn` go to the sampler and to the view.
+    assert {*DataLoaderSettings.__annotations__} == keywords(DataLoader) - chosen - {"drop_last", "collate_fn"}
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "error", "parts"),
+    [
+        (ITEMS, {}, SizesError, ("no splits", "or None for all graphs")),
+        (ITEMS, {"splits": [0, 1]}, InputError, ("mapping of names to ids", "[0, 1]")),
+        (ITEMS, {"splits": {"train": [0, 1]}, "plan": [3]}, InputError, ("with splits", "mapping", "[3]")),
+        (ITEMS, {"splits": {"train": [0, 1], "test": []}}, SizesError, ("'test' has no graphs",)),
+        (ITEMS, {"splits": {"train": [0, 60]}}, SizesError, ("id 60", "0..59")),
+        (ITEMS, {"splits": {"a": [0], "b": [1]}}, InputError, ("'train'", "'a', 'b'", "shuffle=")),
+        (ITEMS, {"splits": {"a": [0]}, "shuffle": ["b"]}, InputError, ("'b'", "'a'")),
+        (ITEMS, {"splits": {"a": [0]}, "shuffle": "a"}, InputError, ("names of splits", "'a'")),
+        ({"train": ITEMS}, {"splits": {"train": [0]}}, InputError, ("mapping of sources", "splits=True")),
+        ({}, {}, SizesError, ("at least one",)),
+        ({3: ITEMS}, {}, InputError, ("names of splits", "3")),
+        ({"train": ITEMS, "valid": purchases(3)}, {}, SchemaError, ("'valid'", "node types", "'train'", "same")),
+        ({"train": ITEMS, "valid": [(LARGE[0], 1)]}, {}, SchemaError, ("'valid'", "labels", "'train'", "same")),
+        ({"train": ITEMS, "valid": [dgl.graph(([0], [0]))]}, {}, SchemaError, ("'valid'", "node features", "same")),
+    ],
+    ids=str,
+)
+def test_parts_that_cannot_be_are_refused(
+    source: Any, settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]
+) -> None:
+    with refused(error, *parts):
+        tp.packed_loader(source, 4, **{"splits": True, **settings})
+
+
+def test_the_temporary_store_of_an_ogb_folder_goes_with_its_loaders(
+    folder: Path, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loaders = tp.packed_loader(folder / "ogbg_molhiv", 8, splits=True)
+    test = loaders.pop("test")
+    del loaders
+    gc.collect()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert sum(batch.num_real_graphs for batch in test) > 0
+    del test
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_gives_the_batches_of_the_list_that_it_was_written_from(folder: Path) -> None:
+    arguments: dict[str, Any] = {"graphs_per_batch": 12, "seed": 3, "label_fill": -1}
+    from_list = tp.packed_loader(ITEMS, **arguments)
+    from_store = tp.packed_loader(folder / "store", **arguments)
+    assert from_store.collate is None
+    assert from_store.limits == from_list.limits
+    for found, expected in zip(from_store, from_list, strict=True):
+        assert_same_batch(found, expected)

@@ -1,0 +1,89 @@
+"""The commands of stores in this process: `preprocess`, `info` and `verify`; of one store, and of shards."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import dgl
+import pytest
+
+import dgl_tuplepack as tp
+from tests.support.command import Run
+from tests.support.shards import write_bins
+from tests.support.stores import data_of, molecules
+
+
+def test_shards_are_written_shown_and_verified(tmp_path: Path, run: Run) -> None:
+    bins, out = write_bins(tmp_path, 3), tmp_path / "out"
+    written = functools.partial(run, "preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    first = written()
+    assert first.code == 0, first.err
+    assert "3 shards written" in first.out
+    assert "nothing to do" in written().out
+    made = json.loads(run("preprocess", *bins[:2], out, "--workers", 1, "--json").out)
+    assert (made["written"], made["kept"]) == ([], ["part-0", "part-1"])
+    found = json.loads(run("info", out, "--json").out)
+    assert (found["shards"], found["graphs"]) == ({"part-0": 20, "part-1": 20}, 40)
+    assert "limits of their plans" in run("info", out).out
+    assert json.loads(run("verify", out, "--json").out) == {"store": str(out), "graphs": 40, "intact": True}
+    assert json.loads(run("sizes", out, "--json").out)["graphs"] == 40
+    # One alone becomes a single store, as ever.
+    assert run("preprocess", out / "part-1", tmp_path / "one").code == 0
+    for place, graphs in ((out, 40), (tmp_path / "one", 20)):
+        assert run("verify", place).out == f"{place}: {graphs} graphs, intact\n"
+    (data_of(tmp_path / "one") / "plan.json").unlink()
+    assert "intact; it has no plans" in run("verify", tmp_path / "one").out
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path, run: Run) -> None:
+    bins, out = write_bins(tmp_path, 2), tmp_path / "out"
+    failed = run("preprocess", *bins, tmp_path / "absent.bin", out, "--workers", 1)
+    assert (failed.code, "1 of 3 shards failed" in failed.err) == (1, True)
+    alone = run("preprocess", bins[0])
+    assert (alone.code, "OUT is missing" in alone.err) == (2, True)
+    assert run("preprocess", *bins, out, "--workers", 1, "--dask", "tcp://x:1").code == 2
+    assert run("preprocess", *bins, out, "--workers", 0).code == 2
+    pytest.importorskip("distributed")
+    nobody = run("preprocess", *bins, out, "--dask", "nonsense://127.0.0.1:9")
+    assert (nobody.code, "nonsense://127.0.0.1:9" in nobody.err) == (1, True)
+
+
+def test_buckets_are_given_by_several_limits(tmp_path: Path, run: Run) -> None:
+    tp.GraphStore.write(tmp_path / "in", molecules(30, most=9))
+    limits = ("--limits", "12,14", "--limits", "40,50")
+    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
+    assert done.code == 0
+    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(done.out.split())
+    # It is about the number of packs, not about slots.
+    assert "above" not in done.out
+    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
+    assert json.loads(done.out)["limits"] == [tp.Limits(12, 14).to_dict(), tp.Limits(40, 50).to_dict()]
+    assert run("verify", tmp_path / "out").code == 0
+    done = run("preprocess", tmp_path / "in", tmp_path / "other", *limits, "--limits", "1,1")
+    assert done.code == 2
+    assert "ascend" in done.err
+    done = run("preprocess", tmp_path / "in", tmp_path / "all", *limits, "--workers", 1)
+    assert done.code == 0
+    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(run("info", tmp_path / "all").out.split())
+
+
+def test_info_shows_what_was_declared(tmp_path: Path, run: Run) -> None:
+    atoms = dgl.graph(([0, 1, 2], [1, 2, 3]))
+    item, ties = {"atoms": atoms, "bonds": dgl.line_graph(atoms)}, {"nodes:bonds": "edges:atoms"}
+    tp.GraphStore.write(tmp_path / "s", [(item, {"root": 1})], ties=ties, indices={"root": "nodes:atoms"})
+    document = json.loads(run("info", tmp_path / "s", "--json").out)
+    assert (document["ties"], document["indices"]) == (ties, {"root": "nodes:atoms"})
+    assert document["totals"] == {"nodes:atoms": 4, "nodes:bonds": 3, "edges:atoms": 3, "edges:bonds": 2}
+    shown = run("info", tmp_path / "s").out
+    assert "tied to edges:atoms" in shown
+    assert "index root" in shown
+
+
+def test_info_shows_the_transform(tmp_path: Path, run: Run) -> None:
+    loops = dgl.transforms.AddSelfLoop()
+    tp.GraphStore.write(tmp_path / "s", [dgl.graph(([0, 1], [1, 2]))], pre_transform=loops)
+    shown = json.loads(run("info", tmp_path / "s", "--json").out)
+    assert shown["pre_transform"]["transform"].startswith("AddSelfLoop(")
+    assert "transformed by" in run("info", tmp_path / "s").out
