@@ -110,12 +110,6 @@ class DeviceStore:
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
-    def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
-    ) -> PaddedBatch:
-        """Return one padded batch of the graphs `ids`; settings as in `padded`."""
-        return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
-
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`.
 

@@ -118,10 +118,6 @@ class PreTransform:
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
-    def is_last(self, text: str, seed: int) -> bool:
-        """Return whether this is the transform that `text` identifies, or a sequence that ends with it."""
-        return self.seed == seed and (self.transform == text or self.transform.endswith(f", then {text}"))
-
     def __str__(self) -> str:
         return f"{self.transform} (seed {self.seed})"
 
@@ -134,18 +130,16 @@ class PreTransform:
         return cls(**document)
 
 
-def other_transform(
-    where: Path,
-    found: PreTransform | None,
-    expected: PreTransform | None,
-    remedy: str = "write it again (overwrite=True, --overwrite), or to another folder.",
-) -> str:
+def other_transform(where: Path, found: PreTransform | None, expected: PreTransform | None) -> str:
     """Return the message for a store that was written with another `pre_transform` than `expected`."""
 
     def named(transform: PreTransform | None) -> str:
         return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
 
-    return f"{where} was written {named(found)}, but is needed {named(expected)}; {remedy}"
+    return (
+        f"{where} was written {named(found)}, but is needed {named(expected)}; write it again (overwrite=True, "
+        "--overwrite), or to another folder."
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_ids, as_path, choice, true_or_false
 from dgl_tuplepack._core.optional import load
@@ -98,12 +97,6 @@ class StoredGraphs(Selection):
         separate = true_or_false("separate", separate)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
 
-    def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
-    ) -> PaddedBatch:
-        """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
-        return self.padded(limits, packs_per_batch, **settings)[ids]  # type: ignore[no-any-return]
-
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
@@ -189,7 +182,7 @@ class GraphStore(StoredGraphs):
     >>> from dgl_tuplepack import Limits
     >>> graphs = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1]))]
     >>> store = GraphStore.write(tempfile.mkdtemp(), graphs)
-    >>> store, store[1].num_nodes(), store.batch([1, 0], Limits(nodes=5, edges=5, graphs=3)).num_real_nodes
+    >>> store, store[1].num_nodes(), store.padded(Limits(nodes=5, edges=5, graphs=3))[[1, 0]].num_real_nodes
     (GraphStore(2 graphs, 5 nodes, 3 edges), 2, 5)
     """
 

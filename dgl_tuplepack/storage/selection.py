@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.relations import Column
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.storage.format import PreTransform, other_transform
+from dgl_tuplepack.storage.format import PreTransform
 from dgl_tuplepack.storage.part import Part
 
 Chosen = TypeVar("Chosen", bound="Selection")
@@ -76,27 +76,6 @@ class Selection:
     def pre_transform(self) -> PreTransform | None:
         """The transform that the graphs had before they were written; None if they had none."""
         return self.parts[0].metadata.pre_transform
-
-    def check_pre_transform(
-        self, transform: Callable[[Any], Any] | None, seed: int = 0, *, transform_name: str | None = None
-    ) -> None:
-        """Refuse a store whose graphs were not written with this `pre_transform`.
-
-        Parameters
-        ----------
-        transform, seed, transform_name
-            As `pre_transform`, `transform_seed` and `transform_name` of `GraphStore.write`; None: no transform.
-
-        Raises
-        ------
-        FormatError
-            The store was written with another transform, other settings or another seed, or without one.
-        """
-        expected = None if transform is None else PreTransform.after(None, transform, seed, transform_name)
-        for part in self.parts:
-            found = part.metadata.pre_transform
-            if found != expected and not (found and expected and found.is_last(expected.transform, seed)):
-                raise FormatError(other_transform(part.path, found, expected))
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
@@ -198,7 +177,7 @@ class Selection:
             index = operator.index(index)
         except TypeError as error:
             raise SizesError(
-                f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or batch(ids, limits)."
+                f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or padded(limits)[ids]."
             ) from error
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])

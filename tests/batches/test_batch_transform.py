@@ -84,7 +84,7 @@ def test_a_new_dtype_of_the_same_bits_leaves_no_old_padding(store: tp.GraphStore
         return batch
 
     batch = store.padded(LIMITS, feature_fill=9.0, batch_transform=transform)[[2, 1]]
-    plain = store.batch([2, 1], LIMITS, feature_fill=9.0)
+    plain = store.padded(LIMITS, feature_fill=9.0)[[2, 1]]
     found, real = batch.node_features["x"], plain.node_mask
     assert found.dtype == torch.float16
     assert torch.equal(found[real], plain.node_features["x"][real].half())
@@ -97,7 +97,7 @@ def test_batches_of_a_transform_have_plain_strides(tmp_path: Path) -> None:
     graph = dgl.graph(([0, 1], [1, 0]))
     graph.ndata["image"] = torch.arange(2.0 * 3 * 4 * 5).reshape(2, 3, 4, 5)
     store = tp.GraphStore.write(tmp_path, [graph, graph])
-    plain = store.batch([0, 1], LIMITS)
+    plain = store.padded(LIMITS)[[0, 1]]
 
     def turned(fill: bool) -> Callable[[tp.PaddedBatch], tp.PaddedBatch]:
         def transform(batch: tp.PaddedBatch) -> tp.PaddedBatch:
@@ -113,10 +113,10 @@ def test_batches_of_a_transform_have_plain_strides(tmp_path: Path) -> None:
 
     for fill in (False, True):
         for ids in ([0, 1], []):
-            found = store.batch(ids, LIMITS, batch_transform=turned(fill)).node_features
+            found = store.padded(LIMITS, batch_transform=turned(fill))[ids].node_features
             for name in ("image", "new"):
                 assert found[name].stride() == plain.node_features["image"].stride()
-            assert torch.equal(found["image"], store.batch(ids, LIMITS).node_features["image"])
+            assert torch.equal(found["image"], store.padded(LIMITS)[ids].node_features["image"])
 
 
 def test_a_transform_that_fails_without_graphs_is_refused_at_once(store: tp.GraphStore) -> None:
@@ -129,10 +129,10 @@ def test_a_transform_that_fails_without_graphs_is_refused_at_once(store: tp.Grap
 
 
 def test_noise_signs_and_masks_change_real_rows_alone(store: tp.GraphStore) -> None:
-    plain = store.batch([0, 1, 2], LIMITS, feature_fill=9.0)
+    plain = store.padded(LIMITS, feature_fill=9.0)[[0, 1, 2]]
 
     def transformed(transform: Any) -> tp.PaddedBatch:
-        return store.batch(EpochIds([0, 1, 2], 1), LIMITS, feature_fill=9.0, batch_transform=transform)
+        return store.padded(LIMITS, feature_fill=9.0, batch_transform=transform)[EpochIds([0, 1, 2], 1)]
 
     x, real = plain.node_features["x"], plain.node_mask
     noisy = transformed(tp.transforms.AddNoise("x", 0.1)).node_features["x"]
@@ -198,15 +198,15 @@ def test_heterographs_are_transformed_type_by_type(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", items)
     limits = tp.Limits.from_components({name: 40 for name in store.schema.components}, graphs=8)
     noise, ids = tp.transforms.AddNoise("pos", 1.0), EpochIds(range(8), 1)
-    batch = store.batch(ids, limits, transform=dgl.transforms.DropEdge(0.5), batch_transform=noise)
+    batch = store.padded(limits, transform=dgl.transforms.DropEdge(0.5), batch_transform=noise)[ids]
     assert sum(batch.num_real_edges.values()) < sum(graph.num_edges() for graph in items)
     pos, mask = batch.node_features["user"]["pos"], batch.node_mask["user"]
     assert (pos[mask] != 0).all()
     assert (pos[~mask] == 0).all()
-    signs = store.batch(ids, limits, batch_transform=tp.transforms.FlipSigns("pos"))
+    signs = store.padded(limits, batch_transform=tp.transforms.FlipSigns("pos"))[ids]
     assert torch.equal(signs.node_features["user"]["pos"], 0 * pos)
     with refused(TransformError, "edges of type ('user', 'follows', 'user') instead of", "graph 2"):
-        store.batch([2], limits, transform=only_follows)
+        store.padded(limits, transform=only_follows)[[2]]
 
 
 def only_follows(graph: Any) -> Any:

@@ -143,7 +143,7 @@ def test_the_generators_of_the_caller_go_on_as_if_nothing_was_drawn(name: str, s
     expected = drawn()
     seed()
     noise = tp.transforms.AddNoise("pos", 1.0)
-    store.batch([1, 2, 3], tp.Limits(40, 80, graphs=3), transform=RANDOM[name](), batch_transform=noise)
+    store.padded(tp.Limits(40, 80, graphs=3), transform=RANDOM[name](), batch_transform=noise)[[1, 2, 3]]
     assert drawn() == expected
 
 
@@ -345,7 +345,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     settings: list[dict[str, Any]] = [{"as_stored": True}, {"separate": True}]
     for setting in settings:
         for call in (
-            lambda setting: tp.packed_loader(items, 8, **setting),
+            lambda setting: tp.packed_loader(items, 8, in_memory=False, **setting),
             lambda setting: tp.packed_loader(store, 8, transform=as_it_is, **setting),
             lambda setting: store.padded(LIMITS, transform=as_it_is, **setting),
         ):

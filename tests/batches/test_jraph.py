@@ -68,7 +68,7 @@ def test_arrays_have_the_values_of_the_batch(
     tmp_path_factory: pytest.TempPathFactory, source: Plain, number: int, idtype: torch.dtype, sort_edges: bool
 ) -> None:
     store = written(source, tmp_path_factory.mktemp("store"))
-    batch = store.batch(range(min(number, len(store))), limits_of(store), idtype=idtype, sort_edges=sort_edges)
+    batch = store.padded(limits_of(store), idtype=idtype, sort_edges=sort_edges)[range(min(number, len(store)))]
     labels = {} if batch.labels is None else {"labels": batch.labels}
     # Without JAX, numpy does not have these numbers.
     assume(find_spec("ml_dtypes") or not has_bfloat16(batch.node_features, batch.edge_features, labels))
@@ -88,7 +88,7 @@ def test_arrays_have_the_values_of_the_batch(
 def test_masks_are_those_of_jraph(number: int, types: Any, tmp_path: Path) -> None:
     jraph = pytest.importorskip("jraph")
     store = written(plain_graphs(6, {"x": ((2,), torch.float32)}, {}, {}, types), tmp_path)
-    batch = store.batch(range(number), limits_of(store))
+    batch = store.padded(limits_of(store))[range(number)]
     found = batch.jraph
     assert isinstance(found, jraph.GraphsTuple)
     if types is TYPES:
@@ -102,14 +102,14 @@ def test_masks_are_those_of_jraph(number: int, types: Any, tmp_path: Path) -> No
 
 def test_the_fields_are_there_without_jraph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "jraph", None)
-    batch = written(plain_graphs(3, {"x": ((), torch.float32)}, {}, {}), tmp_path).batch([0, 2], LIMITS)
+    batch = written(plain_graphs(3, {"x": ((), torch.float32)}, {}, {}), tmp_path).padded(LIMITS)[[0, 2]]
     assert batch.jraph._fields == FIELDS
     assert isinstance(batch.jraph, tuple)
     assert np.shares_memory(batch.jraph.nodes["x"], batch.node_features["x"].numpy())
 
 
 def test_written_and_differentiated_features_come_along(tmp_path: Path) -> None:
-    batch = written(plain_graphs(3, {"x": ((2,), torch.float32)}, {}, {}), tmp_path).batch([0, 1], LIMITS)
+    batch = written(plain_graphs(3, {"x": ((2,), torch.float32)}, {}, {}), tmp_path).padded(LIMITS)[[0, 1]]
     slots = len(batch.node_mask)
     batch.node_features["h"] = torch.ones(slots, 4, requires_grad=True) * 2
     batch.node_features["t"] = torch.arange(2.0 * slots).reshape(2, slots).T
@@ -176,11 +176,11 @@ def test_padding_changes_no_result(ids: list[int]) -> None:
     pytest.importorskip("jax")
     with tempfile.TemporaryDirectory() as folder:
         store = written(labelled(12), Path(folder) / "store")
-        batch, parameters = store.batch(ids, tp.Limits(nodes=60, edges=120, graphs=8)), parameters_of(1)
+        batch, parameters = store.padded(tp.Limits(nodes=60, edges=120, graphs=8))[ids], parameters_of(1)
         together = network(parameters, batch.jraph)
         for slot, i in enumerate(ids):
             nodes, edges = store.sizes.array[i].tolist()
-            alone = network(parameters, store.batch([i], tp.Limits(nodes, max(edges, 1), 1)).jraph)
+            alone = network(parameters, store.padded(tp.Limits(nodes, max(edges, 1), 1))[[i]].jraph)
             np.testing.assert_allclose(together[slot], alone[0], rtol=2e-5, atol=1e-5)
 
 

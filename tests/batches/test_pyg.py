@@ -36,7 +36,7 @@ def test_a_label_of_one_number_is_one_beside_a_graph_of_one_node(gather: Any, tm
     store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
     assert list(store.schema.labels) == [""]
     assert list(store.schema.node_features["_N"]) == ["w"]
-    assert store.batch([0, 1, 2], LIMITS).labels.tolist()[:3] == [5, 6, 7]
+    assert store.padded(LIMITS)[[0, 1, 2]].labels.tolist()[:3] == [5, 6, 7]
 
 
 @pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
@@ -49,7 +49,7 @@ def test_what_stays_ambiguous_is_refused_until_levels_say_it(gather: Any, tmp_pa
     with refused(SchemaError, "levels"):
         tp.PaddedCollate(LIMITS, graphs[0])
     batch = tp.PaddedCollate(LIMITS, graphs[0], levels={"w": "edge"})(graphs)
-    assert_same(batch.pyg, store.batch([0, 1], LIMITS).pyg, {"graph_ids"})
+    assert_same(batch.pyg, store.padded(LIMITS)[[0, 1]].pyg, {"graph_ids"})
 
 
 def test_names_with_node_or_edge_tell_the_level_of_graphs_with_as_many_of_both(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_p
 
 def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", molecules)
-    batch = store.batch([1, 0], LIMITS).pyg
+    batch = store.padded(LIMITS)[[1, 0]].pyg
     assert isinstance(batch, Batch)
     assert isinstance(batch, Data)
     assert (batch.num_graphs, batch.batch_size, len(batch), batch.num_nodes) == (5, 5, 2, 13)
@@ -194,7 +194,7 @@ def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tm
     for wrong in (2, -3, 7):
         with pytest.raises(IndexError, match="2 real graphs"):
             batch[wrong]
-    assert store.batch([], LIMITS).pyg.to_data_list() == []
+    assert store.padded(LIMITS)[[]].pyg.to_data_list() == []
 
 
 @pytest.mark.parametrize("edges", [13, 14, 16])
@@ -203,7 +203,7 @@ def test_batches_of_a_store_become_those_of_pyg_without_a_copy(
     molecules: list[Any], idtype: torch.dtype, edges: int, tmp_path: Path
 ) -> None:
     store = tp.GraphStore.write(tmp_path / "store", molecules)
-    padded = store.batch([1, 0], tp.Limits(nodes=12, edges=edges, graphs=4), idtype=idtype)
+    padded = store.padded(tp.Limits(nodes=12, edges=edges, graphs=4), idtype=idtype)[[1, 0]]
     batch = padded.pyg
     assert batch.x.data_ptr() == padded.node_features["x"].data_ptr()
     assert batch.edge_index.data_ptr() == padded.src.data_ptr()
@@ -222,7 +222,7 @@ def test_each_batch_of_pyg_has_storages_of_its_own(molecules: list[Any], tmp_pat
         store = tp.GraphStore.write(tmp_path / str(number), graphs)
         limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 15), graphs=2)
         view = store.batched(framework="pyg")
-        made = [store.batch([1], limits).pyg, store.batch([1], limits).pyg, view[[1]], view[[1]]]
+        made = [store.padded(limits)[[1]].pyg, store.padded(limits)[[1]].pyg, view[[1]], view[[1]]]
         made += [*map(copy.copy, made), *map(copy.deepcopy, made)]
         for batch in made:
             assert isinstance(batch, Batch)
@@ -237,7 +237,7 @@ def test_each_batch_of_pyg_has_storages_of_its_own(molecules: list[Any], tmp_pat
 
 
 def test_batches_of_pyg_travel_and_move(molecules: list[Any], tmp_path: Path) -> None:
-    padded = tp.GraphStore.write(tmp_path / "store", molecules).batch([3, 5], LIMITS, sort_edges=True)
+    padded = tp.GraphStore.write(tmp_path / "store", molecules).padded(LIMITS, sort_edges=True)[[3, 5]]
     sent = pickle.loads(pickle.dumps(padded.pyg))
     for batch in (sent, padded.pyg.clone(), padded.to("cpu").pyg.to("cpu"), padded.pyg.contiguous()):
         assert_same(batch, padded.pyg)

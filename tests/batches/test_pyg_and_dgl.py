@@ -79,7 +79,7 @@ def test_indices_of_graphs_of_pyg_count_the_slots_of_a_batch(gather: Any, sort_e
     store = tp.GraphStore.write(tmp_path / "store", gather(graphs), **declared)
     assert tp.GraphStore(store.path).schema.indices == declared["indices"]
     collate = tp.PaddedCollate(LIMITS, graphs[0], sort_edges=sort_edges, **declared)
-    padded = store.batch([0, 1, 2], LIMITS, sort_edges=sort_edges)
+    padded = store.padded(LIMITS, sort_edges=sort_edges)[[0, 1, 2]]
     for batch in (padded.pyg, collate(graphs).pyg):
         assert batch.root.tolist() == [2, 4, 8, 9, 9]  # the last two are padding
         assert batch.parent[:5].tolist() == [2, 0, 1, 4, 3]
@@ -111,7 +111,7 @@ def test_steps_of_buckets_give_batches_of_pyg_of_their_shape(tmp_path: Path) -> 
                 assert_same(found, graphs[i])
         assert sorted(seen) == list(range(30))
         assert shapes <= {(9, 10, 5), (17, 20, 9)}
-    batch = store.batch([0, 1], buckets).pyg
+    batch = store.padded(buckets)[[0, 1]].pyg
     assert (batch.num_nodes, len(batch)) == (9, 2)
 
 

@@ -101,7 +101,7 @@ def test_named_graphs_are_graphs_of_pyg_with_a_type_for_each(content: Named, sor
     settings: Any = {"packs_per_batch": content.packs, "sort_edges": sort_edges, "cover_padding": cover}
     every = [content.example, *content.items]
     store = stored(every, **content.declared)
-    padded = store.batch(range(1, len(every)), content.limits, **settings)
+    padded = store.padded(content.limits, **settings)[range(1, len(every))]
     collate = tp.PaddedCollate(content.limits, content.example, **settings, **content.declared)
     for batch in (padded.pyg, collate(content.items).pyg):
         assert batch.num_graphs == len(padded.graph_mask)

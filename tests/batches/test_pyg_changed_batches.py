@@ -36,7 +36,7 @@ def store(molecules: list[Any], tmp_path: Path) -> Any:
 
 def batches(store: Any) -> list[Any]:
     """One batch with padding, and one without."""
-    return [store.batch(IDS, LIMITS).pyg, store.batched(framework="pyg")[IDS]]
+    return [store.padded(LIMITS)[IDS].pyg, store.batched(framework="pyg")[IDS]]
 
 
 def test_single_graphs_lack_what_was_removed_from_the_batch(store: Any, molecules: list[Any]) -> None:
@@ -56,7 +56,7 @@ def test_a_type_that_was_removed_from_a_batch_does_not_come_back(tmp_path: Path)
     graph["user", "buys", "item"].edge_index = torch.tensor([[0, 2], [1, 0]])
     store = tp.GraphStore.write(tmp_path / "store", [graph, graph])
     limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 9), graphs=2)
-    for batch in (store.batch([0, 1], limits).pyg, store.batched(framework="pyg")[[0, 1]]):
+    for batch in (store.padded(limits)[[0, 1]].pyg, store.batched(framework="pyg")[[0, 1]]):
         left = batch.node_type_subgraph(["item"])
         assert [one.node_types for one in left.to_data_list()] == [["item"], ["item"]]
         assert (left.node_types, left.edge_types) == (["item"], [])
@@ -83,7 +83,7 @@ def test_graphs_whose_rows_are_not_known_any_more_are_refused(change: Any, store
 
 
 def test_new_values_of_all_slots_or_of_real_rows_are_those_of_the_graphs(store: Any, molecules: list[Any]) -> None:
-    batch = store.batch(IDS, LIMITS).pyg
+    batch = store.padded(LIMITS)[IDS].pyg
     batch.x = torch.arange(2 * batch.num_nodes).view(-1, 2)
     assert batch[1].x.tolist() == [[10, 11], [12, 13], [14, 15]]
     batch.x, batch.y = batch.x[batch.node_mask], batch.y[batch.graph_mask]
@@ -106,7 +106,7 @@ def test_stores_whose_graphs_are_those_of_dgl_say_so(store: Any) -> None:
 
 
 def test_norms_read_the_masks_of_the_batch_of_pyg(store: Any) -> None:
-    padded = store.batch(IDS, LIMITS)
+    padded = store.padded(LIMITS)[IDS]
     norm = tp.nn.convert(nn.BatchNorm1d(padded.pyg.x.shape[1]), verbose=False)
     with tp.nn.masked(padded):
         expected = norm(padded.pyg.x.float())
@@ -131,7 +131,7 @@ def test_the_masks_of_a_batch_of_pyg_have_the_names_of_the_padded_batch(tmp_path
     for number, one in enumerate((graph, pair)):
         store = tp.GraphStore.write(tmp_path / str(number), [one, one])
         limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 9), graphs=2)
-        padded = store.batch([0], limits)
+        padded = store.padded(limits)[[0]]
         found, expected = padded.pyg.row_masks(), padded.row_masks()
         assert list(found) == list(expected)
         for name, rows in found.items():
@@ -152,7 +152,7 @@ def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_inside(store: 
     torch._dynamo.reset()
     step, count = tp.compile(loss_of, backend=counted), torch.tensor(2.0)
     for ids in ([0, 1, 2], [3], [2, 0]):
-        padded = store.batch(ids, LIMITS)
+        padded = store.padded(LIMITS)[ids]
         torch.testing.assert_close(step(padded.pyg, count), loss_of(padded.pyg, count), rtol=1e-3, atol=1e-4)
     assert counted.frame_count == 1
 

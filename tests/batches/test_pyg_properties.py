@@ -30,7 +30,7 @@ def checksums_of(store: tp.GraphStore) -> dict[Any, str]:
 @given(LISTS)
 def test_graphs_come_out_of_a_store_as_they_went_in(graphs: list[Any]) -> None:
     store = stored(graphs)
-    batch = store.batch(range(len(graphs)), room_for(graphs)).pyg
+    batch = store.padded(room_for(graphs))[range(len(graphs))].pyg
     assert batch.num_real_graphs == len(batch) == len(graphs)
     assert batch.num_graphs == len(graphs) + 2
     for found, expected in zip(batch.to_data_list(), graphs, strict=True):
@@ -59,7 +59,7 @@ def test_a_subset_of_a_dataset_in_memory_is_the_list_of_its_items(graphs: list[A
     order = data.draw(st.permutations(range(len(graphs))))
     ids = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=3))]
     store = stored(dataset[ids])
-    batch = store.batch(range(len(ids)), room_for([graphs[i] for i in ids])).pyg
+    batch = store.padded(room_for([graphs[i] for i in ids]))[range(len(ids))].pyg
     for found, i in zip(batch.to_data_list(), ids, strict=True):
         assert_same(found, graphs[i])
     other = stored(torch.utils.data.Subset(dataset, ids))
@@ -74,7 +74,7 @@ def test_collating_graphs_gives_the_batch_of_the_store(graphs: list[Any]) -> Non
     collate = tp.PaddedCollate(limits, tp.with_ids(graphs)[len(graphs) - 1])
     found, expected = (
         collate([tp.with_ids(graphs)[i] for i in range(len(graphs))]),
-        store.batch(range(len(graphs)), limits),
+        store.padded(limits)[range(len(graphs))],
     )
     assert_same(found.pyg, expected.pyg)
 
@@ -82,7 +82,7 @@ def test_collating_graphs_gives_the_batch_of_the_store(graphs: list[Any]) -> Non
 @few
 @given(LISTS)
 def test_the_real_part_of_a_padded_batch_is_the_batch_of_pyg(graphs: list[Any]) -> None:
-    found = stored(graphs).batch(range(len(graphs)), room_for(graphs)).pyg
+    found = stored(graphs).padded(room_for(graphs))[range(len(graphs))].pyg
     expected = batch_of(graphs)
     own = contents(found)
     for store in expected.stores:
@@ -122,7 +122,7 @@ def test_classes_that_join_graphs_in_their_own_way_are_followed(
     dataset = store.batched(framework="pyg")
     assert_same(batch_of([dataset[i] for i in ids], follow_batch=groups), expected)
     every, limits = range(len(graphs)), room_for(store)
-    padded = store.batch(every, limits, sort_edges=sort_edges).pyg
+    padded = store.padded(limits, sort_edges=sort_edges)[every].pyg
     collate = tp.PaddedCollate(limits, graphs[0], sort_edges=sort_edges, **declared)
     assert_same(collate(graphs).pyg, padded, {"graph_ids"})
     for one, graph in zip(padded.to_data_list(), graphs, strict=True):

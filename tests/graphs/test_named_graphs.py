@@ -163,7 +163,7 @@ def test_transformed_graphs_are_batched_by_name(tmp_path: Path) -> None:
         items.append(graphs)
     store = tp.GraphStore.write(tmp_path / "store", items)
     limits = tp.Limits({"a": 9, "b": 9}, {"a": 12, "b": 12}, graphs=3)
-    batch = store.batch([0, 1, 2], limits, transform=bare).graphs
+    batch = store.padded(limits, transform=bare)[[0, 1, 2]].graphs
     assert batch["b"].batch_num_nodes()[:3].tolist() == [2, 0, 3]
     assert batch["b"].ndata["x"][:5].tolist() == [0, 1, 0, 1, 2]
     assert batch["a"].ndata["x"][:9].tolist() == [0, 1, 2] * 3

@@ -212,7 +212,7 @@ def test_a_transform_of_batches_leaves_padding_and_indices_alone(tmp_path: Path)
     limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
     noise = tp.transforms.AddNoise("x", 0.1)
     before, batch = (
-        store.batch([0, 1, 2, 3], limits, sort_edges=True, batch_transform=transform) for transform in (None, noise)
+        store.padded(limits, sort_edges=True, batch_transform=transform)[[0, 1, 2, 3]] for transform in (None, noise)
     )
     real = batch.node_mask["atoms"]
     assert torch.equal(batch.node_features["atoms"]["x"][~real], before.node_features["atoms"]["x"][~real])

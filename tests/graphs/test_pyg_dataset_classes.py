@@ -80,7 +80,7 @@ def assert_stored(dataset: Any, path: Path, **settings: Any) -> tp.GraphStore:
     for i, data in enumerate(items):
         assert_same(view[i], data)
     most = store.sizes.array.sum(axis=0)
-    padded = store.batch(ids[:-1], tp.Limits(int(most[0]), int(most[1]), len(items))).pyg
+    padded = store.padded(tp.Limits(int(most[0]), int(most[1]), len(items)))[ids[:-1]].pyg
     for found, i in zip(padded.to_data_list(), ids[:-1], strict=True):
         assert_same(found, items[i])
     return store

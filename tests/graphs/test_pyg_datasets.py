@@ -90,6 +90,6 @@ def test_ogb_datasets_of_both_frameworks_give_equal_stores(
     assert set(pyg.splits) == {"train", "valid", "test"}
     assert len(pyg) == number
     limits = tp.Limits(nodes=200, edges=450, graphs=6)
-    found, expected = (store.batch([0, 5, 3], limits).pyg for store in (pyg, dgl))
+    found, expected = (store.padded(limits)[[0, 5, 3]].pyg for store in (pyg, dgl))
     assert_same(found, expected)
     assert_same(found[1], dataset[5], {"num_nodes"})

@@ -91,7 +91,7 @@ def test_batches_are_those_of_pyg(
     assert_same(batch_of([out[i] for i in ORDER], follow_batch=follow), expected)
     assert tp.GraphStore.write(tmp_path / "again", out).schema == store.schema
     limits = room_for(store)
-    padded = pickle.loads(pickle.dumps(store.batch(ORDER, limits, sort_edges=True).pyg))
+    padded = pickle.loads(pickle.dumps(store.padded(limits, sort_edges=True)[ORDER].pyg))
     collated = tp.PaddedCollate(limits, graphs[0], sort_edges=True)([graphs[i] for i in ORDER]).pyg
     for batch in (padded, collated):
         for one, i in zip(batch.to_data_list(), ORDER, strict=True):
@@ -171,7 +171,7 @@ def test_indices_of_edges_are_those_of_pyg(gather: Any, gen: torch.Generator, tm
         store = tp.GraphStore.write(tmp_path / str(number), gather(graphs))
         assert store.schema.indices == {"thing": "edges"}
         assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
-        padded = store.batch([1, 0], room_for(store), sort_edges=True).pyg
+        padded = store.padded(room_for(store), sort_edges=True)[[1, 0]].pyg
         for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
             assert_same(found, graph)
 
@@ -225,7 +225,7 @@ def test_transforms_get_what_is_left_out(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", graphs, levels=levels, pre_transform=shortened)
     settings: Any = {"limits": limits, "levels": levels, "pre_transform": shortened, "workers": 1}
     shards = tp.preprocess_shards({"a": graphs}, tmp_path / "shards", **settings).store
-    for found in (batch, store.batch([0, 1], limits).pyg, shards.batch([0, 1], limits).pyg):
+    for found in (batch, store.padded(limits)[[0, 1]].pyg, shards.padded(limits)[[0, 1]].pyg):
         assert_same(found[1], shortened(graphs[1].clone()), {"thing"})
 
 
@@ -295,7 +295,7 @@ def test_links_that_pyg_splits_off_are_edges_of_their_own(tmp_path: Path) -> Non
         store = tp.GraphStore.write(tmp_path / str(number), graphs)
         assert list(store.schema.edge_features["_N", "edge_label_index", "_N"]) == ["edge_label"]
         assert_same(store.batched(framework="pyg")[ORDER], batch_of([graphs[i] for i in ORDER]))
-        batch = store.batch(ORDER, room_for(store)).pyg
+        batch = store.padded(room_for(store))[ORDER].pyg
         labels = torch.cat([graphs[i].edge_label for i in ORDER])
         assert torch.equal(batch.edge_label[batch.edge_label_index_mask], labels)
 

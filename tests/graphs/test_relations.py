@@ -202,7 +202,9 @@ def test_indices_of_plain_graphs_and_of_single_labels(tmp_path: Path) -> None:
     limits = tp.Limits(9, 6, 3)
     for pad in (
         tp.PaddedCollate(limits, items[0], **declared),
-        lambda chosen: tp.GraphStore.write(tmp_path / "s", chosen, overwrite=True, **declared).batch([0, 1, 2], limits),
+        lambda chosen: tp.GraphStore.write(tmp_path / "s", chosen, overwrite=True, **declared).padded(limits)[
+            [0, 1, 2]
+        ],
     ):
         batch = pad(items)
         assert batch.labels.tolist() == [2, 4, 8, 9]
@@ -268,7 +270,7 @@ def test_indices_that_were_damaged_later_are_refused(tmp_path: Path) -> None:
     values[1] = 99
     values.flush()
     for read in (
-        lambda: store.batch([1], LIMITS),
+        lambda: store.padded(LIMITS)[[1]],
         lambda: store.batched()[[0, 1]],
         lambda: store.to("cpu"),
         lambda: tp.GraphStore(tmp_path / "s").verify(),

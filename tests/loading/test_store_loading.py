@@ -129,14 +129,14 @@ def test_a_pickled_store_opens_elsewhere(store: tp.GraphStore, tmp_path: Path, m
 
 def test_batches_survive_torch_save(store: tp.GraphStore, tmp_path: Path) -> None:
     """Which refuses a memory that is seen as two dtypes."""
-    batch = store.batch([0, 1], tp.Limits(20, 26, 8))
+    batch = store.padded(tp.Limits(20, 26, 8))[[0, 1]]
     torch.save(batch, tmp_path / "batch.pt")
     assert_same_batch(torch.load(tmp_path / "batch.pt", weights_only=False), batch)
 
 
 def test_a_compiled_step_may_change_a_batch_in_place(store: tp.GraphStore) -> None:
     """Which torch refuses for tensors of several dtypes in one memory."""
-    batch, expected = (store.batch([0, 1], tp.Limits(20, 26, 8)) for _ in range(2))
+    batch, expected = (store.padded(tp.Limits(20, 26, 8))[[0, 1]] for _ in range(2))
 
     def step(x: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         labels.add_(1)
@@ -152,7 +152,7 @@ def test_the_default_device_of_torch_changes_nothing(store: tp.GraphStore) -> No
     limits = tp.Limits(20, 26, 8)
     padded = store.padded(limits)
     with torch.device("meta"):
-        batches = [padded[[0, 1]], store.batch([0, 1], limits)]
+        batches = [padded[[0, 1]], store.padded(limits)[[0, 1]]]
     for batch in batches:
         assert_same_batch(batch, padded[[0, 1]])
 
@@ -168,7 +168,7 @@ def test_threads_share_a_view(store: tp.GraphStore) -> None:
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphStore, device: str | None) -> None:
     """All tensors lie in one memory, and `x` and the labels are of one dtype: autograd must tell them apart."""
-    batch = (store if device is None else store.to(device)).batch([0, 1], tp.Limits(20, 26, 8))
+    batch = store if device is None else store.to(device).padded(tp.Limits(20, 26, 8))[[0, 1]]
     weights = torch.ones_like(batch.node_features["x"], requires_grad=True)
     total = (weights * batch.node_features["x"]).sum()
     batch.labels.add_(1)

@@ -192,7 +192,7 @@ def test_heterogeneous_models_of_to_hetero_give_the_same_on_padded_batches() -> 
     limits = tp.Limits(nodes={"user": 12, "item": 14}, edges=dict.fromkeys(RELATIONS, 20), graphs=4)
     model = gnn.to_hetero(OfType(), graphs[0].metadata())
     for ids in ([0, 1, 2], [2], [1, 0]):
-        plain, batch = batch_of([graphs[i] for i in ids]), store.batch(ids, limits).pyg
+        plain, batch = batch_of([graphs[i] for i in ids]), store.padded(limits)[ids].pyg
         expected = model(plain.x_dict, plain.edge_index_dict)
         found = model(batch.x_dict, batch.edge_index_dict)
         for t, value in expected.items():
@@ -244,6 +244,6 @@ def test_networks_of_several_graphs_give_the_same_on_padded_batches(make: Any, n
 
     for ids in ([0, 1, 2], [2], [1, 0]):
         plain = batch_of([graphs[i] for i in ids], follow_batch=["x_s", "x_t"])
-        padded = store.batch(ids, room_for(store)).pyg
+        padded = store.padded(room_for(store))[ids].pyg
         expected, found = trained(plain, len(ids), len(ids)), trained(padded, padded.num_graphs, len(ids))
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -94,7 +94,7 @@ def test_a_folder_is_loaded_at_once_and_batches_move_and_change(
     plan = tp.pack(store, limits)
     sampler = tp.PackBatchSampler(store, plan.limits, plan=plan)
     view = store.subset(range(10)).padded(sampler.limits)
-    for batch in (view[[0, 3]], store.to("cpu").batch([0, 3], sampler.limits), store.batch([0, 3], sampler.limits)):
+    for batch in (view[[0, 3]], store.to("cpu").padded(sampler.limits)[[0, 3]]):
         print(batch.num_real_nodes == store.sizes.array[[0, 3], 0].sum(), len(batch.node_mask))
     store.verify()
     """
@@ -105,11 +105,11 @@ def test_a_folder_is_loaded_at_once_and_batches_move_and_change(
 
 
 NEED_DGL = (
-    "store.batch([0], limits).graph",
-    "graph, labels = store.batch([0], limits)",
+    "store.padded(limits)[[0]].graph",
+    "graph, labels = store.padded(limits)[[0]]",
     "store[0]",
     "store.batched()[[0, 1]]",
-    "tp.unpad(store.batch([0], limits))",
+    "tp.unpad(store.padded(limits)[[0]])",
     "tp.PaddedCollate(limits, example=object())",
     "tp.PackedDataset",
     "tp.GraphDataLoader",

@@ -128,10 +128,10 @@ def gradients(batch: tp.PaddedBatch, frees: bool) -> list[Tensor]:
 
 def test_a_layer_that_frees_its_input_leaves_other_tensors_of_a_separate_batch(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path, labelled())
-    expected = gradients(store.batch([0, 1, 2], LIMITS), frees=False)
-    batch = store.batch([0, 1, 2], LIMITS, separate=True)
+    expected = gradients(store.padded(LIMITS)[[0, 1, 2]], frees=False)
+    batch = store.padded(LIMITS, separate=True)[[0, 1, 2]]
     for found, right in zip(gradients(batch, frees=True), expected, strict=True):
         torch.testing.assert_close(found, right)
-    again = store.batch([0, 1, 2], LIMITS)
+    again = store.padded(LIMITS)[[0, 1, 2]]
     assert batch.labels.equal(again.labels)
     assert batch.node_features["other"].equal(again.node_features["other"])

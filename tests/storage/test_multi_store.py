@@ -104,11 +104,11 @@ def test_shards_that_are_stored_in_different_widths(tmp_path: Path, as_stored: b
     stored = {part.metadata.arrays[2].stored for part in shards.parts}
     assert stored == {"uint8", "uint16", "int32"}
     limits, ids = tp.Limits(150_000, 20, 8), [5, 0, 3, 6, 2, 4, 7]
-    right = whole.batch(ids, limits, as_stored=as_stored)
-    assert_same_batch(shards.batch(ids, limits, as_stored=as_stored), right)
-    assert_same_batch(shards.to("cpu").batch(ids, limits, as_stored=as_stored), right)
+    right = whole.padded(limits, as_stored=as_stored)[ids]
+    assert_same_batch(shards.padded(limits, as_stored=as_stored)[ids], right)
+    assert_same_batch(shards.to("cpu").padded(limits, as_stored=as_stored)[ids], right)
     # Of shards that were all narrowed, but not equally.
     narrow = write_shards(tmp_path / "narrow", [parts[1], parts[2]], compact=True)
-    assert narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"].dtype == torch.int16
-    found = narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"]
+    assert narrow.padded(limits, as_stored=True)[[0, 2]].edge_features["feat"].dtype == torch.int16
+    found = narrow.padded(limits, as_stored=True)[[0, 2]].edge_features["feat"]
     assert found[:4].tolist() == [3, 1, -300, 1]

@@ -47,7 +47,7 @@ def test_a_subset_keeps_ids_of_its_own(tmp_path: Path, kind: Any) -> None:
     ids[0] = 10**12
     for again in (part, pickle.loads(pickle.dumps(part))):
         assert again.original_ids.tolist() == [2, 0]
-        assert again.batch([0], limits).num_real_nodes == padded[[0]].num_real_nodes == 1
+        assert again.padded(limits)[[0]].num_real_nodes == padded[[0]].num_real_nodes == 1
         with pytest.raises(ValueError, match="read-only"):
             again.original_ids[0] = 10**12
 

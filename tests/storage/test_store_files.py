@@ -291,7 +291,7 @@ def test_nodes_without_features_are_bounded_too(tmp_path: Path, value: int) -> N
     with files_of(tmp_path)["node_offsets"].open("r+b") as opened:
         opened.seek(128 + 2 * 8)
         opened.write(value.to_bytes(8, "little"))
-    for read in (lambda: store[1], lambda: store.batch([1], LIMITS), store.verify):
+    for read in (lambda: store[1], lambda: store.padded(LIMITS)[[1]], store.verify):
         with refused(FormatError, "node_offsets"):
             read()
 
@@ -331,7 +331,7 @@ for round in range(60):
     # Each graph apart, then all at once; items as well as batches.
     tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
     tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify, lambda: train[0]]
-    tries += [lambda: store.to("cpu").batch(everything, limits), lambda: of_train[range(len(train))]]
+    tries += [lambda: store.to("cpu").padded(limits)[everything], lambda: of_train[range(len(train))]]
     tries += [lambda: store.subset(store.splits.get("train", [1, 0]))]
     for one in tries:
         try:

@@ -109,7 +109,7 @@ def test_batches_are_those_of_collate(data: st.DataObject, content: Content, com
             assert_same_batch(on_device[ids], right)
             for again in (np.array(ids, np.int32), torch.tensor(ids, dtype=torch.int64)):
                 assert_same_batch(padded[again], right)
-        assert_same_batch(store.batch(order, content.limits, **settings), collated(content, items, order, settings))
+        assert_same_batch(store.padded(content.limits, **settings)[order], collated(content, items, order, settings))
 
 
 @given(contents(), st.booleans(), st.sampled_from([1, 2, 512]))

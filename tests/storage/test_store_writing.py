@@ -282,13 +282,13 @@ def test_an_open_store_outlives_its_files(store: Path) -> None:
     """All that it offers, but for what opens it anew."""
     opened = tp.GraphStore(store)
     part = opened.subset([4, 1])
-    right = opened.batch([5, 0], LIMITS)
+    right = opened.padded(LIMITS)[[5, 0]]
     tp.GraphStore.write(store, NEW, overwrite=True)
     for item, expected in zip(opened, OLD, strict=True):
         assert_same_item(item, expected)
     assert_same_item(opened.subset([5])[0], OLD[5])
     assert_same_item(part[1], OLD[1])
-    assert_same_batch(opened.batch([5, 0], LIMITS), right)
+    assert_same_batch(opened.padded(LIMITS)[[5, 0]], right)
 
 
 def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:
