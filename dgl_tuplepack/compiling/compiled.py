@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from dgl_tuplepack.compiling.signatures import (
     signature_of,
 )
 from dgl_tuplepack.errors import CompileError
+
+_log = logging.getLogger(__name__)
 
 # An inconclusive comparison, as of a batch with only padding, is repeated with the next batches, up to this number.
 _MOST_COMPARISONS = 4
@@ -114,6 +117,7 @@ class CompiledFunction:
             with progress_bar(desc=text, bar_format="{desc}", leave=False):
                 self._compare_once(args, kwargs)
             self._signatures.add(signature)
+            _log.info("%s: compiled for its signature number %d", self._name, len(self._signatures))
 
     def _compare_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare, unless another thread has shown meanwhile that the code is right."""

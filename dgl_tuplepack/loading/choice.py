@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,15 @@ from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Request:
-    """The caller's settings of batches; None leaves the choice to `choose`."""
+    """The caller's settings of batches; None leaves the choice to `choose`.
+
+    `stored` are plans for all splits that a store already has, which are used if they fit the other settings.
+    """
 
     graphs_per_batch: int | None
     limits: Shapes | None
@@ -34,6 +40,7 @@ class Request:
     seed: int
     oversize: str
     shapes: int | None = None
+    stored: Mapping[str, PackPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("graphs_per_batch", "packs_per_batch"):
@@ -46,7 +53,7 @@ class Request:
             if not isinstance(plan, PackPlan):
                 raise PlanError(f"a plan must be a PackPlan, but is {shown(plan)}; make one with pack().")
         given = "limits" if self.limits is not None else "a plan" if self.plans else None
-        if self.graphs_per_batch is None and given is None:
+        if self.graphs_per_batch is None and given is None and not self.stored:
             raise InputError(
                 "the batch size is not set: give graphs_per_batch, which corresponds to batch_size (such as 64), or "
                 "limits."
@@ -75,6 +82,20 @@ class Choice:
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
     """Choose one shape for all splits; batches of the splits `leading` meet the requested number of graphs."""
+    if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
+        try:
+            choice = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
+        except InputError as error:
+            if request.graphs_per_batch is None:
+                raise
+            _log.info("the plans of the store do not fit: %s", error)
+        else:
+            _log.info("used the plans of the store")
+            return choice
+    return _chosen(sizes, leading, replace(request, stored={}))
+
+
+def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
     histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
     search: LimitsSearch | None = None
     limits: Limits | Buckets
@@ -95,6 +116,17 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Req
         packs = _packs_for(request.graphs_per_batch, [plans[name] for name in leading])
     else:
         packs = request.packs_per_batch or 1
+    how = "given" if search is None else f"searched among {len(search)}"
+    _log.info("limits of a pack: %r, %s; packs per batch: %d", limits, how, packs)
+    for name, plan in plans.items():
+        title = f"split {name!r}: " if name else ""
+        _log.info(
+            "%s%d graphs in %d packs (lower bound: %d)",
+            title,
+            plan.histogram.num_graphs,
+            plan.num_packs,
+            plan.lower_bound,
+        )
     return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 

@@ -11,7 +11,7 @@ from dgl_tuplepack.loading.choice import Choice, Request, choose
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.settings import DECLARED, LoaderSettings, Settings
-from dgl_tuplepack.loading.splits import Split, plans_of, shuffled_of, splits_of
+from dgl_tuplepack.loading.splits import Split, plans_of, plans_of_stores, shuffled_of, splits_of
 from dgl_tuplepack.loading.views import padded_view, plain_view
 from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.plan import PackPlan
@@ -95,7 +95,8 @@ def packed_loader(
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and the number of packs are chosen to
         meet it to within 5 %, if whole packs allow it; ``loader.graphs_per_batch`` is the exact mean. With fewer graphs
-        than that, there is one batch. With splits, it applies to the shuffled splits; batches of the other splits have
+        than that, there is one batch. The plans of a store (`preprocess`) and their limits are used if they meet it, or
+        if it is None. With splits, it applies to the shuffled splits; batches of the other splits have
         the same shape, and hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
@@ -157,6 +158,10 @@ def packed_loader(
         As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. SizesError also if the source has no splits, or a
         split is empty; SchemaError also if splits differ in the types, features or labels of their graphs.
 
+    Notes
+    -----
+    The logger ``logging.getLogger("dgl_tuplepack")`` reports all choices at level INFO.
+
     Examples
     --------
     >>> import dgl
@@ -192,7 +197,8 @@ def packed_loader(
     else:
         by_name = splits_of(source, splits, in_memory, not padded, declared)
         shuffled, plans = shuffled_of(shuffle, by_name), plans_of(plan, by_name)
-    request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
+    stored = plans_of_stores(by_name)
+    request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
     leading = tuple(shuffled) or tuple(by_name)
     choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
     loaders = {}

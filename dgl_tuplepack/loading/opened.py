@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.temporary import temporary_store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,14 @@ def stored_copy(
                 f"in_memory=True copies items that are a graph, or a graph and an integer or tensor, on the CPU, but "
                 f"item {wrong} is {shown(dataset[wrong])}; leave it out."
             )
-        return temporary_store(resolve(dataset), **declared)
-    except InputError:
+        store = temporary_store(resolve(dataset), **declared)
+        _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
+        return store
+    except InputError as error:
         # Items may have other ids than their positions, or features that a store cannot hold.
         if in_memory:
             raise
+        _log.info("items are read one by one: %s", error)
         return None
 
 

@@ -9,8 +9,11 @@ from dgl_tuplepack._core.checks import as_ids, choice, shown
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.loading.opened import Graphs, opened
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.storage.graph_store import GraphStore
+from dgl_tuplepack.storage.plans import plan_file
 from dgl_tuplepack.storage.selection import check_same_schema
 
 # Graphs of a split, and their sizes.
@@ -29,6 +32,21 @@ def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan
     for name in plan:
         choice("split in plan", name, splits)
     return plan
+
+
+def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
+    """Return the plans that `preprocess` left in a store, by name of the split; none unless every split has one."""
+    plans = {}
+    for name, (graphs, sizes) in splits.items():
+        file = plan_file(graphs.items.parts[0].data, name) if isinstance(graphs.items, GraphStore) else None
+        if file is None or not file.exists():
+            return {}
+        plan = PackPlan.load(file)
+        # A split of the same name may have other graphs.
+        if plan.histogram != SizeHistogram.from_sizes(sizes).without_ids():
+            return {}
+        plans[name] = plan
+    return plans
 
 
 def splits_of(

@@ -102,6 +102,33 @@ def test_plans_of_preprocessing_are_taken(tmp_path: Path, folder: Path) -> None:
         tp.packed_loader(made.store, splits=True, plan={"all": made.plans["test"]})
 
 
+def test_stored_plans_are_used_if_they_meet_what_is_asked(
+    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dgl_tuplepack")
+    made = tp.preprocess(folder / "store", tmp_path / "made", graphs_per_batch=8)
+    plans = {name: plan.fingerprint for name, plan in made.plans.items()}
+    path = made.store.path
+
+    def fingerprints(*arguments: Any, **settings: Any) -> dict[str, str]:
+        caplog.clear()
+        loaders = tp.packed_loader(path, *arguments, splits=settings.pop("splits", True), **settings)
+        assert ("used the plans of the store" in caplog.text) == all(
+            loader.plan.fingerprint == plans.get(name) for name, loader in loaders.items()
+        )
+        assert "limits of a pack" in caplog.text
+        return {name: loader.plan.fingerprint for name, loader in loaders.items()}
+
+    assert fingerprints(8) == fingerprints() == fingerprints(8, padded=False) == plans
+    assert len({tp.packed_loader(path, 8, splits=True)[name].limits for name in plans}) == 1
+    for settings in ({"multiple_of": 16}, {"limits": tp.Limits(60, 80)}, {"splits": {"train": [0, 5, 6]}}):
+        assert not set(fingerprints(3, **settings).values()) & set(plans.values())
+    assert tp.packed_loader(path, 8).plan.fingerprint not in plans.values()
+    assert tp.packed_loader(path, 8, splits=True, content="repack")["train"].sampler.replan_every == 1
+    with refused(InputError, "batch size is not set"):
+        tp.packed_loader(folder / "store", splits=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "parts"),
     [
