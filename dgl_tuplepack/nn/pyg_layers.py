@@ -83,8 +83,8 @@ _HOOKS = {
     **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
     "LayerNorm": _layer_norm,
 }
-# Layers that mix rows in ways that a mask cannot undo from outside.
-_WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "HANConv", "HeteroBatchNorm"}
+# Layers that mix rows in ways that a mask cannot undo from outside; VGAE, ARGA and ARGVA are subclasses of GAE.
+_WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv", "HeteroBatchNorm"}
 
 
 def has_hook(module: nn.Module) -> bool:
