@@ -193,3 +193,14 @@ def test_converted_norms_compile_once(name: str) -> None:
             torch.testing.assert_close(case[1](compiled, padded.pyg), case[1](model, padded.pyg))
     assert graphs == 1
     torch._dynamo.reset()
+
+
+def test_attention_over_padding_costs_no_more_than_over_the_largest_graph() -> None:
+    """The padding of a nearly empty batch is one graph of nearly all slots, whose attention would fill the memory."""
+    case, sizes = EXACT["GPSConv"], []
+    model = tp.nn.convert(made(case), verbose=False)
+    model.attn.register_forward_pre_hook(lambda _, args: sizes.append(args[0].shape[1]))
+    for padded, graphs in BATCHES:
+        with tp.nn.masked(padded):
+            case[1](model, padded.pyg)
+        assert sizes.pop() == max((graph.num_nodes for graph in graphs), default=1)
