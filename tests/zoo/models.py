@@ -64,7 +64,8 @@ class Model:
     most_nodes
         Number of nodes of the largest graph that the model allows; None: any.
     smallest
-        Positions of the test graphs in a nearly empty batch: torch's batch norm refuses a single row.
+        Positions of the test graphs in a nearly empty batch: torch's batch norm refuses a single row, and DGL's mean
+        over a type is NaN if no graph of the batch has a node of it.
     """
 
     dgl: Callable[..., nn.Module]
@@ -92,8 +93,8 @@ class Model:
     def loss_of_plain(self, framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
         """Loss of a batch without padding: a pair of a graph and labels, or a Batch of PyG."""
         graph, labels = batch if framework == "dgl" else (batch, batch.y)
-        losses = self.losses(model(graph), graph, labels)
-        return sum(each.sum() for each in losses[1:]) / count + losses[0].sum() / count
+        first, *others = (each.sum() for each in self.losses(model(graph), graph, labels))
+        return sum(others, start=first) / count
 
     def loss_of_padded(self, framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
         """Loss of a padded batch: itself or its tensors with DGL, its `pyg` with PyG."""

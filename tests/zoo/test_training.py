@@ -2,7 +2,7 @@
 
 In CI every model is compiled in one framework: three by C++, the others traced and split into forward and backward
 pass. With `TUPLEPACK_ZOO=all python -m pytest tests/zoo` all of them are compiled by C++, in both frameworks and both
-precisions, which takes about an hour. `TUPLEPACK_ZOO_DEVICE=cuda` has compiled code run there; not run yet.
+precisions, which takes well over half an hour. `TUPLEPACK_ZOO_DEVICE=cuda` has compiled code run there; not run yet.
 """
 
 from __future__ import annotations
