@@ -64,8 +64,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     -----
     UserWarning
         Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
-        DeepGraphInfomax and InstanceNorm with running statistics, scripted norms, lazy norms that have not seen a
-        batch, and subclasses that override the forward pass. Norms called as functions
+        DeepGraphInfomax, GAE and its subclasses (their losses are means over all rows) and InstanceNorm with running
+        statistics, scripted norms, lazy norms that have not seen a batch, and subclasses that override the forward
+        pass. Norms called as functions
         (`torch.nn.functional.batch_norm`) are not found.
 
     Examples

@@ -47,12 +47,13 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
     return args, {**kwargs, "max_num_elements": most + (type(module).__name__ == "PatchTransformerAggregation")}
 
 
-def _padding_in_small_graphs(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Divide padding into graphs no larger than the largest real graph, since attention depends on the largest size."""
+def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Divide padding into graphs no larger than the largest real graph: the largest size decides on attention's cost.
+
+    Attention other than torch's, which has a mask of its own, depends on that size too.
+    """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
-    # Torch's attention within graphs has its own mask.
-    is_exact = getattr(module, "attn_type", None) == "multihead" and batch is not None
-    real = None if is_exact else _real_rows(module, x)
+    real = _real_rows(module, x)
     if real is None:
         return None
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
@@ -83,8 +84,8 @@ _HOOKS = {
     **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
     "LayerNorm": _layer_norm,
 }
-# Layers that mix rows in ways that a mask cannot undo from outside.
-_WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "HANConv", "HeteroBatchNorm"}
+# Layers that mix rows in ways that a mask cannot undo from outside; VGAE, ARGA and ARGVA are subclasses of GAE.
+_WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv", "HeteroBatchNorm"}
 
 
 def has_hook(module: nn.Module) -> bool:

@@ -18,7 +18,7 @@ import typer
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from benchmarks.loading import SourceOption, as_pyg
+from benchmarks.loading import SourceOption
 from benchmarks.tables import show
 from benchmarks.training import Molecules, measured, ratio
 from benchmarks.ways import for_ever
@@ -28,9 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 app = typer.Typer()
 
-NAMES = ("GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet")
-# Numbers of layers as in the papers and baselines.
-LAYERS = {"GIN-JK": 5, "GIN-VN": 5, "GAT": 4, "GatedGCN": 4, "MPNN": 3, "SchNet": 3}
+NAMES = (
+    "GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet", "GCN-VN", "GraphSAGE", "DeeperGCN", "AttentiveFP",
+    "GraphGPS", "EGNN", "R-GCN", "ALIGNN", "Graphormer", "Autoencoder",
+)  # fmt: skip
 GRAPHS_PER_BATCH = 64
 PLAIN, UNPADDED, PADDED, COMPILED = "plain", "store, unpadded", "padded", "padded, tp.compile"
 # For float32 sums in a different order.
@@ -53,7 +54,8 @@ def zoo(
 
     Each way has 64 graphs per batch, packed batches on average. Ratios compare with the framework's own loader and
     batches; they are medians over interleaved rounds. Before measuring, the losses of all ways on the same two batches
-    must agree. SchNet gets random coordinates.
+    must agree. Models of positions get random ones; those with attention in a fixed number of slots get no graph with
+    more nodes than that. Numbers of layers are those of papers and baselines.
     """
     for option, given, known in (("--model", model, NAMES), ("--framework", framework, ("dgl", "pyg"))):
         if unknown := [name for name in given or [] if name not in known]:
@@ -72,7 +74,7 @@ def zoo(
                 rates = measured(ways, rounds, steps)
             rows = _rows(ways, rates)
             size = f"{data.loader.graphs_per_batch:.1f} graphs in packed batches"
-            show(f"{name}, {kind}, {LAYERS[name]} x {width}, threads: {threads}, {size}", rows)
+            show(f"{name}, {kind}, {data.model.layers} x {width}, threads: {threads}, {size}", rows)
             for way, found in ratios.items():
                 found.append(ratio(rates, way, PLAIN))
             torch.compiler.reset()
@@ -84,18 +86,20 @@ class Data:
     """The graphs of a model in a framework: items, a store of them, and a loader of packs."""
 
     def __init__(self, folder: str, plain: list[Any], name: str, framework: str, seed: int) -> None:
-        self.name, self.framework, self.items = name, framework, plain
-        self.seed, self.settings = seed, {"coordinates": ("pos",)} if name == "SchNet" else {}
-        if name == "SchNet":
-            self.items = _with_positions(self.items, seed)
-        if framework == "pyg":
-            self.items = [as_pyg(graph, label.float()) for graph, label in self.items]
-        self.store = tp.GraphStore.write(f"{folder}/{name}", self.items, compact=True)
+        from tests.zoo.models import MODELS
+
+        self.name, self.framework, self.seed, self.model = name, framework, seed, MODELS[name]
+        if self.model.positions:
+            plain = _with_positions(plain, seed)
+        fitting = [item for item in plain if item[0].num_nodes() <= (self.model.most_nodes or item[0].num_nodes())]
+        self.items = [self.model.item(framework, graph, label.float()) for graph, label in fitting]
+        ties = self.model.ties.get(framework)
+        self.store = tp.GraphStore.write(f"{folder}/{name}", self.items, compact=True, ties=ties)
         self.loader = self.packed_loader()
 
     def packed_loader(self) -> Any:
         """Return a new loader of padded batches; a loader has an epoch, so each way needs its own."""
-        return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.settings)
+        return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.model.loading)
 
     def plain_loader(self, items: Any, **settings: Any) -> Any:
         """Return the framework's own loader."""
@@ -109,9 +113,11 @@ class Data:
 
 
 def _with_positions(items: list[Any], seed: int) -> list[Any]:
-    """Return copies of the graphs with random coordinates."""
+    """Return copies of the graphs with random coordinates, and without loops, which have no direction."""
+    from dgl import remove_self_loop
+
     gen = torch.Generator().manual_seed(seed)
-    copies = [(graph.clone(), label) for graph, label in items]
+    copies = [(remove_self_loop(graph), label) for graph, label in items]
     for graph, _ in copies:
         graph.ndata["pos"] = 3 * torch.rand(graph.num_nodes(), 3, generator=gen)
     return copies
@@ -129,21 +135,21 @@ class Training:
     def __init__(self, data: Data, way: str, width: int, seed: int) -> None:
         from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
-        from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
         from tests.zoo.parts import Categories
 
+        model, framework = data.model, data.framework
         self.data, self.way, self.first_seconds = data, way, 0.0
         self.padded = way in (PADDED, COMPILED)
         torch.manual_seed(seed)
         categories = Categories(get_atom_feature_dims(), get_bond_feature_dims())
-        self.model: nn.Module = MODELS[data.name][data.framework](width, LAYERS[data.name], categories)
+        self.model: nn.Module = model.new(framework, width, model.layers, categories)
         if self.padded:
-            tp.nn.convert(self.model, verbose=False)
+            model.converted(framework, self.model)
         self.loss: Callable[..., Tensor] = partial(
-            loss_of_padded if self.padded else loss_of_plain, data.framework, self.model
+            model.loss_of_padded if self.padded else model.loss_of_plain, framework, self.model
         )
         if way == COMPILED:
-            self.loss = tp.compile(self.loss)
+            self.loss = tp.compile(self.loss, **model.compiling.get(framework, {}))
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
         self.batches = self._batches()
 
@@ -183,7 +189,7 @@ class Training:
         self.optimiser.step()
         if self.padded:
             return int(batch.num_real_graphs)
-        return int(batch[0].batch_size if self.data.framework == "dgl" else batch.num_graphs)
+        return len(batch[1]) if self.data.framework == "dgl" else int(batch.num_graphs)
 
 
 def _check(data: Data, ways: dict[str, Training]) -> None:

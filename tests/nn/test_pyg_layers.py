@@ -110,7 +110,7 @@ def test_layers_that_are_right_once_converted(name: str) -> None:
 @pytest.mark.parametrize("name", WARNED)
 def test_layers_without_remedy_are_named(name: str) -> None:
     case = WARNED[name]
-    with pytest.warns(UserWarning, match=rf"leaves it \({name}\) "):
+    with pytest.warns(UserWarning, match=rf"leaves it \({name}\)"):
         model = tp.nn.convert(made(case), verbose=False)
     with pytest.raises(AssertionError):
         compare(case, model)
@@ -186,3 +186,14 @@ def test_converted_norms_compile_once(name: str) -> None:
         with tp.nn.masked(padded.tensors):
             torch.testing.assert_close(case[1](compiled, padded.pyg), case[1](model, padded.pyg))
     assert counted.frame_count == 1
+
+
+def test_attention_over_padding_costs_no_more_than_over_the_largest_graph() -> None:
+    """The padding of a nearly empty batch is one graph of nearly all slots, whose attention would fill the memory."""
+    case, sizes = EXACT["GPSConv"], []
+    model = tp.nn.convert(made(case), verbose=False)
+    model.attn.register_forward_pre_hook(lambda _, args: sizes.append(args[0].shape[1]))
+    for padded, graphs in BATCHES:
+        with tp.nn.masked(padded):
+            case[1](model, padded.pyg)
+        assert sizes.pop() == max((graph.num_nodes for graph in graphs), default=1)

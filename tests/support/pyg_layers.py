@@ -48,6 +48,11 @@ def _global_polynormer(model: Any, data: Any) -> Any:
     return model(data.x, data.edge_index, data.batch)
 
 
+def _reconstruction(model: Any, data: Any) -> Any:
+    loss = model.recon_loss(model(data.x, data.edge_index), data.edge_index, data.edge_index[:, :1])
+    return loss.repeat(data.num_graphs, 1)
+
+
 # Layers for which `convert` has nothing to do.
 EXACT: Mapping[str, Case] = {
     **{
@@ -228,6 +233,15 @@ WARNED: Mapping[str, Case] = {
         ),
         lambda m, d: m(d.x, d.edge_index)[2].repeat(d.num_graphs, 1),
     ),
+    "GAE": (lambda: gnn.GAE(gnn.GCN(W, W, 1)), _reconstruction),
+    "ARGA": (lambda: gnn.ARGA(gnn.GCN(W, W, 1), nn.Linear(W, 1)), _reconstruction),
+    **{
+        name: (make, lambda m, d: m.kl_loss(m(d.x, d.edge_index), d.x).repeat(d.num_graphs, 1))
+        for name, make in {
+            "VGAE": lambda: gnn.VGAE(gnn.GCN(W, W, 1)),
+            "ARGVA": lambda: gnn.ARGVA(gnn.GCN(W, W, 1), nn.Linear(W, 1)),
+        }.items()
+    },
 }
 
 # Layers that are not compared, and why.
@@ -246,7 +260,6 @@ LEFT_OUT = {
         "LPFormer", "WLConv", "MeshCNNConv",
     },
     "has no layer that sees rows of a batch": {
-        "JumpingKnowledge", "HeteroJumpingKnowledge", "InnerProductDecoder", "GAE", "VGAE", "ARGA", "ARGVA", "GPSE",
-        "GPSENodeEncoder", "GroupAddRev",
+        "JumpingKnowledge", "HeteroJumpingKnowledge", "InnerProductDecoder", "GPSE", "GPSENodeEncoder", "GroupAddRev",
     },
 }  # fmt: skip

@@ -12,7 +12,7 @@ from torch_geometric import nn as gnn
 from tests.zoo.parts import Categories, Encoder, perceptron
 
 
-def _updates(width: int, layers: int) -> nn.ModuleList:
+def updates_of(width: int, layers: int) -> nn.ModuleList:
     """Perceptrons over the virtual nodes, whose norms see a row for each graph."""
     return nn.ModuleList(nn.Sequential(perceptron(width), nn.BatchNorm1d(width), nn.ReLU()) for _ in range(layers - 1))
 
@@ -27,7 +27,7 @@ class DglGinVN(nn.Module):
         self.convs = nn.ModuleList(GINEConv(perceptron(width), learn_eps=True) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.virtual = nn.Embedding(1, width)
-        self.updates = _updates(width, layers)
+        self.updates = updates_of(width, layers)
         self.sum, self.mean, self.head = SumPooling(), AvgPooling(), nn.Linear(width, 1)
 
     def forward(self, graph: Any) -> Tensor:
@@ -54,7 +54,7 @@ class PygGinVN(nn.Module):
         self.convs = nn.ModuleList(gnn.GINEConv(perceptron(width), train_eps=True) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.virtual = nn.Embedding(1, width)
-        self.updates = _updates(width, layers)
+        self.updates = updates_of(width, layers)
         self.head = nn.Linear(width, 1)
 
     def forward(self, data: Any) -> Tensor:

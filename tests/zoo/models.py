@@ -1,46 +1,143 @@
-"""The models of the zoo by name and framework, and the loss that a training script has for each kind of batch."""
+"""The models of the zoo, and the loss that a training script has for each kind of batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import dgl_tuplepack as tp
+from tests.zoo import alignn, autoencoder, items
+from tests.zoo.attentive_fp import DglAttentiveFP, PygAttentiveFP
+from tests.zoo.deeper_gcn import DglDeeperGCN, PygDeeperGCN
+from tests.zoo.egnn import DglEGNN, PygEGNN
 from tests.zoo.gat import DglGat, PygGat
 from tests.zoo.gated_gcn import DglGatedGCN, PygGatedGCN
+from tests.zoo.gcn_vn import DglGcnVN, PygGcnVN
 from tests.zoo.gin_jk import DglGinJK, PygGinJK
 from tests.zoo.gin_vn import DglGinVN, PygGinVN
+from tests.zoo.graph_gps import DglGraphGPS, PygGraphGPS
+from tests.zoo.graphormer import DglGraphormer, PygGraphormer
 from tests.zoo.mpnn import DglMpnn, PygMpnn
+from tests.zoo.rgcn import DglRGCN, PygRGCN
+from tests.zoo.sage import DglSage, PygSage
 from tests.zoo.schnet import DglSchNet, PygSchNet
 
-# Each takes a width, a number of layers and the categories of features.
-MODELS: dict[str, dict[str, Callable[..., nn.Module]]] = {
-    "GIN-JK": {"dgl": DglGinJK, "pyg": PygGinJK},
-    "GIN-VN": {"dgl": DglGinVN, "pyg": PygGinVN},
-    "GAT": {"dgl": DglGat, "pyg": PygGat},
-    "GatedGCN": {"dgl": DglGatedGCN, "pyg": PygGatedGCN},
-    "MPNN": {"dgl": DglMpnn, "pyg": PygMpnn},
-    "SchNet": {"dgl": DglSchNet, "pyg": PygSchNet},
-}
 
-
-def losses_of(out: Tensor, labels: Tensor) -> Tensor:
+def losses_of(out: Tensor, graph: Any, labels: Tensor) -> list[Tensor]:
     """Binary cross-entropy of each graph."""
-    return binary_cross_entropy_with_logits(out, labels.to(out.dtype), reduction="none")
+    return [binary_cross_entropy_with_logits(out, labels.to(out.dtype), reduction="none")]
 
 
-def loss_of_plain(framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
-    """Loss of a batch without padding: a pair of a DGLGraph and labels, or a Batch of PyG."""
-    graph, labels = batch if framework == "dgl" else (batch, batch.y)
-    return losses_of(model(graph), labels).sum() / count
+def masks_of(batch: Any) -> list[Tensor]:
+    """Masks of the rows of these losses."""
+    return [batch.graph_mask]
 
 
-def loss_of_padded(framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
-    """Loss of a padded batch: itself or its tensors with DGL, its `pyg` with PyG."""
-    with tp.nn.masked(batch):
-        out = model(batch.graph if framework == "dgl" else batch)
-    labels = batch.labels if framework == "dgl" else batch.y
-    return tp.nn.masked_mean(losses_of(out, labels), batch.graph_mask, count=count)
+@dataclass(frozen=True)
+class Model:
+    """A model in both frameworks, and what it needs beside a model of molecules.
+
+    Attributes
+    ----------
+    dgl, pyg
+        Classes, which take a width, a number of layers and the categories of features.
+    layers
+        Number of layers in papers and baselines.
+    item
+        Framework, molecule and label -> item of a dataset.
+    losses, masks
+        Outputs, graph and labels -> losses by rows; padded batch -> masks of these rows.
+    ties
+        Ties of the items of each framework.
+    rows
+        Framework and model -> the argument `rows` of `tp.nn.convert`.
+    loading
+        Settings of `tp.packed_loader`.
+    compiling
+        Settings of `tp.compile` for a framework.
+    positions
+        Whether items are made of positions.
+    most_nodes
+        Number of nodes of the largest graph that the model allows; None: any.
+    smallest
+        Positions of the test graphs in a nearly empty batch: torch's batch norm refuses a single row, and DGL's mean
+        over a type is NaN if no graph of the batch has a node of it.
+    """
+
+    dgl: Callable[..., nn.Module]
+    pyg: Callable[..., nn.Module]
+    layers: int
+    item: Callable[[str, Any, Tensor], Any] = items.as_it_is
+    losses: Callable[[Any, Any, Tensor], list[Tensor]] = losses_of
+    masks: Callable[[Any], list[Tensor]] = masks_of
+    ties: Mapping[str, dict[str, str]] = field(default_factory=dict)
+    rows: Callable[[str, nn.Module], dict[str, str]] = lambda framework, model: {}
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    compiling: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    positions: bool = False
+    most_nodes: int | None = None
+    smallest: tuple[int, ...] = (0,)
+
+    def new(self, framework: str, *arguments: Any) -> nn.Module:
+        """Return a new model of a width, a number of layers and categories."""
+        return (self.dgl if framework == "dgl" else self.pyg)(*arguments)
+
+    def converted(self, framework: str, model: nn.Module) -> nn.Module:
+        """Convert a model for padded batches, in place."""
+        return tp.nn.convert(model, self.rows(framework, model), verbose=False)
+
+    def loss_of_plain(self, framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
+        """Loss of a batch without padding: a pair of a graph and labels, or a Batch of PyG."""
+        graph, labels = batch if framework == "dgl" else (batch, batch.y)
+        first, *others = (each.sum() for each in self.losses(model(graph), graph, labels))
+        return sum(others, start=first) / count
+
+    def loss_of_padded(self, framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
+        """Loss of a padded batch: itself or its tensors with DGL, its `pyg` with PyG."""
+        graph, labels = graph_of(framework, batch), batch.labels if framework == "dgl" else batch.y
+        with tp.nn.masked(batch):
+            out = model(graph)
+        losses = zip(self.losses(out, graph, labels), self.masks(batch), strict=True)
+        first, *others = (tp.nn.masked_mean(each, mask, count=count) for each, mask in losses)
+        return sum(others, start=first)
+
+
+def graph_of(framework: str, batch: Any) -> Any:
+    """Return the argument of a model: the graph of a padded batch, its graphs by name, or the `pyg` that is given."""
+    if framework == "pyg":
+        return batch
+    return batch.graphs if batch.graph_names else batch.graph
+
+
+_POSITIONS = {"coordinates": ("pos",)}
+# Attention within graphs whose largest size is read from the batch, and pools without a size.
+_BREAKS = {"pyg": {"fullgraph": False}}
+
+MODELS = {
+    "GIN-JK": Model(DglGinJK, PygGinJK, 5),
+    "GIN-VN": Model(DglGinVN, PygGinVN, 5, smallest=(0, 1)),
+    "GAT": Model(DglGat, PygGat, 4),
+    "GatedGCN": Model(DglGatedGCN, PygGatedGCN, 4),
+    "MPNN": Model(DglMpnn, PygMpnn, 3),
+    "SchNet": Model(DglSchNet, PygSchNet, 3, loading=_POSITIONS, positions=True),
+    "GCN-VN": Model(DglGcnVN, PygGcnVN, 5, smallest=(0, 1)),
+    "GraphSAGE": Model(DglSage, PygSage, 3),
+    "DeeperGCN": Model(DglDeeperGCN, PygDeeperGCN, 7),
+    "AttentiveFP": Model(DglAttentiveFP, PygAttentiveFP, 2, compiling=_BREAKS),
+    "GraphGPS": Model(DglGraphGPS, PygGraphGPS, 5, compiling=_BREAKS, most_nodes=items.MOST_NODES),
+    "EGNN": Model(DglEGNN, PygEGNN, 4, loading=_POSITIONS, positions=True),
+    "R-GCN": Model(DglRGCN, PygRGCN, 3, items.typed, smallest=(0, 1)),
+    "ALIGNN": Model(
+        alignn.DglAlignn, alignn.PygAlignn, 3, items.with_line_graph,
+        ties=alignn.TIES, rows=alignn.rows_of, positions=True, smallest=(0, 1, 2),
+    ),
+    "Graphormer": Model(DglGraphormer, PygGraphormer, 4, items.with_distances, most_nodes=items.MOST_NODES),
+    "Autoencoder": Model(
+        autoencoder.DglAutoencoder, autoencoder.PygAutoencoder, 3, items.with_asked_pairs, autoencoder.losses_of,
+        autoencoder.masks_of,
+    ),
+}  # fmt: skip
