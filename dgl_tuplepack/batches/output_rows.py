@@ -64,13 +64,15 @@ def output_rows(batch: Any, of: str) -> OutputRows:
         return _of_pyg(batch, of)
     if isinstance(batch, tuple | list) and batch and is_graph(batch[0]):
         # The second element of a pair may be labels.
-        graph, ids = batch[0], _ids(batch[2] if len(batch) == 3 else None)
+        graph, ids = batch[0], _ids(batch[-1] if len(batch) > 2 else None)
         nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
         edges = {e: graph.batch_num_edges(e) for e in graph.canonical_etypes}
         return _rows(of, ids, len(ids), nodes, edges)
     if of != GRAPHS:
         raise InputError(f"rows of {of} need the batch, not only ids; give (graph, labels, ids), or the PaddedBatch.")
     ids = _ids(batch if isinstance(batch, Tensor) else torch.from_numpy(as_integers(batch).astype(np.int64)))
+    if (ids < 0).any():
+        raise InputError("ids have -1, which marks padding; give the batch itself instead of its graph_ids.")
     return OutputRows(ids, len(ids))
 
 

@@ -6,12 +6,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as they are stored: bfloat16, which numpy lacks, as its bits in uint16."""
-    tensor = tensor.detach().cpu().contiguous()
+    """Return the values of a tensor as they are stored: bfloat16, which numpy lacks, as its bits in uint16.
+
+    SchemaError for a tensor that requires gradients, which it would lose.
+    """
+    if tensor.requires_grad:
+        raise SchemaError(
+            "graphs have features or labels that require gradients, which a store cannot keep; detach them, "
+            "graph.ndata['x'] = graph.ndata['x'].detach(), or pad the graphs without a store (PaddedCollate, "
+            "in_memory=False)."
+        )
+    tensor = tensor.cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
     return tensor.numpy()

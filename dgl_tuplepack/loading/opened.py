@@ -16,8 +16,8 @@ from torch.utils.data import Subset
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
-from dgl_tuplepack.graphs.items import Identified, Parts, WithIds, parts_of
-from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
+from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of
+from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
@@ -114,8 +114,6 @@ def stored_copy(
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
     try:
-        if len(dataset) and _has_gradients(parts_of(dataset[0], "item 0")):
-            raise InputError("features that require gradients would lose them in a copy; leave in_memory=True out.")
         wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
         if wrong is not None:
             raise InputError(
@@ -134,11 +132,14 @@ def stored_copy(
 
 
 def repeats_items(dataset: Any) -> bool:
-    """Return whether a dataset is known to return the same item each time: a list, a tuple or a dataset of OGB."""
-    while isinstance(dataset, Subset | WithIds):
+    """Return whether a dataset is known to return the same item each time: a list, a tuple or a dataset of OGB.
+
+    Subclasses may change items when they are read.
+    """
+    while type(dataset) in (Subset, WithIds):
         dataset = dataset.dataset
     ogb = sys.modules.get("ogb.graphproppred")
-    return isinstance(dataset, list | tuple) or (ogb is not None and isinstance(dataset, ogb.DglGraphPropPredDataset))
+    return type(dataset) in (list, tuple, getattr(ogb, "DglGraphPropPredDataset", None))
 
 
 def is_collated_alike(item: Any) -> bool:
@@ -147,16 +148,6 @@ def is_collated_alike(item: Any) -> bool:
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False
     return isinstance(label, int) or (isinstance(label, Tensor) and label.device.type == "cpu")
-
-
-def _has_gradients(parts: Parts) -> bool:
-    """Return whether features of a graph, or its label, require gradients."""
-    if is_pyg(parts.graph):
-        values = [value for storage in parts.graph.stores for value in storage.values()]
-    else:
-        features = [features_of(graph, own) for _, graph, own in located_types(parts.graph)]
-        values = [parts.label, *(of_type[name] for of_type in features for name in of_type)]
-    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
 
 def _is_pyg_or_collated_alike(item: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
@@ -101,8 +102,9 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # The position of the latest iteration, or of a state that was loaded since.
-        self._position = _Position(0)
+        # The position of the latest iteration, or of a state that was loaded since. Once a loop has trained, iterations
+        # without gradients, which evaluate, leave it as it is.
+        self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
@@ -153,6 +155,10 @@ class PackedLoader(DataLoader[Any]):
     def _start(self) -> tuple[_Position, Iterator[Any]]:
         """Start an iteration; if a state was loaded, after the batches that it counts."""
         epoch, latest = self.sampler.epoch, self._position
+        if self._trains and not torch.is_grad_enabled():
+            self.sampler.set_epoch(epoch)
+            return _Position(epoch), super().__iter__()
+        self._trains = torch.is_grad_enabled()
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
                 f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set since, as "
@@ -171,10 +177,12 @@ class PackedLoader(DataLoader[Any]):
         """Return the position in the current epoch: plain values, a few hundred bytes, equal on all ranks.
 
         The position counts the batches that the loop received in the latest iteration, not batches that workers made
-        ahead. Lightning saves and restores the state with its checkpoints.
+        ahead, and not those of an evaluation (under ``torch.no_grad()``) between training epochs. Lightning saves and
+        restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
-        return _state_of(self.sampler, latest if latest.in_middle or latest.epoch == epoch else _Position(epoch))
+        position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
+        return {**_state_of(self.sampler, position), "trains": self._trains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration after the batches that the loop had received when the state was saved.
@@ -187,7 +195,7 @@ class PackedLoader(DataLoader[Any]):
         SamplerError
             The state comes from a loader with other settings or graphs; the message gives both values.
         """
-        self._position = _position_of(state, self.sampler)
+        self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
         self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:

@@ -73,7 +73,7 @@ class Predictions:
             with ``with_ids=True``; or the ids only, if rows belong to graphs.
         outputs
             A row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``; or a dict of such
-            tensors by name. They are copied, on their device and without gradients.
+            tensors by name (numpy arrays too). They are copied, on their device and without gradients.
 
         Raises
         ------
@@ -82,7 +82,8 @@ class Predictions:
         """
         rows = output_rows(batch, self.of)
         named = dict(outputs) if isinstance(outputs, Mapping) else {"": outputs}
-        real = {name: _real(rows, value, name) for name, value in named.items()}
+        arrays = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in named.items()}
+        real = {name: _real(rows, value, name) for name, value in arrays.items()}
         if self._ids:
             self._check_same(real)
         self._ids.append(rows.ids.detach().clone())
@@ -143,7 +144,8 @@ class Predictions:
         }
         raise InputError(
             "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
-            + ". Add each batch of one epoch once, to new Predictions of the ids of its split."
+            + ". Add each batch of one epoch once, to new Predictions. Ids are positions in what the loader was given; "
+            "drop_last=True and oversize='drop' leave graphs out."
         )
 
     def _check_same(self, real: Mapping[str, Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,43 @@ def test_graphs_without_labels_have_ids_as_the_second_element() -> None:
         batch = next(iter(tp.GraphDataLoader(graphs, batch_size=3, with_ids=True, in_memory=in_memory)))
         assert [type(each) for each in batch] == [dgl.DGLGraph, torch.Tensor]
         assert batch[1].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_leaves_the_position_of_the_training(workers: int) -> None:
+    """In its middle, after it, and before a loaded state is resumed; only a loader that never trained counts it."""
+
+    def ids_of(batches: Any) -> list[int]:
+        return [i for batch in batches for i in batch.graph_ids[batch.graph_mask].tolist()]
+
+    def evaluated(loader: Any) -> None:
+        with torch.no_grad():
+            assert len(ids_of(loader)) == 40
+            next(iter(loader))
+
+    def loader_of() -> Any:
+        return tp.packed_loader(ITEMS, 5, num_workers=workers)
+
+    loader = loader_of()
+    running = iter(loader)
+    seen = ids_of(itertools.islice(running, 3))
+    evaluated(loader)
+    state = loader.state_dict()
+    assert state["position"] == 3
+    resumed = loader_of()
+    resumed.load_state_dict(state)
+    evaluated(resumed)
+    rest = ids_of(resumed)
+    assert sorted(seen + rest) == list(range(40))
+    assert ids_of(running) == rest
+    evaluated(loader)
+    assert loader.state_dict()["position"] == len(loader)
+
+    predicting, again = loader_of(), loader_of()
+    with torch.no_grad():
+        first = ids_of(itertools.islice(predicting, 3))
+        again.load_state_dict(predicting.state_dict())
+        assert sorted(first + ids_of(again)) == list(range(40))
 
 
 def test_evaluating_the_training_loader_between_epochs_gives_no_warning(recwarn: pytest.WarningsRecorder) -> None:

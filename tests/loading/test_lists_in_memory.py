@@ -16,7 +16,7 @@ from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.batches.view import CollatedView
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.loading.whole import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import assert_same_batch
@@ -132,7 +132,7 @@ def test_packed_loader_gives_the_same_batches_from_a_copy(kind: str, padded: boo
 
 
 class Watched(list[Any]):
-    """A list that counts reads."""
+    """A list that counts reads; it is not copied unasked, since it might change items."""
 
     reads = 0
 
@@ -152,13 +152,34 @@ class Random(torch.utils.data.Dataset[Any]):
 
 
 def test_items_are_read_once_if_they_are_copied_and_in_each_epoch_otherwise() -> None:
-    for settings, epochs_read in (({}, 0), ({"in_memory": False}, 3)):
+    for settings, epochs_read in (({"in_memory": True}, 0), ({}, 3), ({"in_memory": False}, 3)):
         loader = tp.packed_loader(Watched(ITEMS), 6, **settings)
         before = Watched.reads
         for epoch in range(3):
             loader.set_epoch(epoch)
             list(loader)
         assert Watched.reads - before == epochs_read * len(ITEMS)
+
+
+def test_gradients_of_any_graph_are_kept_or_refused(tmp_path: Path) -> None:
+    for content in ("feature", "label"):
+        items = [(graph.clone(), torch.zeros(1)) for graph in GRAPHS]
+        for graph, _ in items:
+            graph.ndata["h"] = torch.ones(graph.num_nodes(), 2)
+        (items[7][0].ndata["h"] if content == "feature" else items[7][1]).requires_grad_()
+        loaders: list[Any] = [tp.GraphDataLoader(items, batch_size=20), tp.packed_loader(items, 20, padded=False)]
+        for loader in (*loaders, tp.packed_loader(items, 20)):
+            (batch,) = loader
+            padded = isinstance(batch, tp.PaddedBatch)
+            feature, label = (batch.node_features["h"], batch.labels) if padded else (batch[0].ndata["h"], batch[1])
+            assert (feature.requires_grad, label.requires_grad) == (content == "feature", content == "label")
+        for call in (
+            lambda: tp.GraphStore.write(tmp_path / content, items),  # noqa: B023
+            lambda: tp.packed_loader(items, 20, in_memory=True),  # noqa: B023
+            lambda: tp.GraphDataLoader(items, in_memory=True),  # noqa: B023
+        ):
+            with refused(SchemaError, "require gradients", "detach"):
+                call()
 
 
 def test_other_datasets_are_copied_on_request_only() -> None:

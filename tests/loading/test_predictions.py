@@ -186,6 +186,18 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_added() -> None:
         tp.Predictions(30, "nodes").add([1, 2], torch.zeros(2))
 
 
+def test_batches_of_four_elements_and_numpy_outputs() -> None:
+    items = [(graph, label, 100 + i) for i, (graph, label) in enumerate(ITEMS)]
+    predictions = tp.Predictions(30, "nodes")
+    for batch in tp.GraphDataLoader(items, batch_size=7, shuffle=True, with_ids=True):
+        assert len(batch) == 4
+        predictions.add(batch, batch[0].nodes().numpy())
+    assert [len(rows) for rows in predictions.result()] == [graph.num_nodes() for graph, _ in ITEMS]
+    batch = next(iter(tp.packed_loader(ITEMS, 6)))
+    with refused(InputError, "-1", "marks padding", "give the batch"):
+        tp.Predictions(30).add(batch.graph_ids, batch.labels)
+
+
 def test_named_graphs_have_components_by_name() -> None:
     items = [({"a": g, "b": dgl.add_self_loop(g)}, y) for g, y in ITEMS]
     predictions = tp.Predictions(30, "edges:b")

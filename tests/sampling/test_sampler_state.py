@@ -112,6 +112,7 @@ def test_an_epoch_may_be_set_before_the_one_under_way_ends() -> None:
 def test_a_state_is_small_and_plain() -> None:
     small = after(1)
     assert set(small) == {
+        "trains",
         "version", "seed", "epoch", "position", "num_replicas", "content", "shuffle", "packs_per_batch", "drop_last",
         "num_graphs", "limits", "sizes", "plan", "replan_every",
     }  # fmt: skip

@@ -168,4 +168,9 @@ def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
         raise FormatError(f"there is no {given}; give {paths(also)}.") from None
     except (OSError, ValueError) as error:
         raise FormatError(cannot("read", as_path(given), error)) from error
-    raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.")
+    pickled = as_path(given).suffix.lower() in (".pt", ".pth", ".pkl", ".pickle")
+    hint = "Files of torch.save are pickles, which may run any code: open it yourself, and write a store from Python, "
+    raise FormatError(
+        f"{given} cannot be read as graphs or sizes; give {paths(also)}."
+        + f" {hint}tp.GraphStore.write(path, dataset)." * pickled
+    )

@@ -24,8 +24,10 @@ from dgl_tuplepack.tools.cli.store import info, preprocess, verify
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo-output"),
-    graphs: Annotated[int | None, typer.Option(min=1, max=32_901, help="Number of molecules; default: all.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 1,
+    graphs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=32_901, help="Number of molecules; default: all.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs of training.")] = 1,
     seed: options.Seed = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on standard output, and tables on standard error.")
@@ -41,9 +43,18 @@ def demo(
         print_json(result)
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-for command in (demo, limits, report, plot, plan, sizes, preprocess, info, verify):
-    app.command()(command)
+# Markdown joins the lines of a paragraph, so that help breaks only where the terminal ends.
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+_PANELS = {
+    "From sizes to batches": (sizes, limits, plan, preprocess, info, verify),
+    "Pictures and a demo": (plot, report, demo),
+}
+for panel, commands in _PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 
 
 def _show_version(requested: bool) -> None:
@@ -56,7 +67,10 @@ def _show_version(requested: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version of dgl_tuplepack and exit."
+        ),
     ] = False,
 ) -> None:
     """Pack many small graphs into full, static-shape batches for DGL."""

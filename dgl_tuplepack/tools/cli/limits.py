@@ -23,7 +23,7 @@ def limits(
     source: options.Source,
     graphs_per_batch: options.GraphsPerBatch = None,
     packs_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="Packs per batch (default: 2 if possible).")
+        int | None, typer.Option(metavar="N", min=1, help="Packs per batch (default: 2 if possible).")
     ] = None,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Smallest limits with an efficiency within 0.5 % of the best.")
@@ -34,7 +34,9 @@ def limits(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(min=0, help="Largest limits whose padded shape costs at most this, in slots or --cost."),
+        typer.Option(
+            metavar="N", min=0, help="Largest limits whose padded shape costs at most this, in slots or --cost."
+        ),
     ] = None,
     cost: Annotated[
         list[str] | None,
@@ -42,12 +44,12 @@ def limits(
     ] = None,
     shapes: Annotated[
         int | None,
-        typer.Option(min=FEWEST, max=MOST, help="Search this many shape buckets with the fewest slots."),
+        typer.Option(metavar="N", min=FEWEST, max=MOST, help="Search this many shape buckets with the fewest slots."),
     ] = None,
     graphs: options.Graphs = None,
     multiple_of: options.MultipleOf = 1,
     oversize: options.Oversize = "error",
-    rows: Annotated[int, typer.Option(min=1, help="Candidates of the Pareto front to show.")] = 12,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Candidates of the Pareto front to show.")] = 12,
     root: options.Root = None,
     part: options.Part = None,
     as_json: options.Json = False,

@@ -37,18 +37,30 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
     return check
 
 
+def _at_most_int64(number: int | None) -> int | None:
+    """Refuse numbers beyond int64; `max` would show the range in the help."""
+    if number is not None and number > INT64_MAX:
+        raise typer.BadParameter(f"{number} is more than {INT64_MAX}.")
+    return number
+
+
 Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help=f"One of {paths([NAMED, *COUNTED])}.", show_default=False)
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
 Part = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Maximum nodes per pack.")]
-Edges = Annotated[int | None, typer.Option(min=1, help="Maximum edges per pack.")]
-Graphs = Annotated[int | None, typer.Option(min=1, max=INT64_MAX, help="Maximum graphs per pack.")]
+Nodes = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum nodes per pack.")]
+Edges = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum edges per pack.")]
+Graphs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, callback=_at_most_int64, help="Maximum graphs per pack.")
+]
 GraphsPerBatch = Annotated[
     int | None,
     typer.Option(
-        min=1, max=INT64_MAX, help="Mean number of graphs per batch: the batch_size of plain batches, such as 64."
+        metavar="N",
+        min=1,
+        callback=_at_most_int64,
+        help="Mean number of graphs per batch: the batch_size of plain batches, such as 64.",
     ),
 ]
 Limit = Annotated[
@@ -64,7 +76,7 @@ GivenLimits = Annotated[
     ),
 ]
 MultipleOf = Annotated[
-    int, typer.Option(min=1, max=2**31, help="Make padded shapes multiples of this, such as 8, 64 or 128.")
+    int, typer.Option(metavar="N", min=1, max=2**31, help="Make padded shapes multiples of this, such as 8, 64 or 128.")
 ]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[
@@ -75,7 +87,7 @@ HeuristicName = Annotated[
         help=f"Order of graphs for best_fit and first_fit: {', '.join(NAMES)}, or weights such as 1,0.5.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Random seed.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")]
 Oversize = Annotated[
     str,
     typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),

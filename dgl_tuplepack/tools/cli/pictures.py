@@ -35,7 +35,7 @@ def report(
     graphs: options.Graphs = None,
     limit: options.Limit = None,
     graphs_per_batch: Annotated[
-        int, typer.Option(min=1, help="Mean number of graphs per batch to advise limits for.")
+        int, typer.Option(metavar="N", min=1, help="Mean number of graphs per batch to advise limits for.")
     ] = 64,
     seed: options.Seed = 0,
     oversize: options.Oversize = "error",
@@ -70,7 +70,7 @@ def plot(
     scale: Annotated[
         str, typer.Option(help=f"Scale of sizes: one of {', '.join(SCALES)}.", callback=options.one_of(SCALES))
     ] = "auto",
-    dpi: Annotated[float, typer.Option(min=10, max=2400, help="Dots per inch.")] = 150,
+    dpi: Annotated[float, typer.Option(metavar="N", min=10, max=2400, help="Dots per inch.")] = 150,
     seed: options.Seed = 0,
     oversize: options.Oversize = "error",
     root: options.Root = None,

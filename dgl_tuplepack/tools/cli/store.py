@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.tools.cli import options
@@ -20,6 +24,19 @@ from dgl_tuplepack.tools.cli.source import open_source, path_of
 if TYPE_CHECKING:
     from dgl_tuplepack.storage.graph_store import StoredGraphs
 
+# Packages that `info --system` shows.
+_PACKAGES = (
+    "torch",
+    "dgl",
+    "torch_geometric",
+    "ogb",
+    "numpy",
+    "numba",
+    "highspy",
+    "scipy",
+    "torchdata",
+    "pytorch_lightning",
+)
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
 
@@ -47,7 +64,9 @@ def preprocess(
     ] = None,
     labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
     seed: options.Seed = 0,
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Worker processes; default: one per core.")
+    ] = None,
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
     ] = None,
@@ -145,12 +164,36 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield client.get_executor(pure=False)
 
 
-def info(store: StoreArgument, as_json: options.Json = False) -> None:
-    """Show the contents of a store or of a sharded dataset."""
+def info(
+    store: Annotated[
+        Path | None, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)
+    ] = None,
+    system: Annotated[bool, typer.Option("--system", help="Show versions of packages, for bug reports.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show the contents of a store or of a sharded dataset, or with --system the versions of packages."""
+    if (store is None) != system:
+        raise typer.BadParameter("give either STORE or --system.")
+    if store is None:
+        versions = _versions()
+        print_json(versions) if as_json else print_table("System", ["", ""], [list(row) for row in versions.items()])
+        return
     from dgl_tuplepack.storage.reader import open_stored
 
     summary = _described(open_stored(store))
     print_json(summary) if as_json else _show(summary)
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python, the system and the packages that matter; "absent" for missing packages."""
+    found = {"dgl_tuplepack": __version__, "python": platform.python_version(), "system": platform.platform()}
+    found["processors"] = str(os.cpu_count())
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
 
 
 def verify(store: StoreArgument, as_json: options.Json = False) -> None:
