@@ -39,7 +39,7 @@ def test_the_index_agrees_with_a_plain_sorted_list(steps, size, start):
     fitting = [e for e in plain if e[0] >= start and all(groups[e[1], 4:] >= size)]
     fullest = fitting[0][1] if fitting else -1
     highest = [e for e in fitting if e[0] == fitting[-1][0]]
-    assert group_at(find_fullest(pool, order, blocks, groups, np.array(size), start)) == fullest
-    assert group_at(find_emptiest(pool, order, blocks, groups, np.array(size), start)) == (
+    assert group_at(find_fullest(pool, order, blocks, groups, np.array(size), start)[0]) == fullest
+    assert group_at(find_emptiest(pool, order, blocks, groups, np.array(size), start)[0]) == (
         highest[0][1] if highest else -1
     )

@@ -53,10 +53,13 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
+        if effort.exhausted:
+            complete = False
+            break
         last = min(first + _CLASSES_PER_SLICE, len(order))
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
-        effort.spend(abs(steps) + (last - first) * len(order))
+        effort.spend(abs(steps) * len(instance.limits) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)

@@ -16,9 +16,9 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _COLUMNS_PER_ROUND = 200
 # Work of the simplex method for each row: per round, and per iteration. It runs in slices of few iterations.
-_WORK_PER_ROW = 1500
-_WORK_PER_PIVOT = 40
-_PIVOTS = 400
+_WORK_PER_ROW = 500
+_WORK_PER_PIVOT = 20
+_PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
 _DUAL, _PRIMAL = 1, 4

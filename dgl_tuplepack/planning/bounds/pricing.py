@@ -22,8 +22,9 @@ SHIFT = 40
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
-# Cells updated for one unit of work.
-_CELLS_PER_WORK = 16
+# Cells updated for one unit of work: of a table that fits into the processor's cache, and of a larger one.
+_CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
+_LARGE = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,8 @@ def pricing_work(instance: Instance) -> int:
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
         return 1 << 62
-    return cells * len(instance.counts) // _CELLS_PER_WORK + cells
+    at_once = _CELLS_PER_WORK if cells <= _LARGE else _LARGE_CELLS_PER_WORK
+    return cells * len(instance.counts) // at_once + cells
 
 
 def _cells(instance: Instance) -> int:

@@ -10,12 +10,16 @@ from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
 from dgl_tuplepack._core.kernels.priority import priorities
 from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
+
+# Work of sorting a class; a step of the kernel is a unit for sizes of two components.
+_WORK_PER_CLASS = 40
 
 
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
@@ -38,6 +42,7 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)
+    assert patterns is not None
     return as_plan(patterns, histogram, limits, method, settings, heuristic=priority.name)
 
 
@@ -47,16 +52,23 @@ first_fit_by_text = partial(_fit, "first_fit_by_text")
 
 
 def fit_patterns(
-    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
-) -> Patterns:
-    """Return the patterns of one of this file's methods, before they become a plan."""
+    method: str,
+    histogram: SizeHistogram,
+    limits: Limits,
+    priority: Priority,
+    settings: Settings,
+    effort: Effort | None = None,
+) -> Patterns | None:
+    """Return the patterns of one of this file's methods, before they become a plan; None if the effort runs out."""
+    sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
+    most_steps = INT64_MAX if effort is None else int((effort.left - sorting) / per_step)
     key = key_of(settings.seed, 0, len(histogram))
     # By priority, then size, then count, all descending; or equal priorities in random order.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]
     order = np.lexsort([*ties, priorities(priority.rule, histogram.sizes)])[::-1].astype(np.int64)
-    groups = fit_histogram(
+    groups, steps = fit_histogram(
         histogram.sizes,
         histogram.counts,
         order,
@@ -64,5 +76,8 @@ def fit_patterns(
         INT64_MAX if limits.graphs is None else limits.graphs,
         priority.rule,
         Placing(method == "best_fit", method == "first_fit_by_text", settings.random_ties, key),
+        most_steps,
     )
-    return Patterns(*patterns_of(groups))
+    if effort is not None:
+        effort.spend(sorting + int(per_step * steps))
+    return Patterns(*patterns_of(groups)) if len(groups) else None

@@ -30,7 +30,7 @@ def plan(
     method: options.Method = "auto",
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
-    effort: Annotated[float, typer.Option(min=0, help="Amount of work for auto; 1 takes a few seconds.")] = 1.0,
+    effort: Annotated[float, typer.Option(min=0, help="Amount of work for auto; 1 takes about a second.")] = 1.0,
     oversize: options.Oversize = "error",
     save: Annotated[
         Path | None, typer.Option(help="Write the plan to this file, for PackPlan.load and PackBatchSampler(plan=...).")
