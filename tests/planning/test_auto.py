@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import contextlib
+import subprocess
 import sys
 import time
 
@@ -104,6 +106,17 @@ def test_a_plan_does_no_more_work_than_its_effort_and_a_step(classes, size, limi
     settings = Settings(effort=1)
     METHODS["auto"](histogram, limits, settings)
     assert settings.work.spent <= 1.1 * work_of(1)
+
+
+@pytest.mark.processes
+def test_a_plan_that_its_first_stages_prove_loads_no_other_kernels():
+    program = (
+        "import sys, dgl_tuplepack as tp\n"
+        "assert tp.pack([[1, 1], [2, 3]], tp.Limits(5, 5)).is_optimal\n"
+        "print(sorted(name.rpartition('.')[2] for name in sys.modules if '_core.kernels.' in name))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert ast.literal_eval(loaded) == ["_jit", "bin_slack", "fenwick", "random", "types"]
 
 
 @pytest.mark.parametrize("limit", [1000, 3000])

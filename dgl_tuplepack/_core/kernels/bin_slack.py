@@ -311,9 +311,13 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
         if sampled:
             held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
         best[0], least[0] = 0, np.inf
-        done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
-        if least[0] > goal.tolerance:
-            done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
+        done, steps, width = 0, goal.steps // 2, goal.width
+        # A second call of `_search` would compile it into this kernel twice.
+        for _ in range(2):
+            done += _search(classes, left, goal, pack, steps, width)
+            if least[0] <= goal.tolerance:
+                break
+            steps, width = goal.steps - done, number_classes
         state[WORK] += 8 * held + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]

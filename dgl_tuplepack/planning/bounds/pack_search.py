@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
@@ -44,6 +43,8 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound.
     """
+    from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
+
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
     # By descending worth per share of a pack that a graph needs.

@@ -14,7 +14,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, needed
 from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.fit import fit_patterns
+from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
@@ -38,13 +38,14 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# In the order in which a turn runs them. Each stage decides itself whether to run in a turn.
+# In the order in which a turn runs them: the first ones need few kernels, and prove many plans. Each stage decides
+# itself whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
+    raise_bound,
+    search_longer,
     best_fits,
     fill_levels,
-    search_longer,
     close_gap,
-    raise_bound,
     round_lp,
     split_exactly,
     set_pace,
@@ -120,7 +121,7 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
         priority = as_priority("product", limits)
     except MethodError:
         return None
-    patterns = fit_patterns("best_fit", histogram, limits, priority, Settings(), allowed)
+    patterns = fit_within("best_fit", histogram, limits, priority, Settings(), allowed)
     effort.spend(allowed.spent)
     return patterns
 

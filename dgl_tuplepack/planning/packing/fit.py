@@ -7,8 +7,6 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
-from dgl_tuplepack._core.kernels.priority import priorities
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -42,7 +40,6 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)
-    assert patterns is not None
     return as_plan(patterns, histogram, limits, method, settings, heuristic=priority.name)
 
 
@@ -52,16 +49,23 @@ first_fit_by_text = partial(_fit, "first_fit_by_text")
 
 
 def fit_patterns(
-    method: str,
-    histogram: SizeHistogram,
-    limits: Limits,
-    priority: Priority,
-    settings: Settings,
-    effort: Effort | None = None,
+    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
+) -> Patterns:
+    """Return the patterns of one of this file's methods, before they become a plan."""
+    patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))
+    assert patterns is not None
+    return patterns
+
+
+def fit_within(
+    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, effort: Effort
 ) -> Patterns | None:
-    """Return the patterns of one of this file's methods, before they become a plan; None if the effort runs out."""
+    """Return the patterns of one of this file's methods; None if the effort does not suffice."""
+    # Kernels compile at their import, and not every plan needs these.
+    from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
+    from dgl_tuplepack._core.kernels.priority import priorities
+
     sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
-    most_steps = INT64_MAX if effort is None else int((effort.left - sorting) / per_step)
     key = key_of(settings.seed, 0, len(histogram))
     # By priority, then size, then count, all descending; or equal priorities in random order.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
@@ -76,8 +80,7 @@ def fit_patterns(
         INT64_MAX if limits.graphs is None else limits.graphs,
         priority.rule,
         Placing(method == "best_fit", method == "first_fit_by_text", settings.random_ties, key),
-        most_steps,
+        int((effort.left - sorting) / per_step),
     )
-    if effort is not None:
-        effort.spend(sorting + int(per_step * steps))
+    effort.spend(sorting + int(per_step * steps))
     return Patterns(*patterns_of(groups)) if len(groups) else None

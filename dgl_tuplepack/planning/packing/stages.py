@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems
 from dgl_tuplepack.planning.packing.exact_split import exactly_split
-from dgl_tuplepack.planning.packing.fit import fit_patterns
+from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.planning.packing.level_filling import level_filling
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
@@ -106,6 +106,14 @@ _MANY_GRAPHS = 4
 # Work of one pass over all patterns, for each pattern.
 _WORK_PER_PATTERN = 30
 
+
+def raise_bound(current: Round) -> None:
+    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
+    if current.turn == 0:
+        best = current.best
+        best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
+
+
 # Best fit does not run in slices, and adds one graph at a time. Below the first limit, all heuristics together take
 # some tens of milliseconds; below the second, each of the two that are strongest on average does.
 _MOST_FIT_CLASSES = 4096
@@ -127,7 +135,7 @@ def best_fits(current: Round) -> None:
             # The priorities would overflow.
             continue
         portion = current.effort.portion(int(_FIT_SHARE * current.effort.left))
-        patterns = fit_patterns("best_fit", histogram, limits, priority, Settings(), portion)
+        patterns = fit_within("best_fit", histogram, limits, priority, Settings(), portion)
         current.best.offer(patterns, f"best_fit {name}")
 
 
@@ -201,9 +209,7 @@ def close_gap(current: Round) -> None:
     if current.turn != turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
-    # Duals of small tables cost almost nothing, and exact filling is quick if it succeeds.
-    a_little = current.effort.portion(current.effort.left // 20)
-    best.bound, _ = lifted_bound(instance, best.bound, best.packs, a_little)
+    # Exact filling is quick if it succeeds.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
@@ -228,13 +234,6 @@ def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, m
     """Offer patterns of a whole relaxation; spread them to the instance only if they save packs."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
-
-
-def raise_bound(current: Round) -> None:
-    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
-    if current.turn == 0:
-        best = current.best
-        best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
 _MOST_START_COLUMNS = 2000

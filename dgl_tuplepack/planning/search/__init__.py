@@ -146,8 +146,8 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    usual = strategy.largest_allowed(space) or tuple(2 * space.scale * mean for mean in space.mean)
-    maxima = dict(zip(histogram.components, space.rounded(usual), strict=True))
+    usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
+    maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
