@@ -237,7 +237,7 @@ def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, m
 
 
 _MOST_START_COLUMNS = 2000
-_LP_SHARE = 0.4
+_LP_SHARE = 0.8
 
 
 def round_lp(current: Round) -> None:
