@@ -125,7 +125,7 @@ class SizeHistogram:
             sizes = GraphSizes(sizes)
         if not len(sizes):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        classes, graph_classes, counts = _distinct_rows(sizes.array)
+        classes, graph_classes, counts = distinct_rows(sizes.array)
         return cls(classes, counts, sizes.components, graph_classes)
 
     @classmethod
@@ -184,7 +184,7 @@ class SizeHistogram:
         # Checked first, since adding the counts might overflow.
         sums = {name: total + other._totals[name] for name, total in self._totals.items()}
         _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
-        classes, members, _ = _distinct_rows(np.concatenate([self.sizes, other.sizes]))
+        classes, members, _ = distinct_rows(np.concatenate([self.sizes, other.sizes]))
         counts = np.zeros(len(classes), dtype=np.int64)
         np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
         return SizeHistogram(classes, counts, self.components)
@@ -324,7 +324,7 @@ def load_example(name: str) -> SizeHistogram:
     return SizeHistogram.from_csv(text, name)
 
 
-def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the distinct rows in ascending order, the index of each row among them, and their counts."""
     radix = [int(m) + 1 for m in rows.max(axis=0)]
     cells = math.prod(radix)

@@ -15,9 +15,6 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A plan for a few epochs is worth less search than one for all of them.
-_EFFORT = 0.1
-
 # The number of the random stream that seeds plans; `epochs` has the other numbers.
 _TIES = 3
 
@@ -69,6 +66,6 @@ class Plans:
             return self._first
         if self._latest[0] != period:
             seed = int(key_of(self._seed, period % 2**64, _TIES))
-            plan = pack(self._histogram, self._limits, seed=seed, effort=_EFFORT)
+            plan = pack(self._histogram, self._limits, seed=seed)
             self._latest = period, Packs.of(plan, self._class_offsets)
         return self._latest[1]

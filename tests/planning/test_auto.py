@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import ast
 import contextlib
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,10 +13,12 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.heuristics import names_for
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.settings import Settings
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
@@ -79,14 +85,64 @@ def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
         assert plan.lower_bound == 3744
 
 
-def test_more_effort_never_gives_a_worse_plan():
-    histogram = random_histogram(5, 300, 2, most_size=400, most_count=3)
-    limits = Limits.from_components({"a": 500, "b": 600})
-    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.01, 0.1, 0.5)]
+@pytest.mark.parametrize(("size", "limit"), [(400, 500), (200, 500), (90, 500)])
+@pytest.mark.parametrize("most_count", [1, 40])
+def test_more_effort_never_gives_a_worse_plan(size, limit, most_count):
+    histogram = random_histogram(5, 300, 2, most_size=size, most_count=most_count)
+    limits = Limits.from_components({"a": limit, "b": 6 * limit // 5})
+    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.003, 0.01, 0.03, 0.1, 0.5, 1, 1.5)]
     packs = [plan.num_packs for plan in plans]
     bounds = [plan.lower_bound for plan in plans]
     assert packs == sorted(packs, reverse=True)
     assert bounds == sorted(bounds)
+
+
+def test_effort_counts_work_and_reads_no_clock(monkeypatch):
+    def fail():
+        raise AssertionError("a clock was read")
+
+    histogram = random_histogram(7, 200, 2, most_size=200, most_count=2)
+    limits = Limits.from_components({"a": 500, "b": 450})
+    expected = pack(histogram, limits, effort=0.2)
+    for clock in ("monotonic", "perf_counter", "process_time", "thread_time", "time"):
+        monkeypatch.setattr(time, clock, fail)
+    plan, bound = pack(histogram, limits, effort=0.2), lower_bound(histogram, limits)
+    monkeypatch.undo()
+    assert plan.fingerprint == expected.fingerprint
+    assert bound <= plan.num_packs
+
+
+@pytest.mark.parametrize("classes", [20, 400, 3000, 20_000])
+@pytest.mark.parametrize(("size", "limit"), [(60, 64), (40, 64), (8, 64)])
+def test_a_plan_does_no_more_work_than_its_effort_and_a_step(classes, size, limit):
+    histogram = random_histogram(8, classes, 3, most_size=size, most_count=2)
+    limits = Limits.from_components(dict.fromkeys(histogram.components, limit))
+    settings = Settings(effort=1)
+    METHODS["auto"](histogram, limits, settings)
+    assert settings.work.spent <= 1.1 * work_of(1)
+
+
+@pytest.mark.processes
+def test_a_plan_that_its_first_stages_prove_loads_no_other_kernels():
+    program = (
+        "import sys, dgl_tuplepack as tp\n"
+        "assert tp.pack([[1, 1], [2, 3]], tp.Limits(5, 5)).is_optimal\n"
+        "print(sorted(name.rpartition('.')[2] for name in sys.modules if '_core.kernels.' in name))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert ast.literal_eval(loaded) == ["_jit", "bin_slack", "fenwick", "random", "types"]
+
+
+@pytest.mark.parametrize("limit", [1000, 3000])
+def test_many_classes_are_packed_by_best_fit_first(limit, monkeypatch):
+    sizes = np.random.default_rng(0).integers(1, 1001, (16_000, 2))
+    fitted = pack(sizes, Limits(limit, limit), "best_fit").num_packs
+    assert pack(sizes, Limits(limit, limit), effort=0).num_packs == fitted
+    # Without enough work for best fit, the first plan is another one, and valid.
+    monkeypatch.setattr(sys.modules["dgl_tuplepack.planning.packing.auto"], "_MOST_FIT_WORK", 1000)
+    plan = pack(sizes, Limits(limit, limit), effort=0)
+    plan.validate()
+    assert plan.method == "auto:minimum_bin_slack"
 
 
 def test_equal_seeds_give_equal_plans():

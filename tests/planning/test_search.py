@@ -299,3 +299,17 @@ def test_an_interrupt_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyboardInterrupt):
         search_limits(shapes.pcqm4mv2())
     assert len(planned) < Strategy.plans / 4
+
+
+def test_many_size_classes_leave_fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    histogram = shapes.uniform(300)
+    usual = search_limits(histogram)
+    monkeypatch.setattr(evaluation, "_WORK", 1_000_000)
+    few = search_limits(histogram)
+    assert evaluation._FEWEST <= len(few) < 60 < len(usual) <= Strategy.plans
+    assert few.best.harmonic_mean > 0.97 * usual.best.harmonic_mean
+    monkeypatch.setattr(evaluation, "_WORK", 1)
+    assert len(search_limits(histogram)) <= evaluation._FEWEST
+    shaped = search_limits(MOLHIV, graphs_per_batch=4, shapes=2)
+    assert len(shaped) <= 2 * evaluation._FEWEST
+    assert abs(shaped.graphs_per_batch - 4) < 0.5

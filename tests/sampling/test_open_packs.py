@@ -37,7 +37,7 @@ class Both:
         expected = fitting[:1] + [e for e in fitting if e[0] == fitting[-1][0]][:1]
         found = []
         for find in (find_fullest, find_emptiest):
-            position = find(self.pool, self.order, self.blocks, self.groups, np.array(size), start)
+            position, _ = find(self.pool, self.order, self.blocks, self.groups, np.array(size), start)
             row, at = self.pool[self.order[position // BLOCK]], position % BLOCK
             found += [(row[3 + at], row[3 + BLOCK + at])] if position >= 0 else []
         assert found == expected

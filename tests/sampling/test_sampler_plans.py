@@ -67,7 +67,7 @@ def test_a_cap_that_later_plans_would_exceed() -> None:
     s = sampler(content="repack")
     assert s.limits.graphs is not None
     seeds = [int(key_of(s.seed, epoch, 3)) for epoch in range(1, 6)]
-    free = [tp.pack(tp.GraphSizes(ROWS), LIMITS, seed=seed, effort=0.1).max_graphs for seed in seeds]
+    free = [tp.pack(tp.GraphSizes(ROWS), LIMITS, seed=seed).max_graphs for seed in seeds]
     assert max(free) > s.limits.graphs
     for epoch in range(1, 6):
         s.set_epoch(epoch)

@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.packing.settings import Settings
 
 # The scripts are not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-from benchmarks import ablation, literature, shapes
+from benchmarks import ablation, latency, literature, shapes
 
 # Caprara & Toth 2001, section 7: smallest and largest size, and the limit, in both components.
 UNIFORM = {
@@ -137,6 +137,14 @@ def test_without_stages_the_first_plan_stays():
     none = auto(case.histogram, case.limits, settings, stages=())
     assert none.fingerprint == pack(case.histogram, case.limits, seed=1, effort=0).fingerprint
     assert auto(case.histogram, case.limits, settings).num_packs < none.num_packs
+
+
+def test_the_random_instances_are_fifty_that_can_be_packed():
+    cases = list(latency.random_cases())
+    assert len(cases) == 50
+    assert len({case.family for case in cases}) == 10
+    for case in cases:
+        assert case.limits.fits(case.histogram.sizes).all()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 # Indices of the state of `fill_packs`: entries and patterns written, work done, next hard class, packs filled.
 ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
 
-# Classes of a block; and classes that a search may visit beyond its steps in order to finish.
+# Classes of a block.
 BLOCK = 64
-LONGEST_WALK = 400
 
 
 class Classes(NamedTuple):
@@ -48,15 +47,16 @@ class Goal(NamedTuple):
     """The goal of a search, and its settings.
 
     Room below `limits` ``[d]`` is weighted by `weights` ``[d]``; a pack with at most `tolerance` of weighted room is
-    full. A search has at most `steps` steps; its first half tries at most `width` choices at each level. Of the
-    `graphs_per_pack` expected in a pack, the search chooses the last `kept`; the others are a sample. `turn` >= 0 sets
-    the start of samples.
+    full. A search has at most `steps` steps, and visits up to `walk` more classes in order to finish; its first half
+    tries at most `width` choices at each level. Of the `graphs_per_pack` expected in a pack, the search chooses the
+    last `kept`; the others are a sample. `turn` >= 0 sets the start of samples.
     """
 
     limits: IntVector
     weights: FloatVector
     tolerance: float
     steps: int
+    walk: int
     width: int
     graphs_per_pack: float
     kept: float
@@ -143,7 +143,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     weights, tolerance = goal.weights, goal.tolerance
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
     number_classes, components = sizes.shape
-    most = 2 * steps + LONGEST_WALK
+    most = 2 * steps + goal.walk
     depth, done, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
@@ -309,9 +309,13 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
         if sampled:
             held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
         least[0] = np.inf
-        done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
-        if least[0] > goal.tolerance:
-            done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
+        done, steps, width = 0, goal.steps // 2, goal.width
+        # A second call of `_search` would compile it into this kernel twice.
+        for _ in range(2):
+            done += _search(classes, left, goal, pack, steps, width)
+            if least[0] <= goal.tolerance:
+                break
+            steps, width = goal.steps - done, number_classes
         state[WORK] += 8 * held + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]

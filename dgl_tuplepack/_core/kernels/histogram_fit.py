@@ -22,9 +22,9 @@ from dgl_tuplepack._core.kernels.open_packs import (
     put_in,
     take_out,
 )
-from dgl_tuplepack._core.kernels.priority import Rule, priority
+from dgl_tuplepack._core.kernels.priority import priority
 from dgl_tuplepack._core.kernels.random import random_bits
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule
 
 
 class Placing(NamedTuple):
@@ -57,26 +57,31 @@ def fit_histogram(
     cap: int,
     rule: Rule,
     placing: Placing,
-) -> IntMatrix:
-    """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
+    most_steps: int,
+) -> tuple[IntMatrix, int]:
+    """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
     Classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order` ``[C]``.
-    No argument is changed.
+    There are no groups if `most_steps` do not suffice; a step looks at a block
+    or a group. No argument is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
     pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
     blocks_order = np.arange(len(pool))
-    used, blocks = 0, 0
+    used, blocks, steps = 0, 0, 0
     for row in order:
         size, left = sizes[row], counts[row]
         start = priority(rule, size)
         after = start
         while left > 0:
+            if steps > most_steps:
+                return groups[:0].copy(), steps
             if placing.fullest_first:
-                position = find_fullest(pool, blocks_order, blocks, groups, size, after)
+                position, looked = find_fullest(pool, blocks_order, blocks, groups, size, after)
             else:
-                position = find_emptiest(pool, blocks_order, blocks, groups, size, after)
+                position, looked = find_emptiest(pool, blocks_order, blocks, groups, size, after)
+            steps += BLOCK + looked
             groups = _with_room(groups, used)
             # Each of the two groups inserted below may need a free block.
             if blocks + 2 > len(pool):
@@ -115,7 +120,7 @@ def fit_histogram(
                 in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
                 blocks = put_in(pool, blocks_order, blocks, groups, value, used, in_front)
             used += 1
-    return groups[:used].copy()
+    return groups[:used].copy(), steps
 
 
 @jit

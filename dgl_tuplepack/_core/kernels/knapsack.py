@@ -64,13 +64,22 @@ def cell_of(room: ConstIntVector, limits: ConstIntVector) -> int:
 
 
 @jit
+def _cell_beside(room: ConstIntVector, sizes: ConstIntMatrix, row: int, limits: ConstIntVector) -> int:
+    """Return the index of the room that is left next to a graph of the class `row`."""
+    cell = 0
+    for component in range(len(limits)):
+        cell = cell * (limits[component] + 1) + room[component] - sizes[row, component]
+    return cell
+
+
+@jit
 def values_with(
     table: ConstIntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector
 ) -> IntVector:
     """Return, for each class, the largest value of a pack with at least one graph of it, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
-        result[row] = values[row] + table[cell_of(limits - sizes[row], limits)]
+        result[row] = values[row] + table[_cell_beside(limits, sizes, row, limits)]
     return result
 
 
@@ -85,15 +94,18 @@ def best_content(
 ) -> None:
     """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before)."""
     content[with_class] = 1
-    room = limits - sizes[with_class]
+    room = np.empty(len(limits), dtype=np.int64)
+    for component in range(len(limits)):
+        room[component] = limits[component] - sizes[with_class, component]
     left = table[cell_of(room, limits)]
     row = 0
     while left > 0 and row < len(sizes):
         fits = values[row] <= left
         for component in range(len(limits)):
             fits = fits and sizes[row, component] <= room[component]
-        if fits and table[cell_of(room - sizes[row], limits)] + values[row] == left:
-            room -= sizes[row]
+        if fits and table[_cell_beside(room, sizes, row, limits)] + values[row] == left:
+            for component in range(len(limits)):
+                room[component] -= sizes[row, component]
             left -= values[row]
             content[row] += 1
         else:
@@ -121,8 +133,10 @@ def lift_values(
         row = order[at]
         worth = np.int64(-1)
         number = 0
-        room[:] = limits
-        fits = sizes[row].any()
+        fits = False
+        for component in range(len(limits)):
+            room[component] = limits[component]
+            fits = fits or sizes[row, component] > 0
         while fits:
             for component in range(len(limits)):
                 room[component] -= sizes[row, component]

@@ -56,38 +56,46 @@ def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> b
 @jit
 def find_fullest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
-) -> int:
-    """Return the position of the first group with priority >= `start` and room for `size`, or -1."""
+) -> tuple[int, int]:
+    """Return the position of the first group with priority >= `start` and room for `size`, or -1; and the steps done.
+
+    A step looks at a block or at a group.
+    """
     components = len(size)
     ids = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
-    inside = position % BLOCK
+    inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
         block = order[place]
+        steps += 1
         if _fits(size, pool, block, 1):
             for entry in range(inside, pool[block, 0]):
+                steps += 1
                 if _fits(size, groups, pool[block, ids + entry], REMAINDER):
-                    return BLOCK * place + entry
+                    return BLOCK * place + entry, steps
         inside = 0
-    return -1
+    return -1, steps
 
 
 @jit
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
-) -> int:
-    """Return the position of the first group of the highest priority >= `start` with room for `size`, or -1."""
+) -> tuple[int, int]:
+    """Return the position of the first group of the highest priority >= `start` with room for `size`; see above."""
     components = len(size)
-    head = 1 + components
+    head, steps = 1 + components, 0
     lowest = first_at_least(pool, order, blocks, components, start)
     for place in range(blocks - 1, lowest // BLOCK - 1, -1):
         block = order[place]
+        steps += 1
         if _fits(size, pool, block, 1):
             last = lowest % BLOCK if place == lowest // BLOCK else 0
             for entry in range(pool[block, 0] - 1, last - 1, -1):
+                steps += 1
                 if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
-                    return find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
-    return -1
+                    position, more = find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
+                    return position, steps + more
+    return -1, steps
 
 
 @jit

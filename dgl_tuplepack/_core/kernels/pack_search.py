@@ -101,22 +101,24 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number, components = sizes.shape
     room = np.empty(components, dtype=np.int64)
-    # Rows of the graphs in the pack, with repeats; `at` is the next row to try. Each level needs at least one step.
+    # Rows of the graphs in the pack, and in the best, with repeats; `at` is the next row to try. Each level needs at
+    # least one step.
     path = np.empty(2 + int(min(1 / tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
+    best_path = np.empty_like(path)
     used = np.zeros(number, dtype=np.int64)
     total, complete = 0, True
     for begin in range(first, last):
         for component in range(components):
             room[component] = limits[component] - sizes[begin, component]
         value, best, depth, steps, at = values[begin], least, 1, 0, begin
+        best_depth = 0
         path[0] = begin
         used[begin] = 1
         while depth > 0:
             if value > best:
-                best = value
-                contents[begin - first] = 0
+                best, best_depth = value, depth
                 for level in range(depth):
-                    contents[begin - first, path[level]] += 1
+                    best_path[level] = path[level]
             found = False
             while at < number:
                 steps += 1
@@ -149,6 +151,8 @@ def search_packs(
                 for component in range(components):
                     room[component] += sizes[at, component]
                 at += 1
+        for level in range(best_depth):
+            contents[begin - first, best_path[level]] += 1
         worth[begin - first] = best
         total += steps
     return total if complete else -total

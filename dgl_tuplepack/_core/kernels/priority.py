@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import jit
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
-
-PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
-
-
-class Rule(NamedTuple):
-    """How to compute a priority from a size ``[k]``.
-
-    `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
-    that nothing overflows.
-    """
-
-    kind: int
-    weights: IntVector
+from dgl_tuplepack._core.kernels.types import (
+    MAXIMUM,
+    MINIMUM,
+    PRODUCT,
+    ConstIntMatrix,
+    ConstIntVector,
+    IntVector,
+    Rule,
+)
 
 
 @jit
@@ -32,10 +25,11 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
         for component in range(len(size)):
             value *= size[component]
         return int(value)
-    if kind == MAXIMUM:
-        return int(size.max())
-    if kind == MINIMUM:
-        return int(size.min())
+    if kind in (MAXIMUM, MINIMUM):
+        value = size[0]
+        for component in range(1, len(size)):
+            value = max(value, size[component]) if kind == MAXIMUM else min(value, size[component])
+        return int(value)
     # WEIGHTED_SUM.
     value = np.int64(0)
     for component in range(len(size)):

@@ -5,7 +5,7 @@ A kernel only reads arguments of a ``Const...`` type, which may also be writable
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -26,3 +26,17 @@ ConstIntCube = Annotated[NDArray[np.int64], array_type(np.int64, 3, const=True)]
 FloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1)]
 FloatMatrix = Annotated[NDArray[np.float64], array_type(np.float64, 2)]
 ConstFloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1, const=True)]
+
+# Kinds of a `Rule`.
+PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
+
+
+class Rule(NamedTuple):
+    """How to compute a priority from a size ``[k]``.
+
+    `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
+    that nothing overflows.
+    """
+
+    kind: int
+    weights: IntVector

@@ -19,6 +19,8 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 _MOST_LP_CLASSES = 3000
+# Work of making a relaxation.
+_WORK_PER_CLASS = 10
 
 
 def lower_bound(
@@ -36,7 +38,7 @@ def lower_bound(
     limits
         Inclusive maxima of one pack.
     effort
-        Work allowed: 1 takes a few seconds at most; 0 allows only the bounds in closed form.
+        Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
     time_limit
         Seconds after which to stop too; the best bound so far is then returned, and valid.
 
@@ -71,7 +73,7 @@ def lower_bound(
     bound = quick_bound(instance)
     if effort > 0:
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        allowed = Effort(work_of(effort, len(histogram)), deadline)
+        allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
@@ -96,10 +98,15 @@ def lifted_bound(
     columns += [[a] for a in every] if len(every) > 1 else []
     points: list[tuple[Relaxation, Priced]] = []
     for chosen in columns:
+        if bound >= target or effort.exhausted:
+            break
         relaxation = projected(instance, chosen)
+        effort.spend(_WORK_PER_CLASS * len(instance.counts))
         work = 2 * len(chosen) * pricing_work(relaxation.instance)
-        if bound >= target or work > effort.left // 4 or effort.exhausted:
+        if work > effort.left // 4:
             continue
+        if not effort.affords(work):
+            break
         point = starting_point(relaxation.instance, effort)
         points.append((relaxation, point))
         bound = max(bound, point.bound)

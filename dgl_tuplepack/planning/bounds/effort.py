@@ -7,8 +7,8 @@ import time
 from dgl_tuplepack._core.checks import real_number
 from dgl_tuplepack.errors import MethodError
 
-# In units of work: one is a step of a search, or an equally long operation (about ten nanoseconds).
-SLICE = 2_000_000
+# A unit of work is an operation of about ten nanoseconds, so an effort of 1 is about half a second of one core.
+_WORK = 50_000_000
 
 
 class Effort:
@@ -21,6 +21,7 @@ class Effort:
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
         self.left = work
+        self._given = work
         self._deadline = deadline
         self._whole = whole
 
@@ -29,6 +30,18 @@ class Effort:
         self.left -= work
         if self._whole is not None:
             self._whole.spend(work)
+
+    @property
+    def spent(self) -> int:
+        """Work done so far."""
+        return self._given - self.left
+
+    def affords(self, work: int) -> bool:
+        """Return whether a step of so much work may begin; if the whole effort does not suffice, it is used up."""
+        whole = self if self._whole is None else self._whole
+        if work > whole.left:
+            whole.spend(whole.left)
+        return not self.exhausted
 
     @property
     def exhausted(self) -> bool:
@@ -49,7 +62,6 @@ def check_effort(effort: object, time_limit: object) -> None:
         real_number("the time limit", time_limit, least=0, hint=hint, error=MethodError)
 
 
-def work_of(effort: float, classes: int) -> int:
-    """Return the units of work of an effort for a number of size classes; 1 takes a few seconds at most."""
-    usual = min(40_000_000 + 150_000 * classes, 400_000_000)
-    return int(min(effort, 1e9) * usual)
+def work_of(effort: float) -> int:
+    """Return the units of work of an effort; 1 takes at most about a second."""
+    return int(min(effort, 1e9) * _WORK)

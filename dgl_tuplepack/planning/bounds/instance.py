@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.histogram import SizeHistogram, distinct_rows
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
@@ -114,8 +114,7 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
     if not present.any():
         ones = np.ones(1, dtype=np.int64)
         return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
-    distinct, members = np.unique(sizes[present], axis=0, return_inverse=True)
-    rows[present] = members.reshape(-1)
+    distinct, rows[present], _ = distinct_rows(sizes[present])
     counts = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(counts, rows[present], instance.counts[present])
     limits = np.ascontiguousarray(instance.limits[columns])

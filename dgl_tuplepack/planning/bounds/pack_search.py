@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
@@ -44,6 +43,8 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound.
     """
+    from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
+
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
     # By descending worth per share of a pack that a graph needs.
@@ -53,10 +54,13 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
+        if effort.exhausted:
+            complete = False
+            break
         last = min(first + _CLASSES_PER_SLICE, len(order))
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
-        effort.spend(abs(steps) + (last - first) * len(order))
+        effort.spend(abs(steps) * len(instance.limits) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)

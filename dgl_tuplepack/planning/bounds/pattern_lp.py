@@ -15,10 +15,12 @@ from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, li
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each row: per round, and per iteration. It runs in slices of few iterations.
+# Work of the simplex method for each of many rows: per round, and per iteration; with fewer rows, a share of it. It
+# runs in slices of few iterations.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
-_PIVOTS = 400
+_MANY_ROWS, _LEAST_SHARE = 1000, 0.4
+_PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
 _DUAL, _PRIMAL = 1, 4
@@ -127,7 +129,8 @@ class PatternLP:
         while True:
             self._solver.run()
             pivots = self._solver.getInfo().simplex_iteration_count
-            effort.spend(rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots)))
+            share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
+            effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
             if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
                 break
             if effort.exhausted:

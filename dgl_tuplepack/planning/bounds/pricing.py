@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.knapsack import best_content, fill_table, lift_values, values_with
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
@@ -22,8 +21,9 @@ SHIFT = 40
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
-# Cells updated for one unit of work.
-_CELLS_PER_WORK = 16
+# Cells updated for one unit of work: of a table that fits into the processor's cache, and of a larger one.
+_CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
+_LARGE = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,8 @@ class Tabulated(Priced):
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
         """Return best packs, each with a class that no previous pack has."""
+        from dgl_tuplepack._core.kernels.knapsack import best_content, values_with
+
         instance = self.instance
         values = values_with(self.table, instance.sizes, self.duals, instance.limits)
         covered = np.zeros(len(values), dtype=np.bool_)
@@ -97,7 +99,8 @@ def pricing_work(instance: Instance) -> int:
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
         return 1 << 62
-    return cells * len(instance.counts) // _CELLS_PER_WORK + cells
+    at_once = _CELLS_PER_WORK if cells <= _LARGE else _LARGE_CELLS_PER_WORK
+    return cells * len(instance.counts) // at_once + cells
 
 
 def _cells(instance: Instance) -> int:
@@ -115,6 +118,8 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
     the knapsack.
     """
+    from dgl_tuplepack._core.kernels.knapsack import fill_table
+
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
@@ -135,6 +140,8 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
     & Neron 2007, restricted to the sizes that occur.
     """
+    from dgl_tuplepack._core.kernels.knapsack import lift_values
+
     instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")

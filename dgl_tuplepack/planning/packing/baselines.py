@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -73,6 +72,8 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
+    from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
+
     if histogram.num_graphs > _MOST_GRAPHS:
         raise MethodError(
             f"next fit packs graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "

@@ -23,6 +23,8 @@ _GRAPHS = 60
 _MOST_GROWTH = 5
 _DIVES = 2
 _WORK_PER_PATTERN = 30
+# Cells of the first columns for a unit of work.
+_CELLS_PER_WORK = 4
 # Purposes of random numbers.
 _SUBPROBLEM, _DIVE = 6, 7
 
@@ -41,6 +43,7 @@ def closed(
     """
     centre = linear_duals(instance, effort)
     columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
+    effort.spend(columns.size // _CELLS_PER_WORK)
     program = PatternLP(columns, centre, by_search)
     program.solve(patterns.num_packs, effort)
     bound = max(bound, program.bound)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._core.kernels.exact_split import subset_within
 from dgl_tuplepack._core.kernels.random import random_bits
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.effort import Effort
@@ -69,6 +68,8 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
     """Return a subset with a total in the window ``low..high``, as 0 and 1 ``[n]``, or None; and the work done."""
+    from dgl_tuplepack._core.kernels.exact_split import subset_within
+
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0

@@ -7,15 +7,17 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
-from dgl_tuplepack._core.kernels.priority import priorities
 from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
+
+# Work of sorting a class; a step of the kernel is a unit for sizes of two components.
+_WORK_PER_CLASS = 40
 
 
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
@@ -50,13 +52,27 @@ def fit_patterns(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
 ) -> Patterns:
     """Return the patterns of one of this file's methods, before they become a plan."""
+    patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))
+    assert patterns is not None
+    return patterns
+
+
+def fit_within(
+    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, effort: Effort
+) -> Patterns | None:
+    """Return the patterns of one of this file's methods; None if the effort does not suffice."""
+    # Kernels compile at their import, and not every plan needs these.
+    from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
+    from dgl_tuplepack._core.kernels.priority import priorities
+
+    sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
     key = key_of(settings.seed, 0, len(histogram))
     # By priority, then size, then count, all descending; or equal priorities in random order.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]
     order = np.lexsort([*ties, priorities(priority.rule, histogram.sizes)])[::-1].astype(np.int64)
-    groups = fit_histogram(
+    groups, steps = fit_histogram(
         histogram.sizes,
         histogram.counts,
         order,
@@ -64,5 +80,7 @@ def fit_patterns(
         INT64_MAX if limits.graphs is None else limits.graphs,
         priority.rule,
         Placing(method == "best_fit", method == "first_fit_by_text", settings.random_ties, key),
+        int((effort.left - sorting) / per_step),
     )
-    return Patterns(*patterns_of(groups))
+    effort.spend(sorting + int(per_step * steps))
+    return Patterns(*patterns_of(groups)) if len(groups) else None

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX, real_number, shown
-from dgl_tuplepack._core.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
+from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
 from dgl_tuplepack.errors import InputError, MethodError
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import components_of_kind

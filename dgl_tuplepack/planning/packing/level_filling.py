@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.level_filling import Packs, deal
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
@@ -43,6 +42,8 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
     """Return patterns of the packs that got graphs."""
+    from dgl_tuplepack._core.kernels.level_filling import Packs, deal
+
     limits = instance.limits
     counting = np.flatnonzero((instance.sizes == 1).all(axis=0))
     cap = int(counting[0]) if len(counting) else -1

@@ -19,7 +19,7 @@ from dgl_tuplepack._core.kernels.bin_slack import (
     fill_packs,
 )
 from dgl_tuplepack._core.kernels.fenwick import cumulated
-from dgl_tuplepack.planning.bounds.effort import SLICE, Effort
+from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
@@ -27,7 +27,10 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _MOST_PATTERNS = 1 << 15
 # Packs with more graphs than this are filled with samples first.
 _SAMPLE_FROM = 1.5
-_WORK_PER_FILLING = 10_000
+# Steps of the kernel between two checks of the effort; and work of a step, of a filling, and of each class in it.
+_SLICE = 2_000_000
+_WORK_PER_STEP = 2
+_WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
+    # Size classes that a search may visit beyond its steps in order to finish.
+    walk: int = 400
     # In the first half of the steps: most choices tried at one level of the search before it backtracks.
     width: int = 6
     # How many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity turns
@@ -118,6 +123,7 @@ class _Filling:
             weights,
             tolerance=spare * tuning.tolerance + 1e-12,
             steps=tuning.steps,
+            walk=tuning.walk,
             width=tuning.width,
             graphs_per_pack=graphs_per_pack,
             kept=float(tuning.kept),
@@ -132,17 +138,17 @@ class _Filling:
         """Fill packs until the graphs, the effort or the work of this run are used up; reduce `remaining` in place."""
         filled: list[Patterns] = []
         remaining = self.left.remaining
-        work_left = max(SLICE, 64 * len(remaining))
+        steps_left = max(_SLICE, 64 * len(remaining))
         state = np.zeros(5, dtype=np.int64)
-        while work_left > 0 and remaining.any():
+        while steps_left > 0 and remaining.any():
             if effort.exhausted:
                 self.stopped = True
                 break
-            patterns, work = self._slice(state)
+            patterns, steps = self._slice(state)
             filled.append(patterns)
-            effort.spend(work)
-            work_left -= work
-        effort.spend(_WORK_PER_FILLING + 16 * len(remaining))
+            effort.spend(_WORK_PER_STEP * steps)
+            steps_left -= steps
+        effort.spend(_WORK_PER_FILLING + _WORK_PER_CLASS * len(remaining))
         self.remaining[self.order] = remaining
         return filled
 
@@ -155,7 +161,7 @@ class _Filling:
         repeats = np.empty(most, dtype=np.int64)
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
         state[[ENTRIES, PATTERNS, WORK]] = 0
-        fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), SLICE, state)
+        fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), _SLICE, state)
         used, found = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
         patterns = Patterns(offsets[: found + 1].copy(), classes, entries[1, :used].copy(), repeats[:found].copy())

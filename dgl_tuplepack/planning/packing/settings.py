@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.effort import check_effort
+from dgl_tuplepack.planning.bounds.effort import Effort, check_effort, work_of
 from dgl_tuplepack.planning.packing.heuristics import Heuristic, check_heuristic
 
 
@@ -19,9 +20,14 @@ class Settings:
     random_ties: bool = False
     effort: float = 1.0
     time_limit: float | None = None
+    # What is left of the effort; the plans of all shapes share it.
+    work: Effort = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         check_heuristic(self.heuristic)
         object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, UINT64_MAX, MethodError))
         object.__setattr__(self, "random_ties", true_or_false("random_ties", self.random_ties, MethodError))
         check_effort(self.effort, self.time_limit)
+        if self.work is None:
+            deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
+            object.__setattr__(self, "work", Effort(work_of(self.effort), deadline))

@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems
 from dgl_tuplepack.planning.packing.exact_split import exactly_split
-from dgl_tuplepack.planning.packing.fit import fit_patterns
+from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.planning.packing.level_filling import level_filling
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
@@ -42,10 +42,8 @@ class Best:
     method: str
     bound: int
 
-    @property
-    def packs(self) -> int:
-        """Packs of the best patterns."""
-        return self.patterns.num_packs
+    def __post_init__(self) -> None:
+        self.packs = self.patterns.num_packs
 
     @property
     def proven(self) -> bool:
@@ -55,7 +53,7 @@ class Best:
     def offer(self, patterns: Patterns | None, method: str) -> None:
         """Keep the patterns if they need fewer packs than the best so far."""
         if patterns is not None and patterns.num_packs < self.packs:
-            self.patterns, self.method = patterns, method
+            self.patterns, self.packs, self.method = patterns, patterns.num_packs, method
 
 
 @dataclass
@@ -70,20 +68,22 @@ class Round:
     # Rounds before this one, and the start of samples in its first turn.
     number: int
     start: float
-    # Portions of the whole effort: for this round, and for `close_gap` in it.
+    # Its portion of the whole effort.
     effort: Effort
-    closing: Effort
     # Turns of this round before this one.
     turn: int = 0
-    # Of the last search: steps for each pattern, and work. Then the steps of the next search, as a multiple.
+    # Of the last search: steps for each pattern, work, and whether more steps would change nothing. Then the steps of
+    # the next search, as a multiple.
     steps: int = 0
     spent: int = 0
+    complete: bool = False
     growth: float = 1.0
     # Relaxations with their lifted duals, best bound first.
     relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.graphs_per_pack = self.instance.num_graphs / self.best.packs
+        self.packs = self.best.packs
+        self.graphs_per_pack = self.instance.num_graphs / self.packs
 
     @property
     def is_first_turn(self) -> bool:
@@ -106,11 +106,20 @@ _MANY_GRAPHS = 4
 # Work of one pass over all patterns, for each pattern.
 _WORK_PER_PATTERN = 30
 
+
+def raise_bound(current: Round) -> None:
+    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
+    if current.turn == 0:
+        best = current.best
+        best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
+
+
 # Best fit does not run in slices, and adds one graph at a time. Below the first limit, all heuristics together take
 # some tens of milliseconds; below the second, each of the two that are strongest on average does.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 _MOST_FIT_GRAPHS = 1000
+_FIT_SHARE = 0.2
 
 
 def best_fits(current: Round) -> None:
@@ -125,9 +134,9 @@ def best_fits(current: Round) -> None:
         except MethodError:
             # The priorities would overflow.
             continue
-        patterns = fit_patterns("best_fit", histogram, limits, priority, Settings())
+        portion = current.effort.portion(int(_FIT_SHARE * current.effort.left))
+        patterns = fit_within("best_fit", histogram, limits, priority, Settings(), portion)
         current.best.offer(patterns, f"best_fit {name}")
-        current.effort.spend(100 * len(histogram))
 
 
 def fill_levels(current: Round) -> None:
@@ -144,18 +153,28 @@ _MOST_STEPS = 1 << 20
 
 
 def search_longer(current: Round) -> None:
-    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn)."""
+    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn).
+
+    A search is left out if the effort would not suffice, or if the previous one tried everything.
+    """
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
-    current.steps = growing if current.turn else _FIRST_STEPS
+    steps = growing if current.turn else _FIRST_STEPS
+    if current.complete or len(current.best.patterns) * steps > current.effort.left:
+        return
+    current.steps = steps
     tuning = Tuning(steps=current.steps, kept=_KEPT[current.turn % len(_KEPT)], turn=current.start + current.turn)
     before = current.effort.left
     patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
-    current.spent = before - current.effort.left
+    spent, sampled = before - current.effort.left, current.graphs_per_pack > min(_KEPT)
+    current.complete = spent == current.spent and not sampled
+    current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# Turn in which the LP with a table runs; by then, two searches of growing length have failed.
+# Turn in which the LP with a table runs; by then, two searches of growing length have failed. After the last of these
+# turns, only longer searches are new.
 _LP_TURN = 2
+LAST_NEW_TURN = _LP_TURN + 1
 _MOST_LP_CLASSES = 2500
 
 # With more graphs, patterns repeat often, and the LP with a table comes before the gap is closed.
@@ -166,34 +185,31 @@ _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
 _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
-# Some seconds of work; most instances need a tenth of it.
-_CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 200_000
+_CLOSING_SHARE = 0.75
 _MOST_DIVES = 40
 # After this many subproblems in a row that save no pack, the bound may be too weak.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
-def closing_work(instance: Instance, packs: int) -> int:
-    """Return the work to spend on closing the gap at an effort of 1; 0 if it does not pay."""
+def _may_close(instance: Instance, packs: int) -> bool:
+    """Return whether it pays to close the gap."""
     graphs = instance.num_graphs
     if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
-        return _CLOSING_WORK
-    by_subproblems = graphs <= min(_FEW_GRAPHS_IN_ALL, _MOST_PER_PACK_IN_SUBPROBLEMS * packs)
-    return _CLOSING_WORK + _CLOSING_WORK_PER_GRAPH * graphs if by_subproblems else 0
+        return True
+    return graphs <= min(_FEW_GRAPHS_IN_ALL, _MOST_PER_PACK_IN_SUBPROBLEMS * packs)
 
 
 def close_gap(current: Round) -> None:
-    """Run the pattern LP with searched packs, and dives (one turn of each round, with its own portion of work).
+    """Run the pattern LP with searched packs, and dives (one turn of each round).
 
     Instances of many classes are closed subproblem by subproblem.
     """
-    instance, best, effort = current.instance, current.best, current.closing
-    turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else _LP_TURN + 1
-    if current.turn != turn or effort.exhausted:
+    instance, best = current.instance, current.best
+    turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
+    if current.turn != turn or not _may_close(instance, current.packs):
         return
-    # Duals of small tables cost almost nothing, and exact filling is quick if it succeeds.
-    a_little = current.effort.portion(current.effort.left // 20)
-    best.bound, _ = lifted_bound(instance, best.bound, best.packs, a_little)
+    effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
+    # Exact filling is quick if it succeeds.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
@@ -220,15 +236,8 @@ def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, m
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
-def raise_bound(current: Round) -> None:
-    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
-    if current.turn == 0:
-        best = current.best
-        best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
-
-
 _MOST_START_COLUMNS = 2000
-_LP_SHARE = 0.4
+_LP_SHARE = 0.8
 
 
 def round_lp(current: Round) -> None:
@@ -258,7 +267,7 @@ def round_lp(current: Round) -> None:
 # Packs are filled exactly up to this many packs above the bound, and this many graphs in a pack.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
-_EXACT_SHARE = 0.1
+_EXACT_SHARE = 0.25
 
 
 def split_exactly(current: Round) -> None:

@@ -14,7 +14,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.search.buckets import search_buckets
 from dgl_tuplepack.planning.search.budget import Budget
-from dgl_tuplepack.planning.search.evaluation import evaluating
+from dgl_tuplepack.planning.search.evaluation import affordable, evaluating
 from dgl_tuplepack.planning.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.planning.search.reach import Smallest, Target
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
@@ -101,8 +101,9 @@ def search_limits(
     Notes
     -----
     At most 200 candidates are planned, in threads on all cores, by the first stage of the method "auto" of `pack`. Each
-    takes 0.3 ms and a few microseconds for each size class. For the advised limits, `pack` needs as many packs, or
-    fewer. Efficiencies are relative to the limits of the candidate.
+    takes 0.3 ms and a few microseconds for each size class; with many classes there are fewer candidates, so that all
+    together take at most about two seconds of processor time. Work is counted, not timed. For the advised limits,
+    `pack` needs as many packs, or fewer. Efficiencies are relative to the limits of the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -145,7 +146,10 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    with evaluating(histogram.without_ids(), cap) as evaluation:
+    usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
+    maxima = dict(zip(histogram.components, usual, strict=True))
+    plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
+    with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
         points = list(evaluation.results)
         best = points[strategy.order(evaluation)[0]]

@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.buckets import pack_buckets
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.search.evaluation import available_cores
+from dgl_tuplepack.planning.search.evaluation import affordable, available_cores
 from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
@@ -41,6 +41,7 @@ def search_buckets(
     def order(found: Candidate) -> tuple[float, int]:
         return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
 
+    widest = Limits.from_components(dict(zip(space.components, largest, strict=True)), cap)
     tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
         raise SearchError(
@@ -48,8 +49,17 @@ def search_buckets(
             f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes would save nothing; leave "
             "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
+    found: dict[int, Candidate] = {}
+    # If not all are affordable: evenly spread ones first, and then closer and closer to the best.
+    step = -(-len(tried) // affordable(histogram, widest, _SCALES, shapes))
+    chosen = list(range(0, len(tried), step))
     with ThreadPoolExecutor(available_cores()) as threads:
-        candidates = tuple(sorted(threads.map(planned, tried), key=order))
+        while chosen:
+            found.update(zip(chosen, threads.map(planned, [tried[at] for at in chosen]), strict=True))
+            best, step = min(found, key=lambda at: order(found[at])), step // 2
+            near = (best - step, best + step) if order(found[best])[0] > TOLERANCE else ()
+            chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
+    candidates = tuple(sorted(found.values(), key=order))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs

@@ -40,7 +40,7 @@ class Budget(Strategy):
                 f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise it, or drop the largest "
                 "graphs (oversize='drop', --oversize drop)."
             )
-        starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest))
+        starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest, evaluation.plans // 2))
         explore(evaluation, space, self, _FIRST * scale, scale, starts)
 
     def order(self, evaluation: Evaluation) -> IntArray:
@@ -81,17 +81,17 @@ class Budget(Strategy):
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
-    def _spending_all(self, space: Space, smallest: Point) -> list[Point]:
+    def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
         """Return all limits of two components that spend the budget: neither of the two can grow.
 
-        The list is empty for another number of components, or if it would need more than half of the plans.
+        The list is empty for another number of components, or if it would have more than `most`.
         """
         if len(smallest) != 2:
             return []
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(v, end + 1, step) for v, end, step in zip(smallest, ends, space.steps, strict=True)]
         fewer = int(len(values[1]) < len(values[0]))
-        if len(values[fewer]) > self.plans // 2:
+        if len(values[fewer]) > most:
             return []
         points = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
         return [self._full(space, point, 1 - fewer) for point in points]

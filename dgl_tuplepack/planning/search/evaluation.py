@@ -12,26 +12,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import first_patterns
+from dgl_tuplepack.planning.packing.patterns import Patterns
 from dgl_tuplepack.planning.search.result import Candidate
 from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Shorter searches show no progress bar.
 _SECONDS_BEFORE_BAR = 1.0
+# Work of all candidates, about two seconds; but at least a few candidates are planned.
+_WORK, _FEWEST = 150_000_000, 5
+# Work of a plan for each size class, beyond that of its search.
+_WORK_PER_CLASS = 40
+
+
+def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int = 1) -> int:
+    """Return how many candidates, at most `most`, may be tried if each needs as many `plans` as one within `limits`."""
+    effort = Effort(0)
+    first_plan(histogram, limits, effort)
+    work = effort.spent + _WORK_PER_CLASS * len(histogram)
+    return max(_FEWEST, min(most, _WORK // (plans * work)))
+
+
+def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
+    """Return the patterns of "auto" with an effort of 0, without a `PackPlan`; count their work."""
+    instance = as_instance(histogram, limits)
+    return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
 
 @contextmanager
-def evaluating(histogram: SizeHistogram, cap: int | None) -> Iterator[Evaluation]:
-    """Provide an empty `Evaluation` with threads on all cores and a progress bar."""
+def evaluating(histogram: SizeHistogram, cap: int | None, plans: int) -> Iterator[Evaluation]:
+    """Provide an empty `Evaluation` of at most `plans` candidates, with threads on all cores and a progress bar."""
     threads = ThreadPoolExecutor(available_cores())
     try:
         with progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR) as bar:
-            yield Evaluation(histogram, cap, threads, bar)
+            yield Evaluation(histogram, cap, plans, threads, bar)
     finally:
         # An interrupted search does not run the plans that are still queued.
         threads.shutdown(cancel_futures=True)
@@ -40,8 +60,10 @@ def evaluating(histogram: SizeHistogram, cap: int | None) -> Iterator[Evaluation
 class Evaluation:
     """The candidates evaluated so far; each is planned once, independently of the others."""
 
-    def __init__(self, histogram: SizeHistogram, cap: int | None, executor: Executor, bar: Any) -> None:
+    def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
+        # Most candidates.
+        self.plans = plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> packs, and largest content of a pack by component.
         self.results: dict[Point, list[int]] = {}
@@ -60,9 +82,8 @@ class Evaluation:
         self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 
     def _planned(self, point: Point) -> list[int]:
-        """Return the packs of "auto" with an effort of 0, and their largest content, without a `PackPlan`."""
-        instance = as_instance(self.histogram, self.limits_of(point))
-        patterns = first_patterns(instance, quick_bound(instance), seed=0)
+        """Return the packs of "auto" with an effort of 0, and their largest content."""
+        patterns = first_plan(self.histogram, self.limits_of(point), Effort(0))
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
 
     def limits_of(self, point: Point) -> Limits:

@@ -124,5 +124,5 @@ def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
 
     Smaller scales are tried too, with each component raised to the largest graph.
     """
-    below = space.ray(space.scale / REACH, space.scale, max(2, strategy.plans // 25))
+    below = space.ray(space.scale / REACH, space.scale, max(2, evaluation.plans // 25))
     explore(evaluation, space, strategy, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

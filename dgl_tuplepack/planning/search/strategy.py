@@ -161,10 +161,11 @@ def explore(
 ) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
 
-    The evaluation then has at most `strategy.plans` candidates, including promising limits of `starts`. All candidates
-    of a round are chosen before any is planned, so the result does not depend on which plan is finished first.
+    The evaluation then has at most `evaluation.plans` candidates, including promising limits of `starts`. All
+    candidates of a round are chosen before any is planned, so the result does not depend on which plan is finished
+    first.
     """
-    plans = strategy.plans
+    plans = evaluation.plans
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
     points = list(evaluation.results)
@@ -178,8 +179,8 @@ def explore(
 
 def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
     """Evaluate limits around the leaders, at half the distance in each round."""
-    while len(evaluation.results) < strategy.plans:
-        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * strategy.plans)), strategy.plans - len(evaluation.results))
+    while len(evaluation.results) < evaluation.plans:
+        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
         points = list(evaluation.results)
         fresh: dict[Point, None] = {}
         for number in strategy.order(evaluation).tolist():
