@@ -26,42 +26,45 @@ from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 
 
 class PaddedCollate:
-    """Collate graphs into a `PaddedBatch`; every call returns the same shape, even for an empty list.
+    """Collate graphs into a `PaddedBatch` of one static shape, even for an empty list.
 
-    With several limits, a batch has one of several shapes. Items of ``with_ids(dataset)`` carry the shape of the step
-    from the sampler. For other items it is the smallest shape that holds them, which may differ between ranks.
+    With several limits, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
+    sampler chose for the step. Other items get the smallest shape that holds them, which may differ between ranks.
 
     Parameters
     ----------
     limits
-        Limits of one pack with a cap on graphs, or a list of them, usually ``sampler.limits``.
+        Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        It defines types, features and labels, and whether items have ids >= 0, which become `graph_ids` (see
-        `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has `graphs`.
+        It defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
+        `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has `graphs`.
     packs_per_batch
-        p >= 1, as in the sampler.
+        Number of packs in a batch, p >= 1, as in the sampler.
     label_fill, feature_fill
-        Values of padding: a number, or a dict by name of numbers or arrays with the shape of an entry.
+        Value of padding: a number, or a dict that gives for each name a number, or an array with the shape of one
+        node's, edge's or graph's value.
     cover_padding
-        Give every padding node an incoming edge (of each type), for layers that refuse nodes without one, such as
-        GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
+        Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
+        such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
-        distances or compute angles: no padding edge has length 0. A batch then has p x nodes + 2 node slots. With
-        ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1); choose a length beyond the model's cutoff.
+        distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0, and a
+        batch has p x nodes + 2 node slots. With ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1);
+        choose a distance beyond the model's cutoff.
     sort_edges
-        Sort the edges of each type by their destination; edges of one destination keep their order. The batch then has
-        `row_pointers`. Real edges still come first, and `unpad` restores the order of each graph.
+        Sort the edges of each type by destination; edges with the same destination keep their order. The batch then
+        has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
     ties
-        Components that are the same: with ``{"nodes:bonds": "edges:atoms"}`` the nodes of the graph "bonds" are the
-        edges of "atoms", in order. Both have p x limit + 1 slots, by the smaller limit, and keep equal positions.
+        Components with the same elements: with ``{"nodes:bonds": "edges:atoms"}`` node i of the graph "bonds" is edge i
+        of "atoms". They have the same positions in a batch, too, and p x limit + 1 slots each, where `limit` is the
+        smaller of their limits.
     indices
-        Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
-        index: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph; in padding they point to
-        padding.
+        Names of features and labels that hold indices of nodes or edges of their graph, each with the component that
+        it indexes: ``{"root": "nodes"}``. In a batch, indices are shifted to the slots of their graph, and indices in
+        padding point to padding.
     transform
         Applied to a copy of each graph, including the example: a transform of `dgl.transforms`, or any callable from
         DGLGraph to DGLGraph (for PyG: from Data to Data). It may change features and remove nodes and edges, but must
@@ -70,17 +73,17 @@ class PaddedCollate:
         Applied to each batch: a callable that changes features or labels of a `PaddedBatch` and returns it. Padding is
         unchanged.
     transform_seed
-        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs, for
-        any number of workers; they need items from ``with_ids(dataset)``.
+        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs; they
+        do not depend on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
-        What attributes of PyG graphs belong to, if the example does not show it: ``{"w": "edge"}``. A level is "node",
-        "edge" or "graph"; or the name of an attribute that counts nodes or holds endpoints of edges (an attribute with
-        its own name as level is a separate component); or None, to leave the attribute out.
+        The level of each PyG attribute for which the example leaves it unclear: ``{"w": "edge"}``. A level is "node",
+        "edge" or "graph"; or the name of an attribute that counts nodes or holds endpoints of edges; or None, to leave
+        the attribute out. An attribute with its own name as level becomes a separate component.
 
     Raises
     ------
     LimitsError
-        The limits have no cap on graphs, or are for other components than the example.
+        The limits do not limit graphs, or their components differ from the example's.
     SchemaError
         The example is not a graph with an optional label and id, or a fill value does not fit.
     TransformError
@@ -90,8 +93,8 @@ class PaddedCollate:
     -----
     A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if a graph differs from the example
     (for instance, only one of them has an id), and TransformError if a transform fails. Padding edges are spread evenly
-    over the padding nodes: self-loops within one node type (without `coordinates`), else from padding nodes to padding
-    nodes.
+    over the padding nodes. Between nodes of one type they are self-loops, unless `coordinates` are given; all other
+    padding edges also lead from padding nodes to padding nodes.
 
     Examples
     --------
@@ -126,10 +129,11 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
+            # Labels index these nodes and edges, so the transform must not remove any.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
-        # The largest shape, which holds every pack.
+        # The last shape is the largest, and holds every pack.
         self.shape = self.shapes[-1]
         empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
@@ -137,7 +141,7 @@ class PaddedCollate:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of random transforms for items that carry no epoch, also in worker processes.
+        """Set the epoch of random transforms, also in worker processes, for items that carry no epoch.
 
         Items of ``with_ids(dataset)`` carry the epoch if their ids come from a `PackBatchSampler`.
         """
@@ -155,43 +159,44 @@ class PaddedCollate:
         return as_item(found._replace(id=found.id if parts.id is not None else None))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
-        """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
+        """Return the padded batch of `items`, which have the same form as the example."""
         if not is_iterable(items):
             raise SchemaError(
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
-        from_sampler = shape_of(items)
-        parts, where, epoch = taken_apart(list(items))
+        sampler_shape = shape_of(items)
+        # `names` name the items in messages.
+        parts, names, epoch = taken_apart(list(items))
         if self._transform is not None:
-            parts = self._transform(parts, where, epoch)
-            where = [f"{name} after the transform {self._transform.name}" for name in where]
-        padded = self._padded(parts, where, from_sampler)
+            parts = self._transform(parts, names, epoch)
+            names = [f"{name} after the transform {self._transform.name}" for name in names]
+        padded = self._padded(parts, names, sampler_shape)
         if self._batch_transform is None:
             return padded
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
-    def _padded(self, parts: Sequence[Parts], where: list[str], from_sampler: int | None) -> PaddedBatch:
+    def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
         schema = self.schema
-        graphs = joined(schema, parts, where)
+        graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:
             check_values(
                 schema,
                 lambda t: as_array(graphs.lengths[t]),
                 lambda column: as_array(graphs.columns[column]),
-                lambda i: where[i],
+                lambda i: names[i],
             )
-        shape = self.shapes[number_of_shape(self.shapes, from_sampler, list(graphs.numbers.values()))]
+        shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
         padded = padded_batch(shape, graphs)
-        padded.graph_ids = self._ids(shape, parts, where, padded.device)
+        padded.graph_ids = self._ids(shape, parts, names, padded.device)
         return padded
 
-    def _ids(self, shape: PaddedShape, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
-        # Whether there are ids depends only on the example, so that empty batches have them too.
-        for item, name in zip(items, where, strict=True):
+    def _ids(self, shape: PaddedShape, items: Sequence[Parts], names: list[str], device: torch.device) -> Tensor | None:
+        # Only the example decides whether a batch has ids, so that empty batches have them too.
+        for item, name in zip(items, names, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
                 raise SchemaError(
-                    f"{name} has {has} id, but the example has {example}; take both from with_ids(dataset), or neither."
+                    f"{name} has {has} id, but the example has {example}; use with_ids(dataset) for both or neither."
                 )
         if not self.schema.has_ids:
             return None

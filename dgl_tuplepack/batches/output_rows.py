@@ -1,4 +1,4 @@
-"""Which rows of a model's outputs belong to which graph, for every kind of batch."""
+"""Find the rows of a model's outputs that belong to each graph, for padded, PyG and DGL batches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class OutputRows(NamedTuple):
     slots
         Number of rows, padding included.
     counts
-        int64 ``[n]``, the rows of each real graph; None for graphs, which have one each.
+        int64 ``[n]``, the number of rows of each real graph; None if the rows are graphs.
     order
-        int64 ``[slots]``, the position of each row in the graphs, if edges are sorted; None if rows are in order.
+        int64 ``[slots]``, if edges are sorted: the slot that each row had before sorting. None if nothing was sorted.
     """
 
     ids: Tensor
@@ -41,13 +41,13 @@ class OutputRows(NamedTuple):
 
 
 def output_rows(batch: Any, of: str) -> OutputRows:
-    """Return the rows of the component `of`, or of ``"graphs"``.
+    """Return the rows of the component `of`; each graph is one row if it is ``"graphs"``.
 
     Parameters
     ----------
     batch
         A `PaddedBatch` or its tensors; a PyG batch with `graph_ids`; graph, labels and ids, as from a loader of DGL
-        graphs; or only ids, for rows of graphs.
+        graphs; or only ids, if the rows are graphs.
     of
         ``"graphs"``, or the name of a component, such as ``"nodes"``.
 
@@ -77,6 +77,7 @@ def output_rows(batch: Any, of: str) -> OutputRows:
 
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
+    # Nodes of type t that are tied to edges of type e are sorted like these edges.
     orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
     slots: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
@@ -88,8 +89,9 @@ def _of_padded(batch: BatchContent, of: str) -> OutputRows:
 
 def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
     if batch.row_pointers is not None and of != GRAPHS:
-        raise InputError(f"the order of {of} is not in batch.tensors with sorted edges; give the batch instead.")
+        raise InputError(f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead.")
     node_type, edge_type = batch.type_names or ("nodes", "edges")
+    # Without types, each tensor belongs to the only node type or edge type.
     has_types = isinstance(batch.node_mask, dict)
     nodes, node_masks, edges, edge_masks = (
         value if has_types else {t: value}
@@ -105,6 +107,7 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
+    # The PyG form of a padded batch, `batch.pyg`, has an origin.
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts
@@ -114,23 +117,26 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         ids = ids[: origin.num_real_graphs]
         return _rows(of, ids, origin.num_graphs, nodes, edges, slots, orders, origin.is_named)
     if not hasattr(batch, "node_types"):
-        by_type = {"nodes": batch}
+        storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
     else:
-        by_type = {t: batch[t] for t in batch.node_types}
+        storages = {t: batch[t] for t in batch.node_types}
         edges = {
             e: torch.bincount(batch[e[0]].batch[batch[e].edge_index[0]], minlength=len(ids)) for e in batch.edge_types
         }
-    return _rows(of, ids, len(ids), {t: storage.ptr.diff() for t, storage in by_type.items()}, edges)
+    return _rows(of, ids, len(ids), {t: storage.ptr.diff() for t, storage in storages.items()}, edges)
 
 
 def _rows(
-    of: str, ids: Tensor, graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
+    of: str, ids: Tensor, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
     slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
 ) -> OutputRows:  # fmt: skip
-    """Return the rows, given what belongs to each graph slot by type; without `slots`, nothing is padding."""
+    """Return the rows of `of`, given the number of `nodes` and `edges` of each graph by type.
+
+    Without `slots`, no row is padding.
+    """
     if of == GRAPHS:
-        return OutputRows(ids, graphs)
+        return OutputRows(ids, num_graphs)
     types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
     if of not in types:
         raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")
@@ -140,11 +146,11 @@ def _rows(
 
 
 def _ids(ids: Any) -> Tensor:
-    """Return the ids of a batch; InputError if it has none."""
+    """Return `ids`; raise InputError if they are not a vector of integers."""
     if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.dtype not in (torch.int32, torch.int64):
         raise InputError(
-            "the batch has no ids of its graphs; padded batches of stores and of packed_loader have them, batches "
-            "without padding with with_ids=True, and PaddedCollate with tp.with_ids(dataset). For graphs without "
+            "the batch has no ids of its graphs. Padded batches of stores and of packed_loader have ids. For batches "
+            "without padding, set with_ids=True; for PaddedCollate, use tp.with_ids(dataset). For graphs without "
             "labels, give (graph, None, ids)."
         )
     return ids

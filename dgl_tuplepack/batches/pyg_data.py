@@ -1,4 +1,4 @@
-"""PyG graphs read from stores and batches; PyG joins them by the rules of their original class."""
+"""Represent PyG graphs read from stores and batches, which PyG joins by the rules of their original class."""
 
 from __future__ import annotations
 
@@ -15,54 +15,58 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names
 
 
 class Joining(NamedTuple):
-    """The rules by which PyG joins attributes: what `__cat_dim__` and `__inc__` return for each."""
+    """The rules by which PyG joins attributes: the results of `__cat_dim__` and `__inc__` for each attribute.
+
+    An attribute is a pair (type, name); the type is a node type, an edge type, or None in a `Data`.
+    """
 
     # The axis along which an attribute is joined; None adds an axis.
     axes: dict[Attribute, int | None]
-    # If values are indices: the attributes whose sizes shift them, two for endpoints.
+    # For an attribute of indices: the attributes whose sizes shift the indices. Endpoints of edges have two.
     shifted_by: dict[Attribute, tuple[Attribute, ...]]
 
 
 class _Stored:
-    """A graph whose original class is gone: it keeps the results of that class's `__inc__` and `__cat_dim__`."""
+    """A graph that keeps the results of `__inc__` and `__cat_dim__` of its original class, but not the class."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, attribute = self._joining_at(key, args)
+        joining, attribute = self._joining_and_attribute(key, args)
         if joining is None or attribute not in joining.shifted_by:
             return super().__inc__(key, value, *args, **kwargs)  # type: ignore[misc]
         shifted_by = joining.shifted_by[attribute]
-        numbers = [self._number(*each) for each in shifted_by]
+        shifts = [self._size_of(*each) for each in shifted_by]
         if len(set(shifted_by)) > 1:
             # Endpoints in two node types: one shift for sources, one for destinations.
-            return torch.tensor(numbers).view(-1, 1)
-        return numbers[0] if numbers else 0
+            return torch.tensor(shifts).view(-1, 1)
+        return shifts[0] if shifts else 0
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, attribute = self._joining_at(key, args)
+        joining, attribute = self._joining_and_attribute(key, args)
         if joining is None or attribute not in joining.axes:
             return super().__cat_dim__(key, value, *args, **kwargs)  # type: ignore[misc]
         return joining.axes[attribute]
 
     def stores_as(self, data: Any) -> Any:
-        """Copy the joining rules too."""
+        """Call PyG's `stores_as`, and copy the joining rules too."""
         if "_joining" in data.__dict__:
             self.__dict__["_joining"] = data.__dict__["_joining"]
         return super().stores_as(data)  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, mapping: Any) -> Any:
-        """Raise InputError: a dict lacks the joining rules; `InMemoryDataset.load` calls this."""
+        """Raise InputError, since a dict lacks the joining rules; `InMemoryDataset.load` calls this method."""
         raise InputError(
             "the dict of a graph from a store lacks the rules by which PyG joins its attributes; convert such graphs "
             "to your own class, MyData.from_dict(graph.to_dict()), before you collate or save them."
         )
 
-    def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
-        """Return the joining rules and the key of an attribute; PyG passes its storage first in `given`."""
+    def _joining_and_attribute(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
+        """Return the joining rules and the attribute (type, key); ``given[0]``, if passed, is its storage."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
-    def _number(self, t: GraphType | None, key: str) -> int:
+    def _size_of(self, t: GraphType | None, key: str) -> int:
+        """Return the number by which an attribute shifts indices: its length, or the number of nodes."""
         storage = dict(storages_of(self))[t]
         if key == NUMBER:
             return int(storage.num_nodes)
@@ -95,6 +99,7 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
         (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
         for column, t, key in names.columns
     }
+    # Both endpoints of the edge type e are in one attribute: sources in its first row, destinations in its second.
     for e, attribute in types.edges.items():
         axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
     is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
@@ -102,14 +107,15 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
 
 
 def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribute, ...], is_flat: bool) -> bool:
-    """Return whether PyG joins an attribute like this by default; its rules depend on the name of the attribute."""
+    """Return whether PyG joins an attribute like this by default; the default depends on the attribute's name."""
     t, key = attribute
     if "batch" in key:
-        # PyG shifts it by its own maximum.
+        # By default, PyG shifts this attribute by its own maximum.
         return False
     is_index = "index" in key or (is_flat and key == "face")
+    # In HeteroData only edge attributes are indices by their name.
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
     ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
-    # If both ends have one type, it may be listed once or twice.
+    # If both ends have the same node type, `shifted_by` may list it once or twice.
     return axis == -1 and ({*shifted_by} == {*ends} if len({*ends}) == 1 else shifted_by == tuple(ends))

@@ -1,4 +1,4 @@
-"""Views of graphs, which map a list of ids to a batch, with and without padding."""
+"""Make views of graphs, which map a list of ids to a batch, with or without padding."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_store_setting
 
 
 def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
-    """Return the view whose items are padded batches."""
+    """Return a view whose items are padded batches."""
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
+        # A copy is a temporary store of other graphs: the levels were declared when it was written.
         if others.pop("levels", None) is not None and not given.is_copy:
             raise SchemaError(
                 "levels are declared when a store is written, but a store is given; leave them out, or write the store "
@@ -34,13 +35,15 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
+    # Raise if a setting, such as `as_stored`, needs batches that are copied from a store.
     refuse_store_settings(settings)
+    # An item with its id, and the ids of all items ("own" if the items carry them).
     example, ids = given.example()
     return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
 
 
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
-    """Return the view whose items are batches without padding, by a collate of the caller's or by DGL's."""
+    """Return a view whose items are batches without padding, made by `collate` or by default as DGL or PyG does."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if is_stored and transform is None and collate is None:
@@ -55,11 +58,12 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
         return CollatedView(graphs, PlainCollate(example), ids)
     if collate is None and is_stored and (graphs.schema.indices or graphs.schema.ties):
         raise SchemaError(
-            "ties and indices of a store are not heeded in batches of transformed graphs without padding; give the "
-            "transform as pre_transform when the store is written, or take padded batches."
+            "batches of transformed graphs without padding do not support ties and indices of a store; give the "
+            "transform as pre_transform when the store is written, or use padded batches."
         )
-    applied = GraphTransform(transform, settings.get("transform_seed", 0))
+    graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
     keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
     if collate is None:
-        collate = PlainCollate(transformed([replace(example, epoch=0)], applied, keeps_ids)[0])
-    return CollatedView(graphs, TransformingCollate(collate, applied, keeps_ids), ids)
+        # The example of the default collate is a transformed graph.
+        collate = PlainCollate(transformed([replace(example, epoch=0)], graph_transform, keeps_ids)[0])
+    return CollatedView(graphs, TransformingCollate(collate, graph_transform, keeps_ids), ids)

@@ -1,4 +1,8 @@
-"""Hooks that apply the masks of the batch in PyG layers whose real rows would otherwise depend on padding."""
+"""Apply the masks of the batch, by hooks, in PyG layers whose real rows would otherwise depend on padding.
+
+A pre-hook returns the new (args, kwargs) of the layer, a forward hook its new output, and None changes nothing. All but
+`_layer_norm` are pre-hooks.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,15 @@ def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
     """Pass real rows as one graph and padding as another, to a norm that is called without `batch`."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None else _real_rows(module, x)
+    # The arguments x, batch and batch_size.
     return None if real is None else ((x, (~real).long(), 2), {})
 
 
 def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> Tensor | None:
-    """Normalise by all real entries; with `batch`, this norm would add its epsilon elsewhere in the formula."""
+    """Normalise over all real entries.
+
+    `_graph_of_real_rows` would give other results: LayerNorm adds its epsilon elsewhere if `batch` is given.
+    """
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None or module.mode != "graph" else _real_rows(module, x)
     if real is None:
@@ -27,7 +35,7 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
     padding, number = ~real[:, None], real.sum().clamp(min=1) * x.shape[1]
     x = x.masked_fill(padding, 0)
     x = (x - x.sum() / number).masked_fill(padding, 0)
-    # The derivative of the root is infinite at 0, where there is no real row.
+    # Avoid the root of 0, whose derivative is infinite: without real rows the variance is 0.
     variance = x.square().sum() / number
     x = x / (torch.where(variance > 0, variance, 1).sqrt() * (variance > 0) + module.eps)
     out: Tensor = x if module.weight is None else x * module.weight + module.bias
@@ -35,15 +43,16 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Limit an aggregation, which runs one step for each element of the largest group, to the largest real group."""
+    """Limit the iterations of an aggregation, one for each element of the largest group, to the largest real group."""
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
+    # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
     if real is None or not kwargs["dim_size"]:
         return None
     most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
     if most == 0:
         return None
-    # PatchTransformerAggregation counts one element more.
+    # PatchTransformerAggregation expects one more than the size of the largest group.
     return args, {**kwargs, "max_num_elements": most + (type(module).__name__ == "PatchTransformerAggregation")}
 
 
@@ -58,18 +67,19 @@ def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Map
         return None
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
     sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
-    padding = (~real).long().cumsum(0) - 1
-    slots = len(sizes) + padding // sizes.max().clamp(min=1)
+    padding_index = (~real).long().cumsum(0) - 1
+    padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
     others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
-    return (x, edge_index, torch.where(real, batch, slots), *args[3:]), others
+    return (x, edge_index, torch.where(real, batch, padding_graphs), *args[3:]), others
 
 
 def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the first arguments, given by position or by name; None for arguments not given."""
+    """Return the first arguments of a call, passed by position or by name; None if an argument is missing."""
     return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
 
 
 def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
+    """Return the mask of the rows of `x`; None if no masks apply, so that the layer runs unchanged."""
     row_mask = current_mask(x, module.masked_rows, type(module).__name__)  # type: ignore[arg-type]
     return None if row_mask is None else row_mask.mask
 
@@ -84,17 +94,17 @@ _HOOKS = {
     **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
     "LayerNorm": _layer_norm,
 }
-# Layers that mix rows in ways that a mask cannot undo from outside; VGAE, ARGA and ARGVA are subclasses of GAE.
+# Layers that mix rows inside their forward pass, out of reach of a hook; VGAE, ARGA and ARGVA are subclasses of GAE.
 _WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv", "HeteroBatchNorm"}
 
 
 def has_hook(module: nn.Module) -> bool:
-    """Return whether a hook makes the real rows of this layer independent of padding."""
+    """Return whether `add_hook` can make the real rows of this layer independent of padding."""
     return _forward_class(module) in _HOOKS and not _mixes_graphs(module)
 
 
 def add_hook(module: Any) -> None:
-    """Make a layer read the masks of the batch, unless it does already; its parameters and their names stay."""
+    """Make a layer read the masks of the batch, unless it already does; parameters and their names do not change."""
     if hasattr(module, "masked_rows"):
         return
     hook = _HOOKS[_forward_class(module)]
@@ -106,7 +116,7 @@ def add_hook(module: Any) -> None:
 
 
 def mixes_rows(module: nn.Module) -> bool:
-    """Return whether this is a PyG layer, or a subclass of one, whose real rows depend on padding and no hook helps."""
+    """Return whether real rows of this layer (of PyG, or a subclass) depend on padding, and no hook prevents it."""
     names = {each.__name__ for each in type(module).__mro__ if _is_of_pyg(each)}
     return bool(names & (_WITHOUT_MASKS | _HOOKS.keys())) and not has_hook(module)
 
@@ -118,7 +128,7 @@ def _forward_class(module: nn.Module) -> str:
 
 
 def _mixes_graphs(module: Any) -> bool:
-    """Return whether running statistics of an InstanceNorm average over all graphs, including padding."""
+    """Return whether this is an InstanceNorm with running statistics, which average over all graphs, even padding."""
     return _forward_class(module) == "InstanceNorm" and bool(module.track_running_stats)
 
 

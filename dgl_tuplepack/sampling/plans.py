@@ -1,4 +1,4 @@
-"""The plan of each epoch, expanded into packs."""
+"""Make the plan of each epoch, and expand it into packs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# The number of the random stream that seeds plans; `epochs` has the other numbers.
-_TIES = 3
+# The number of the random stream that seeds plans; `epochs.py` defines the numbers of other streams.
+_PLAN_STREAM = 3
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Packs:
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
         """Expand a plan; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
         offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
-        # Floats: sums over components may exceed int64, and are only compared.
+        # Use floats: sums over components may exceed int64, and are only compared.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
         return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))
 
@@ -45,8 +45,9 @@ class Packs:
 class Plans:
     """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
 
-    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` epochs share a plan; None:
-    all of them do. `first` is the plan of the first epochs; later plans are made with `limits` and `seed`.
+    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` consecutive epochs share
+    a plan; if it is None, all epochs do. `first` is the plan of the first epochs; later plans are made with `limits`
+    and `seed`.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The latest plan. The first is kept too, since every training begins with it.
+        # The period and the packs of the latest plan. The first plan is kept too, since every training begins with it.
         self._latest: tuple[int, Packs] = (0, self._first)
 
     def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch; make its plan if it is not kept."""
+        """Return the packs of an epoch; make a new plan if the epoch's plan is not kept."""
         period = 0 if self._every is None else epoch // self._every
         if period == 0:
             return self._first
         if self._latest[0] != period:
-            seed = int(key_of(self._seed, period % 2**64, _TIES))
+            seed = int(key_of(self._seed, period % 2**64, _PLAN_STREAM))
             plan = pack(self._histogram, self._limits, seed=seed)
             self._latest = period, Packs.of(plan, self._class_offsets)
         return self._latest[1]

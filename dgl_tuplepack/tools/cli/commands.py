@@ -1,6 +1,6 @@
-"""The Typer application and its commands.
+"""Define the Typer application and its commands.
 
-Each start imports all commands, so a command that needs torch or DGL imports it inside its function.
+Every run imports all commands. So a command that needs torch or DGL imports it only inside its function.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ def demo(
     graphs: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=32_901, help="Number of molecules; default: all.")
     ] = None,
-    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs of training.")] = 1,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Number of training epochs.")] = 1,
     seed: options.Seed = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on standard output, and tables on standard error.")
     ] = False,
 ) -> None:
-    """Pack and train on synthetic molecules that have the sizes of ogbg-molhiv; needs no network and no data."""
+    """Pack synthetic molecules with the sizes of ogbg-molhiv, and train on them; needs no network and no data."""
+    # Report a missing package by its name before anything else is imported.
     for package in ("torch", "matplotlib"):
         load(package)
     from dgl_tuplepack.tools.demo.run import run_demo
@@ -75,6 +76,6 @@ def _root(
 ) -> None:
     """Pack many small graphs into full, static-shape batches for DGL."""
     if context.invoked_subcommand is None:
-        # If Typer uses rich, it prints the help itself and this text is empty.
+        # With rich, `get_help` prints the help itself and returns an empty text.
         print(context.get_help(), end="")
         raise typer.Exit(2)

@@ -1,4 +1,4 @@
-"""Picture of a search for limits: the efficiency of packs, the best limits and the Pareto front."""
+"""Draw a search for limits: the efficiency of packs, the best limits and the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Largest fraction of the axis above 100 %.
+# The colour bar may reach above 100 %, by this fraction of its range below 100 %.
 _BEYOND = 0.03
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
@@ -27,25 +27,25 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     Parameters
     ----------
     search
-        The picture shows two of its components; if several candidates share a point, it shows the best.
+        The picture shows two of its components. A dot has the colour of the best candidate at this point.
     components
         Names of the two components, for x and y; needed unless the search has exactly two.
     """
     columns = list(drawing.two_components(search.components, components, "the search"))
     if len(all_of(search.best.limits)) > 1:
-        raise SearchError("this picture shows limits of one shape, but the search has several; leave shapes= out.")
+        raise SearchError("this picture shows limits of one shape, but the search has several; search without shapes=.")
     limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
     points, point_of = np.unique(limits, axis=0, return_inverse=True)
     scores = np.full(len(points), -np.inf)
     np.maximum.at(scores, point_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
-    # If all scores are equal, matplotlib would centre them in a range that exceeds 100 %.
+    # If all scores were equal, matplotlib would centre them in a range that may exceed 100 %.
     low = scores.min() if scores.min() < scores.max() else scores.max() - _RANGE_OF_EQUALS
     # Draw the best dots last, so that they are on top.
     order = np.argsort(scores, kind="stable")
     style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
-    shown = ax.scatter(*points[order].T, c=scores[order], s=34, marker="s", **style)
-    _name_means(ax.figure.colorbar(shown, ax=ax).ax)
+    dots = ax.scatter(*points[order].T, c=scores[order], s=34, marker="s", **style)
+    _label_colour_bar(ax.figure.colorbar(dots, ax=ax).ax)
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
     ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
@@ -57,8 +57,8 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     return ax
 
 
-def _name_means(ax: Any) -> None:
-    """Label the colour bar in per cent, without ticks above 100 %, but with room for a whole marker."""
+def _label_colour_bar(ax: Any) -> None:
+    """Label the colour bar in per cent, and cut it slightly above 100 %."""
     low, high = ax.get_ylim()
     ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
     ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
