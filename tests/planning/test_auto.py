@@ -17,8 +17,8 @@ from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.heuristics import names_for
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 

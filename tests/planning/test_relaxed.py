@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, projected
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.patterns import Patterns
-from dgl_tuplepack.planning.packing.relaxed import merged, spread
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
 
 
 @st.composite

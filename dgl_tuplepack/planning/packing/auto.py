@@ -16,10 +16,10 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.packing.stages import (
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.sequence import (
     LAST_NEW_TURN,
     MOST_ROUNDS,
     MOST_TURNS,

@@ -8,8 +8,8 @@ import numpy as np
 
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import IntArray
 
 # If there are more graphs, an equal share of them is dealt, and its patterns repeat for the other shares.

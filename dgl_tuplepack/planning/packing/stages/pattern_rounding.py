@@ -8,8 +8,8 @@ import numpy as np
 
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Fractions of at least this are rounded up; above 1: none.

@@ -18,16 +18,16 @@ from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.bounds.pricing import Priced
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems
-from dgl_tuplepack.planning.packing.exact_split import exactly_split
 from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
-from dgl_tuplepack.planning.packing.level_filling import level_filling
-from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.planning.packing.pattern_rounding import rounded
 from dgl_tuplepack.planning.packing.patterns import Patterns
-from dgl_tuplepack.planning.packing.relaxed import merged, spread
 from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
+from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
+from dgl_tuplepack.planning.packing.stages.level_filling import level_filling
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
+from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
 
 # No effort reaches these: an allowance doubles with each round, and most searches grow fourfold each turn.
 MOST_ROUNDS = 30
