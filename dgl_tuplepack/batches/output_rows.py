@@ -78,12 +78,14 @@ def output_rows(batch: Any, of: str) -> OutputRows:
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
     # Nodes of type t that are tied to edges of type e are sorted like these edges.
+    ids, slots = _ids(batch.graph_ids)[: batch.num_real_graphs], batch.graph_mask.shape[0]
+    if of == GRAPHS:
+        return OutputRows(ids, slots)
     orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
-    slots: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
+    rows: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
     return _rows(
-        of, _ids(batch.graph_ids)[: batch.num_real_graphs], len(batch.graph_mask), batch._nodes_per_graph,
-        batch._edges_per_graph, slots, orders, bool(batch.graph_names),
+        of, ids, slots, batch._nodes_per_graph, batch._edges_per_graph, rows, orders, bool(batch.graph_names),
     )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ class Predictions:
         real = {name: _real(rows, value, name) for name, value in arrays.items()}
         if self._ids:
             self._check_same(real)
-        self._ids.append(rows.ids.detach().clone())
+        self._ids.append(rows.ids.clone())
         if rows.counts is not None:
             self._counts.append(rows.counts.clone())
         for name, value in real.items():
