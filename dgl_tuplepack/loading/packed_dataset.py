@@ -259,10 +259,7 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return text that identifies each transform, by argument, for comparison between ranks.
-
-    Raise TransformError for an invalid transform or seed.
-    """
+    """Return text that identifies each transform, equal on all ranks, by argument; TransformError for invalid ones."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}

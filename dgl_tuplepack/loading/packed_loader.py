@@ -47,7 +47,7 @@ class _WholeBatches(Dataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`, which begins with its first batch and counts the batches that are received."""
+    """One iteration of a `PackedLoader`. It begins with its first batch, and counts batches that the loop receives."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader

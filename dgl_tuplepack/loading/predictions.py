@@ -20,14 +20,14 @@ _NAMED = 10
 
 
 class Predictions:
-    """Outputs of a model, collected batch by batch and returned in the order of the ids that are expected.
+    """Outputs of a model, collected batch by batch and returned in the order of the expected ids.
 
     Batches may come in any order, padded or not. Padding is left out, and each graph must come exactly once.
 
     Parameters
     ----------
     ids
-        The ids that are expected, each once, such as those of a split; or the number N of all graphs, for 0..N-1.
+        The expected ids, each once, such as the ids of a split; or the number N of all graphs, for 0..N-1.
     of
         "graphs": the outputs have a row for each graph. "nodes" or "edges", or for heterographs a component such as
         "nodes:user": they have a row for each node or edge, and are returned graph by graph.

@@ -93,7 +93,7 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
 
     def of_sampler(self, leads: bool) -> dict[str, Any]:
-        """Return the sampler settings of a split: all if the split leads, else only the settings of every split."""
+        """Return the sampler settings of a split: all if it leads, else only settings that apply to every split."""
         return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
 
     @classmethod

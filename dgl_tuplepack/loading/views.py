@@ -35,7 +35,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
-    # Raise if a setting, such as `as_stored`, works only with a store.
+    # Raise for settings, such as `as_stored`, of batches that are copied from a store.
     refuse_store_settings(settings)
     # An item with its id, and the ids of all items ("own" if the items carry them).
     example, ids = given.example()

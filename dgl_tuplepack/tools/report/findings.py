@@ -71,10 +71,7 @@ class Findings:
 
 
 def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
-    """Search limits, pack the graphs, and compare with plain batching.
-
-    Pack within `limits`; None: within the best limits that were found.
-    """
+    """Search limits, pack within `limits` (None: the best limits found), and compare with plain batching."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
         search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
