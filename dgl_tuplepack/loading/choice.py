@@ -179,7 +179,7 @@ def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / number))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
-    # With few graphs, a partial last batch moves the mean by more than the tolerance, also in plain batching.
+    # With few graphs, a partial last batch can move the mean beyond the tolerance, also in plain batching.
     close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})
