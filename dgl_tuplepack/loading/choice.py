@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 class Request:
     """The caller's settings of batches; None leaves the choice to `choose`.
 
-    `stored` are plans for all splits that a store already has, which are used if they fit the other settings.
+    `plans` and `stored` are plans by split name: the user's, and the plans that a store already has for all splits.
+    The plans of the store are used if they fit the other settings.
     """
 
     graphs_per_batch: int | None
@@ -72,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Choice:
-    """Limits and packs per batch of all splits, the plan of each split, and the search for the limits, or None."""
+    """Limits and packs per batch of all splits, the plan of each split, and the limits search (None: limits given)."""
 
     limits: Limits | Buckets
     packs_per_batch: int
@@ -81,7 +82,7 @@ class Choice:
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
-    """Choose one shape for all splits; batches of the splits `leading` meet the requested number of graphs."""
+    """Choose one shape for all splits; only batches of the splits `leading` must meet the number of graphs."""
     if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
         try:
             choice = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
@@ -143,7 +144,7 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
 
 
 def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
-    """Search limits for the leading splits that hold the graphs of all splits."""
+    """Search limits for the leading splits; every graph of the other splits must fit into a pack too."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
     # With oversize="drop", large graphs of the other splits are dropped too.
@@ -172,12 +173,13 @@ def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHis
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
-    """Return the number of packs per batch for about `graphs` graphs; SamplerError if no number comes close."""
+    """Return the number of packs that hold about `graphs` graphs; SamplerError if no number of packs comes close."""
     number, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
+    # Packs of each shape bucket, over all plans; `steps_of` returns the number of batches of each.
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / number))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
-    # With few graphs, a partial last batch decides the mean, as it does for plain batches.
+    # With few graphs, a partial last batch can move the mean beyond the tolerance, also in plain batching.
     close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})

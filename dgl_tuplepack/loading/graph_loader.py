@@ -1,4 +1,4 @@
-"""DGL's loader, with whole batches of stores."""
+"""DGL's loader, which gets whole batches from stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batc
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     """Drop-in `dgl.dataloading.GraphDataLoader` that makes batches of a list or a store several times as fast.
 
-    Batches, their order and the random numbers used are those of DGL's loader on the same graphs. Any dataset works;
+    Batches, their order and the random numbers are the same as in DGL's loader on the same graphs. Any dataset works;
     lists, OGB datasets, stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched()`` are faster.
 
     Parameters
@@ -25,16 +25,16 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     dataset
         A store, or any dataset that DGL's loader accepts.
     collate_fn
-        Function from a list of items to a batch. With it, graphs of a store are read one by one.
+        Function from a list of items to a batch. If it is given, graphs of a store are read one by one.
     use_ddp, ddp_seed
-        As in DGL's loader: give each process different graphs, by a `DistributedSampler` with this seed. Call
+        As in DGL's loader: a `DistributedSampler` with this seed gives each process different graphs. Call
         `set_epoch` before each epoch.
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element.
     in_memory
-        Whether graphs are copied to a temporary store first; later changes of the dataset are not seen. None: copy
+        Whether graphs are copied to a temporary store first; later changes of the dataset have no effect. None: copy
         lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
-        such dataset (else InputError), whose items must be the same each time. False: collate items.
+        dataset of such items (else InputError); reading an item twice must return the same. False: collate items.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``.
 
@@ -81,5 +81,5 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
 
 
 def as_collated(batch: Any) -> Any:
-    """Return a whole batch as DGL's collate does: graph and labels in a list."""
+    """Return a whole batch in the form of DGL's collate: graph and labels in a list, not a tuple."""
     return list(batch) if isinstance(batch, tuple) else batch

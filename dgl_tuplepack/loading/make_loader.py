@@ -1,4 +1,4 @@
-"""The call that makes a loader, or one loader per split, all of one shape."""
+"""Make a loader, or one loader per split; batches of all splits have one shape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 
-# The name of the only split if all graphs go to one loader.
+# Without splits, all graphs form one split of this name.
 _ALL = ""
 
 
@@ -91,34 +91,34 @@ def packed_loader(
         ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; or the path of a store, of a dataset of
         shards, of a ``.bin`` file or of an OGB folder. An iterator is read into a list. An OGB folder is written to a
         temporary store, which is removed with the loader (`preprocess` writes a permanent one). With ``splits=True``
-        also a mapping of names of splits to sources.
+        also a mapping of split names to sources.
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and the number of packs are chosen to
-        meet it to within 5 %, if whole packs allow it; ``loader.graphs_per_batch`` is the exact mean. With fewer graphs
-        than that, there is one batch. The plans of a store (`preprocess`) and their limits are used if they meet it, or
-        if it is None. With splits, it applies to the shuffled splits; batches of the other splits have
+        meet it to within 5 %, if whole packs allow it; ``loader.graphs_per_batch`` is the exact mean. If the source has
+        fewer graphs, there is one batch. The plans of a store (`preprocess`) and their limits are used if they meet
+        this number, or if it is None. With splits, it applies to the shuffled splits; batches of the other splits have
         the same shape, and hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
         True: the splits of the source, as stores, OGB folders, OGB datasets and mappings of sources have them.
     shuffle
         Whether batches come in random order, with different content in each epoch (see `content`). With splits, True
-        shuffles the split "train", which must exist; a tuple of names shuffles those. The other splits are read
-        completely, in the order of their plans, and `content`, `replan_every` and `drop_last` do not apply to them.
+        shuffles the split "train", which must exist; a tuple of names shuffles the named splits. The other splits are
+        read completely, in the order of their plans; `content`, `replan_every` and `drop_last` do not apply to them.
     padded
         Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as from DGL's
         collate, that never exceed the limits.
     limits
         Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
-        batch has one of these shapes. With `graphs_per_batch`, the number of packs is chosen to meet it.
+        batch has one of these shapes. If `graphs_per_batch` is given too, the number of packs is chosen to meet it.
     plan
-        A plan for exactly these graphs; None: make one. With splits, a mapping of their names to plans, such as the
+        A plan for exactly these graphs; None: make one. With splits, a mapping of split names to plans, such as the
         plans of `preprocess`; missing plans are made.
     packs_per_batch
-        Packs per batch, >= 1. None: chosen; with searched limits it is 2, if two packs can hold every graph.
+        Packs per batch, >= 1. None: choose it; with searched limits it is 2, if two packs can hold every graph.
     shapes
-        2 to 4: search that many shape buckets; each batch has one of these shapes. Use it for smaller batches than the
-        largest graph allows with one shape.
+        2 to 4: search that many shape buckets; each batch has one of these shapes. Use it if you need smaller batches
+        than the largest graph allows with one shape.
     multiple_of
         With searched limits, the padded shape of a pack is a multiple of this number.
     seed
@@ -126,13 +126,13 @@ def packed_loader(
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
     with_ids
-        Without padding, whether batches have the ids of their graphs, int64 ``[n]``: as the last element, or as the
-        attribute `graph_ids` of PyG batches. Padded batches always have them. Ids are positions in `source`, also with
+        Whether batches without padding have the ids of their graphs, int64 ``[n]``: as the last element, or as the
+        attribute `graph_ids` of PyG batches. Padded batches always have ids. Ids are positions in `source`, also with
         splits, unless items have their own ids.
     in_memory
-        Whether graphs are copied to a temporary store first, from which batches are made far faster; later changes of
-        the dataset are not seen. None: copy lists, tuples and OGB datasets. True: copy any dataset, whose items must
-        be the same each time. False: read items one by one for each batch.
+        Whether graphs are copied to a temporary store first, which makes batches far faster; later changes of the
+        dataset have no effect. None: copy lists, tuples and OGB datasets. True: copy any dataset; reading an item twice
+        must return the same. False: read items one by one for each batch.
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
@@ -184,7 +184,7 @@ def packed_loader(
             "out, or give tp.with_ids(dataset), whose items have ids."
         )
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
-        # These need the items.
+        # A collate function or transform of the user needs the original items.
         in_memory = False
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
     by_name: dict[str, Split]
@@ -215,7 +215,7 @@ def packed_loader(
 def _sampler(
     sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
-    """Return the sampler of a split; one that makes the later plans makes the first one too."""
+    """Return the sampler of a split; if it plans again later, it makes the first plan too, unless one was given."""
     replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
     return PackBatchSampler(
         sizes,

@@ -31,14 +31,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Graphs:
-    """Graphs by position, and their ids in batches.
+    """Graphs by position, and the ids that batches give them.
 
     Attributes
     ----------
     items
         A store, or a dataset with a length and items.
     ids
-        int64 ``[N]``, the positions in what the user passed. Items that have ids keep their own.
+        int64 ``[N]``, positions in the user's source. Items with ids of their own keep them.
     is_copy
         Whether `items` is a temporary store of graphs that the user passed in another form.
     """
@@ -53,7 +53,7 @@ class Graphs:
         return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.items[0])
 
     def sizes(self, declared: Mapping[str, Any]) -> GraphSizes:
-        """Return the sizes; for PyG graphs, the declared levels say what attributes belong to."""
+        """Return the sizes; for PyG graphs, ``declared["levels"]`` assigns attributes to nodes, edges or graphs."""
         if isinstance(self.items, StoredGraphs):
             return self.items.sizes
         return sizes_of(self.items, levels=declared.get("levels"))
@@ -67,7 +67,7 @@ class Graphs:
         return (Identified(int(self.ids[0]), first), self.ids) if own is None else (Identified(own, first), "own")
 
     def split(self, ids: IntArray) -> Graphs:
-        """Return the graphs at some positions, which keep their ids."""
+        """Return the graphs at the positions `ids`; they keep their ids."""
         if isinstance(self.items, StoredGraphs):
             return Graphs(self.items.split(ids), ids, self.is_copy)
         return Graphs(Subset(self.items, ids.tolist()), ids)
@@ -81,14 +81,14 @@ def opened(
 ) -> Graphs:
     """Return the graphs of a source.
 
-    Graphs that can only be read in blocks, such as those of an OGB folder, are written to a temporary store, which
-    lives as long as the result; so are lists, see `stored_copy`. `declared` are ties, indices and levels of graphs that
-    are written. Set `is_plain` if batches are made as by DGL's collate.
+    Graphs that can only be read in blocks, such as the graphs of an OGB folder, are written to a temporary store, which
+    lives as long as the result. Lists may be written too, see `stored_copy`. `declared` holds ties, indices and levels
+    for the store. Set `is_plain` if batches must be the same as from DGL's collate.
     """
     found = source if isinstance(source, Source) else resolve(source)
     items = found.by_position()
     if isinstance(items, WithIds) and isinstance(items.dataset, StoredGraphs):
-        # Stores fill ids anyway.
+        # Batches of a store have ids without the wrapper.
         items = items.dataset
     if items is None:
         store: Any = temporary_store(found, **(declared or {}))
@@ -106,10 +106,10 @@ def stored_copy(
     allows: Callable[[Any], bool] | None = None,
     declared: Mapping[str, Any] = MappingProxyType({}),
 ) -> GraphStore | None:
-    """Copy a dataset to a temporary store; return None if it stays as it is.
+    """Copy a dataset to a temporary store; return None if it is not copied.
 
-    With `in_memory` None, a dataset is copied if it repeats its items and a store can hold them. With True, it is
-    copied, or the reason why not is raised. All items must pass `allows`.
+    With `in_memory` None, copy it if each item is the same every time and a store can hold the items. With True, copy
+    it, or raise the reason that prevents it. `allows` must return True for every item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -143,7 +143,7 @@ def repeats_items(dataset: Any) -> bool:
 
 
 def is_collated_alike(item: Any) -> bool:
-    """Return whether DGL's collate and a store make the same of an item."""
+    """Return whether DGL's collate and a store make equal batches of such an item."""
     graph, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class PackLabels(NamedTuple):
-    """Labels of the G graph slots of a pack, with a mask of the real slots; of p packs after DGL's collate.
+    """Labels of the G graph slots of a pack, with a mask of the real slots. DGL's collate stacks p packs.
 
     Attributes
     ----------
     values
-        Labels ``[G, ...]``, or a dict of them by name; an empty dict if graphs have no label. After collate,
+        Labels ``[G, ...]``, or a dict of such tensors by name; an empty dict if graphs have no label. After collate,
         ``[p, G, ...]``.
     graph_mask
         Bool ``[G]``, True = real; after collate ``[p, G]``.
@@ -75,7 +75,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     Raises
     ------
     SchemaError
-        The arguments are not a graph and `PackLabels`, or are not of one batch.
+        The arguments are not a graph and `PackLabels`, or belong to different batches.
 
     Examples
     --------
@@ -126,5 +126,5 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
 
 
 def _spread(mask: Tensor, counts: Tensor, total: int) -> Tensor:
-    """Return the mask of all nodes (edges), given the number of nodes (edges) in each graph slot."""
+    """Return the mask of all `total` nodes (edges): the mask of each graph slot, repeated `counts` times."""
     return torch.repeat_interleave(mask, counts, output_size=total)

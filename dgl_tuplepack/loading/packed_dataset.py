@@ -40,10 +40,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
-    By `limits`, an item has nodes + 1 node slots, edges edge slots and graphs + 1 graph slots. A batch of p items has p
-    times as many slots; the padding of each pack follows its graphs. Labels are stacked, ``[p, graphs + 1, ...]``. Call
-    `set_epoch` before each epoch, so that different graphs share a pack. Split the graphs before packing them: packs
-    cannot be split, since a pack holds different graphs in each epoch.
+    An item has nodes + 1 node slots, edges edge slots and graphs + 1 graph slots, with the numbers of `limits`. A batch
+    of p items has p times these slots; the padding of each pack follows its graphs. Labels are stacked,
+    ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that other graphs meet in a pack. Make splits of
+    the graphs, not of this dataset: a pack holds different graphs in each epoch.
 
     Parameters
     ----------
@@ -53,16 +53,16 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
-        As in `PackBatchSampler`. Each rank has its own packs, equally many, so a loader must not split them again:
-        ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose graphs without an error. With
-        `shuffle`, packs are already in random order.
+        As in `PackBatchSampler`. Each rank has its own packs, and all ranks have the same number. A loader must not
+        split them again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose graphs without
+        an error. With `shuffle`, packs are already in random order.
     multiple_of
-        Packs per batch of the loader. Empty packs are added at the end, so that the number of packs is a multiple of
-        this number and the last batch has the shape of the others.
+        Packs per batch of the loader. Empty packs are added at the end until the number of packs is a multiple of this
+        number, so that the last batch has the shape of the others.
     label_fill, feature_fill, cover_padding, idtype, coordinates
         As in `PaddedCollate`.
     transform
-        Applied to each graph when a pack is made, as in `PaddedCollate`: nodes and edges may become fewer.
+        Applied to each graph when a pack is made, as in `PaddedCollate`; it may remove nodes and edges, not add any.
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed
@@ -128,7 +128,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         }  # fmt: skip
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
-            # Check settings before graphs are written, which may take long.
+            # Check settings first, since writing the graphs may take long.
             replicas(num_replicas, rank)
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
@@ -147,7 +147,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
             transform_seed=transform_seed,
         )  # fmt: skip
-        # Shared memory: workers have copies of all else, but see changes of the epoch.
+        # Workers copy all other attributes; shared memory shows them each new epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
@@ -169,7 +169,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     @property
     def epoch(self) -> int:
         """The epoch of the items, 0 at first; see `set_epoch`."""
-        # Two's complement: epochs go up to 2**64 - 1.
+        # The int64 tensor holds epochs from 2**63 on as negative numbers (two's complement).
         return int(self._epoch.item()) % 2**64
 
     def set_epoch(self, epoch: int) -> None:
@@ -227,12 +227,12 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return self.sampler.labels_per_batch(label_mask) * self._packs_of_batch(batch_size)
 
     def _packs_of_batch(self, batch_size: int) -> float:
-        """Return the mean number of packs per batch, not counting empty packs that complete the last batch."""
+        """Return the mean number of packs per batch; the empty packs at the end do not count."""
         size = whole_number("batch_size", batch_size, 1, error=SamplerError)
         return len(self.sampler) / -(-self._length(self.epoch) // size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Each process makes the batches itself.
+        # Leave the batches of the epoch out of pickles: each process makes them itself.
         return {**self.__dict__, "_epoch_batches": None}
 
     def __repr__(self) -> str:
@@ -242,7 +242,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Refuse settings of a sampler that contradict each other."""
+    """Raise if sampler settings are invalid together, by making a sampler of one graph of size 1."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
@@ -250,7 +250,7 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
 
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return the store of the graphs; graphs that are not stored yet are checked against the limits, if given."""
+    """Return the store of the graphs; check known sizes against `limits` (None: no check) before writing it."""
     found = resolve(source)
     if limits is not None and found.knows_sizes:
         limits.check(found.sizes())
@@ -259,7 +259,7 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return the identity of each transform by argument, equal on all ranks; TransformError for an invalid one."""
+    """Return text that identifies each transform, equal on all ranks, by argument; TransformError for invalid ones."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}

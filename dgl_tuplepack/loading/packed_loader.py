@@ -23,12 +23,12 @@ _VERSION = 1
 
 
 def _as_it_is(batch: Any) -> Any:
-    """Return a whole batch unchanged; torch's own function would turn a pair into a list."""
+    """Return a whole batch unchanged; torch's default would turn a tuple into a list."""
     return batch
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`: a view of batches. It refuses single ids, a sign that the sampler was lost."""
+    """The dataset of a `PackedLoader`: `view` maps ids to a batch. A single id means that the sampler was lost."""
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -47,7 +47,7 @@ class _WholeBatches(Dataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`: starts at its first batch, and counts the batches that the loop receives."""
+    """One iteration of a `PackedLoader`. It begins with its first batch, and counts batches that the loop receives."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -55,9 +55,10 @@ class _Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._batches is None:
-            # Lightning sets the epoch after iter(). Batches are counted here, since workers make them ahead.
+            # Start only now: Lightning sets the epoch after iter().
             self._position, self._batches = self._loader._start()
         batch = next(self._batches)
+        # Count here: workers make batches ahead.
         self._position.batches += 1
         return batch
 
@@ -102,8 +103,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # The position of the latest iteration, or of a state that was loaded since. Once a loop has trained, iterations
-        # without gradients, which evaluate, leave it as it is.
+        # Position of the latest iteration, or of a state that was loaded since. After a training iteration, iterations
+        # without gradients (evaluations) do not change it.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -153,7 +154,7 @@ class PackedLoader(DataLoader[Any]):
         return _Iteration(self)
 
     def _start(self) -> tuple[_Position, Iterator[Any]]:
-        """Start an iteration; if a state was loaded, after the batches that it counts."""
+        """Start an iteration, and return its position and its batches; skip the batches that a loaded state counts."""
         epoch, latest = self.sampler.epoch, self._position
         if self._trains and not torch.is_grad_enabled():
             self.sampler.set_epoch(epoch)
@@ -176,9 +177,9 @@ class PackedLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch: plain values, a few hundred bytes, equal on all ranks.
 
-        The position counts the batches that the loop received in the latest iteration, not batches that workers made
-        ahead, and not those of an evaluation (under ``torch.no_grad()``) between training epochs. Lightning saves and
-        restores the state with its checkpoints.
+        The position counts the batches that the loop received in the latest iteration. It does not count batches that
+        workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training epochs. Lightning
+        saves and restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
@@ -222,7 +223,7 @@ class _Position:
 
 
 def _state_of(sampler: PackBatchSampler, position: _Position) -> dict[str, Any]:
-    """Return plain values: the position, and all settings that decide which batches are left."""
+    """Return the position, and all settings that decide which batches are left, as plain values."""
     plan = sampler._epochs.plans.of(position.epoch).plan.fingerprint
     progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
     return {**progress, **sampler._settings(), "plan": plan}
@@ -244,7 +245,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     for name, value in settings.items():
         _check_same(name, state[name], value)
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
-    # Check the plan last: the plan of that epoch may have to be made.
+    # Check the plan last: it may take long to make the plan of that epoch.
     _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
     length = sampler._length(epoch)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
@@ -252,7 +253,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
 
 
 def _check_same(name: str, saved: Any, value: Any) -> None:
-    """Raise SamplerError for a state that was saved with another `value` of a setting."""
+    """Raise SamplerError if the setting `name` of a state differs from the sampler's `value`."""
     if saved != value:
         raise SamplerError(
             f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or lose "

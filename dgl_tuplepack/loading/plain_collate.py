@@ -1,4 +1,4 @@
-"""Collate items as DGL does, without padding, also no items, and graphs that a transform has changed."""
+"""Collate items as DGL does, without padding; also an empty list of items, and transformed graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.transform import GraphTransform
 
 
 class PlainCollate:
-    """Collate items as DGL does, without padding; no items give a batch of no graphs, with the types of `example`."""
+    """Collate items as DGL does, without padding; an empty list gives an empty batch, with the types of `example`."""
 
     def __init__(self, example: Any) -> None:
         inner = example.item if isinstance(example, Identified) else example
@@ -31,24 +31,24 @@ class PlainCollate:
         self.example = example
 
     def __call__(self, items: Iterable[Any]) -> Any:
-        """Return the batched graph, and whatever else items have, stacked."""
+        """Return the batched graph, and the stacked labels and ids if items have them."""
         items = list(map(_unwrapped, items))
         return self._collate(items) if items else _emptied(self._collate([_unwrapped(self.example)]))
 
 
 class TransformingCollate:
-    """Transform the graphs of items, which have ids, before another function collates them; see `_transformed`."""
+    """Transform the graphs of items before `collate` joins them; see `transformed`."""
 
     def __init__(self, collate: Callable[[Any], Any], transform: GraphTransform, keeps_ids: bool) -> None:
         self.collate, self.transform, self.keeps_ids = collate, transform, keeps_ids
 
     def __call__(self, items: Sequence[Any]) -> Any:
-        """Return what the other function makes of the transformed items."""
+        """Return the batch of the transformed items."""
         return self.collate(transformed(items, self.transform, self.keeps_ids))
 
 
 def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
-    """Transform graphs of items; without `keeps_ids`, the items have lost what `CollatedView` added to them."""
+    """Return the items with transformed graphs; without `keeps_ids`, remove the ids that `CollatedView` added."""
     made = []
     for item, part in zip(items, transform(*taken_apart(items)), strict=True):
         inner = item.item if isinstance(item, Identified) else item
@@ -58,7 +58,7 @@ def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool
 
 
 def _unwrapped(item: Any) -> Any:
-    """Return an item by `with_ids` as a tuple that ends in its id."""
+    """Return an `Identified` item as (graph, id) or (graph, label, id), and any other item unchanged."""
     if not isinstance(item, Identified):
         return item
     inner = item.item if isinstance(item.item, tuple | list) else (item.item,)
@@ -66,7 +66,7 @@ def _unwrapped(item: Any) -> Any:
 
 
 def _emptied(batch: Any) -> Any:
-    """Return a batch of no graphs, of the types of another."""
+    """Return a batch without graphs, with the types, features and labels of `batch`."""
     if isinstance(batch, Tensor):
         return batch[:0]
     if isinstance(batch, Mapping):

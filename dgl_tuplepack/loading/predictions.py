@@ -1,4 +1,4 @@
-"""The way out of a model: the outputs of all graphs of a split, in the order of its ids."""
+"""Collect the outputs of a model for all graphs of a split, in the order of its ids."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.ranks import gathered_objects, in_process_group
 
-# Ids that a message names.
+# The most ids that a message lists.
 _NAMED = 10
 
 
 class Predictions:
-    """Outputs of a model, collected batch by batch and returned in the order of the ids that are expected.
+    """Outputs of a model, collected batch by batch and returned in the order of the expected ids.
 
     Batches may come in any order, padded or not. Padding is left out, and each graph must come exactly once.
 
     Parameters
     ----------
     ids
-        The ids that are expected, each once, such as those of a split; or the number N of all graphs, for 0..N-1.
+        The expected ids, each once, such as the ids of a split; or the number N of all graphs, for 0..N-1.
     of
-        What has a row in the outputs: "graphs"; or "nodes" or "edges", whose rows are returned graph by graph; for
-        heterographs the name of a component, such as "nodes:user".
+        "graphs": the outputs have a row for each graph. "nodes" or "edges", or for heterographs a component such as
+        "nodes:user": they have a row for each node or edge, and are returned graph by graph.
 
     Raises
     ------
     InputError
-        An id is negative or repeated, or there are none.
+        An id is negative or repeated, or there are no ids.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Predictions:
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
         self._ids: list[Tensor] = []
         self._counts: list[Tensor] = []
-        # By name; a single tensor has the empty name.
+        # Outputs of each batch by name; a single tensor has the empty name.
         self._outputs: dict[str, list[Tensor]] = {}
 
     def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
@@ -73,7 +73,7 @@ class Predictions:
             with ``with_ids=True``; or the ids only, if rows belong to graphs.
         outputs
             A row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``; or a dict of such
-            tensors by name (numpy arrays too). They are copied, on their device and without gradients.
+            tensors by name. Numpy arrays work too. Outputs are copied, on their device and without gradients.
 
         Raises
         ------
@@ -98,8 +98,8 @@ class Predictions:
         Parameters
         ----------
         all_ranks
-            Join the outputs of all ranks of torch.distributed, if it is initialised; every rank must call it, and gets
-            all outputs.
+            Join the outputs of all ranks, if torch.distributed is initialised. Every rank must call this, and gets all
+            outputs.
 
         Returns
         -------
@@ -109,12 +109,12 @@ class Predictions:
         Raises
         ------
         InputError
-            A graph is missing, came twice or was not expected.
+            A graph is missing, was added twice or was not expected.
         """
         ids, counts = _joined(self._ids).numpy(), _joined(self._counts)
         outputs = {name: torch.cat(values).cpu() for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
-            # A rank without batches has no names of outputs.
+            # A rank without batches has no outputs by name; leave it out.
             of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
             ids = np.concatenate([each[0] for each in of_ranks] or [ids])
             counts = torch.cat([each[1] for each in of_ranks] or [counts])
@@ -131,7 +131,7 @@ class Predictions:
         return found[""] if list(found) == [""] else found
 
     def _order_of(self, ids: IntArray) -> IntArray:
-        """Return the position of each expected id in `ids`; InputError unless each of them is there once."""
+        """Return the position of each expected id in `ids`; InputError unless `ids` holds each exactly once."""
         came, expected = np.argsort(ids), np.argsort(self.ids)
         if np.array_equal(ids[came], self.ids[expected]):
             order = np.empty_like(came)
@@ -167,7 +167,7 @@ class Predictions:
 
 
 def _real(rows: OutputRows, outputs: Tensor, name: str) -> Tensor:
-    """Return a copy of the rows of real graphs, in the order of the graphs; InputError if their number does not fit."""
+    """Return a copy of the rows of real graphs, in the order of the graphs; InputError for a wrong number of rows."""
     number = len(rows.ids) if rows.counts is None else int(rows.counts.sum())
     if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) not in (rows.slots, number):
         has = f"{len(outputs)} rows" if isinstance(outputs, Tensor) and outputs.dim() else shown(outputs)

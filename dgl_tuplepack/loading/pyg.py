@@ -1,4 +1,4 @@
-"""PyG's loader, with whole batches of stores."""
+"""PyG's loader, which gets whole batches from stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DataLoader"]
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     """Drop-in `torch_geometric.loader.DataLoader` that makes batches of a store many times as fast.
 
-    Batches, their order and the random numbers used are those of PyG's loader on the same graphs. Any dataset works;
+    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
     only stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched(framework="pyg")`` are faster.
 
     Parameters

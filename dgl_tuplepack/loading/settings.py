@@ -1,4 +1,4 @@
-"""The settings that `packed_loader` passes on, each to the object that receives it."""
+"""The settings that `packed_loader` passes on, sorted by the object that receives them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ DECLARED = ("ties", "indices", "levels")
 _OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
-# Arguments of torch's DataLoader that `packed_loader` chooses, and others that users try -> advice of the message.
+# Arguments of torch's DataLoader that `packed_loader` chooses, and others that users try -> advice in the error.
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
     "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
@@ -85,7 +85,7 @@ _CHOSEN = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings by the object that receives them."""
+    """Settings, sorted by the object that receives them."""
 
     sampler: dict[str, Any] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
@@ -93,12 +93,12 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
 
     def of_sampler(self, leads: bool) -> dict[str, Any]:
-        """Return the settings of a split's sampler: all of them if it leads, else those that apply to every split."""
+        """Return the sampler settings of a split: all if it leads, else only settings that apply to every split."""
         return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
-        """Sort settings; InputError for an unknown one, and for one that does not apply with or without padding."""
+        """Sort settings; InputError if a setting is unknown, or does not apply with this value of `padded`."""
         settings = cls(collate=given.get("collate_fn"))
         if settings.collate is not None and padded:
             refuse_collate(settings.collate, padded)
@@ -121,7 +121,7 @@ class Settings:
 
 
 def _check_applies(name: str, padded: bool) -> None:
-    """Raise InputError for a setting of padded batches without padding."""
+    """Raise InputError if batches are not padded, but the setting `name` applies only to padded batches."""
     if padded or name in _WITHOUT_PADDING:
         return
     if name in DECLARED:

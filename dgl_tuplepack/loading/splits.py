@@ -1,4 +1,4 @@
-"""The splits of a source, and which of them are shuffled."""
+"""The splits of a source, their plans, and the choice of splits to shuffle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRAINING = "train"
 
 
 def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
-    """Return the plans that are given by name of the split."""
+    """Return the user's plans by split name; InputError if `plan` is no mapping."""
     if plan is None:
         return {}
     if not isinstance(plan, Mapping):
@@ -35,14 +35,14 @@ def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan
 
 
 def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
-    """Return the plans that `preprocess` left in a store, by name of the split; none unless every split has one."""
+    """Return the plans that `preprocess` wrote to a store, by split name; no plans if any split lacks a fitting one."""
     plans = {}
     for name, (graphs, sizes) in splits.items():
         file = plan_file(graphs.items.parts[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}
         plan = PackPlan.load(file)
-        # A split of the same name may have other graphs.
+        # The user's split may share its name with a split of the store, but have other graphs.
         if plan.histogram != SizeHistogram.from_sizes(sizes).without_ids():
             return {}
         plans[name] = plan

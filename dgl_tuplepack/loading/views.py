@@ -1,4 +1,4 @@
-"""Make views of graphs, which map a list of ids to a batch, with or without padding."""
+"""Make views of graphs. A view maps a list of ids to a batch, with or without padding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
-        # A copy is a temporary store of other graphs: the levels were declared when it was written.
+        # For a temporary copy of PyG graphs, the levels were already used when it was written.
         if others.pop("levels", None) is not None and not given.is_copy:
             raise SchemaError(
                 "levels are declared when a store is written, but a store is given; leave them out, or write the store "
@@ -35,7 +35,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
-    # Raise if a setting, such as `as_stored`, needs batches that are copied from a store.
+    # Raise for settings, such as `as_stored`, of batches that are copied from a store.
     refuse_store_settings(settings)
     # An item with its id, and the ids of all items ("own" if the items carry them).
     example, ids = given.example()
@@ -43,7 +43,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
 
 
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
-    """Return a view whose items are batches without padding, made by `collate` or by default as DGL or PyG does."""
+    """Return a view whose items are batches without padding, made by `collate` (None: as DGL or PyG does)."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if is_stored and transform is None and collate is None:
@@ -64,6 +64,6 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
     graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
     keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
     if collate is None:
-        # The example of the default collate is a transformed graph.
+        # An empty batch needs the types and features that graphs have after the transform.
         collate = PlainCollate(transformed([replace(example, epoch=0)], graph_transform, keeps_ids)[0])
     return CollatedView(graphs, TransformingCollate(collate, graph_transform, keeps_ids), ids)

@@ -1,4 +1,4 @@
-"""The dataset of a loader over a store, whose batches are fetched whole."""
+"""The dataset of a loader over a store, which returns whole batches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dgl_tuplepack.storage.view import BatchView, with_graph_ids
 
 
 class WholeBatches(Dataset[Any]):
-    """A store as the dataset of a loader, which gets one batch, not a list of items, for the ids of a batch.
+    """A store as the dataset of a loader: for the ids of a batch it returns one batch, not a list of items.
 
     Attributes
     ----------
     dataset
-        The dataset that the user gave. Its attributes are also those of this object.
+        The dataset that the user gave. This object also has its attributes.
     view
-        Makes the batches.
+        The view that makes the batches.
     """
 
     def __init__(self, dataset: Any, view: BatchView) -> None:
@@ -39,7 +39,7 @@ class WholeBatches(Dataset[Any]):
         return self.view[ids]
 
     def __getattr__(self, name: str) -> Any:
-        # Copies and pickles ask before there is a dataset.
+        # copy and pickle look up attributes before `dataset` is set.
         if name.startswith("__") or name in ("dataset", "view"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataset, name)
@@ -48,7 +48,7 @@ class WholeBatches(Dataset[Any]):
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
     """Return a store, or a subset or view of one, as the dataset of a loader; None for other datasets."""
     if isinstance(dataset, WholeBatches):
-        # Frameworks rebuild loaders from their attributes.
+        # Frameworks rebuild loaders from their attributes, so the dataset may already be wrapped.
         return dataset
     if isinstance(dataset, BatchView) and not dataset.shapes:
         return WholeBatches(dataset, dataset) if dataset.framework == framework else None

@@ -44,7 +44,7 @@ def demo(
         print_json(result)
 
 
-# Markdown joins the lines of a paragraph, so that help breaks only where the terminal ends.
+# Markdown joins the lines of a paragraph, so that help wraps only at the width of the terminal.
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -78,7 +78,7 @@ def limits(
         asked["packs_per_batch"] = packs_per_batch or AUTO
     elif shapes is not None:
         raise typer.BadParameter("--shapes needs a number of graphs per batch; give --graphs-per-batch.")
-    # Invalid options are reported before the slow search.
+    # Report invalid options before the sizes are read and searched, which may take long.
     with options.usage_errors():
         strategy = strategy_of(**asked)
     histogram = read_histogram(source, root, part)
@@ -92,7 +92,7 @@ def limits(
     except SearchError:
         if not by_default or shapes is not None:
             raise
-        # The default is impossible with so large a graph, and the user did not choose it.
+        # The largest graph makes the default impossible. The user did not choose it, so this is no error.
         typer.echo(f"batches that hold every graph have more than {GRAPHS_PER_BATCH} graphs; see --smallest", err=True)
         search = search_limits(histogram, **settings)
     show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
@@ -100,14 +100,14 @@ def limits(
 
 
 def _target(texts: list[str] | None) -> float | dict[str, float] | None:
-    """Return one target for the harmonic mean, or one per component."""
+    """Return one target for the harmonic mean, or one target per component; None without --target."""
     if texts and len(texts) == 1 and "=" not in texts[0]:
         return options.real(texts[0])
     return options.named("--target", texts, options.real) or None
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate, and the candidates of the Pareto front with the closest number of slots."""
+    """Print the best candidate, and the `rows` candidates of the Pareto front that are closest to it in slots."""
     best, front = search.best, search.pareto
     near = sorted(front, key=lambda c: abs(c.slots - best.slots))[:rows]
     shown = sorted([*near, *([] if best in near else [best])], key=lambda c: (c.slots, c.harmonic_mean))

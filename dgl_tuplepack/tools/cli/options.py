@@ -38,7 +38,7 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
 
 
 def _at_most_int64(number: int | None) -> int | None:
-    """Refuse numbers beyond int64; `max` would show the range in the help."""
+    """Raise for numbers beyond int64; Typer's `max` would also show the range in the help."""
     if number is not None and number > INT64_MAX:
         raise typer.BadParameter(f"{number} is more than {INT64_MAX}.")
     return number

@@ -57,7 +57,7 @@ def print_line(line: str) -> None:
 
 
 def print_csv(text: str) -> None:
-    """Print CSV: unchanged in UTF-8, or with control characters escaped if the output is a terminal."""
+    """Print CSV, unchanged in UTF-8; on a terminal, escape control characters."""
     if sys.stdout is not None and sys.stdout.isatty():
         for line in text.removesuffix("\n").split("\n"):
             print_line(line)
@@ -70,7 +70,7 @@ def print_csv(text: str) -> None:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
-    """Print a table with its first column left-aligned; mark row `best` by colour and by a word."""
+    """Print a table with its first column left-aligned; mark row `best` by colour and by the word "best"."""
     # Names may look like markup, so every cell is plain text.
     table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     for number, heading in enumerate(headings):

@@ -106,7 +106,7 @@ def _drawn(
     scale: str,
     seed: int,
 ) -> Any:
-    """Return the Axes of a picture; search limits if it needs them and none are given."""
+    """Draw a picture and return its Axes; search limits if the picture needs them and `given` is None."""
     if picture == "distributions":
         return plots.plot_distributions(histogram, given, components=components, scale=scale)
     if picture == "sizes":

@@ -67,7 +67,7 @@ def plan(
 
 
 def _row(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary as one CSV row; lists, which shape buckets have, become numbered columns."""
+    """Return a summary as one CSV row; a list with a value for each shape bucket becomes numbered columns."""
     row: dict[str, Any] = {}
     for name, value in summary.items():
         row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}

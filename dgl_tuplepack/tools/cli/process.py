@@ -1,4 +1,4 @@
-"""The process around a command: an error becomes one line and an exit code; a closed pipe prints nothing."""
+"""Run a command as a process: an error becomes one line and an exit code; a closed pipe prints nothing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _flush() -> None:
 
 
 def _explained(error: Any) -> int:
-    """Print in one line why the command failed; return the exit code. Raise errors that are bugs."""
+    """Print in one line why the command failed, and return the exit code. An unexpected error, a bug, is raised."""
     code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
     # Typer's errors come from click or from its own copy of click; Typer exports no class for them.
     if hasattr(error, "format_message"):
         advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         code, text = error.exit_code, error.format_message() + advice
     elif isinstance(error, TuplepackError):
-        # Only options raise these two; GraphTooLargeError, a subclass, exits with 1.
+        # Only options cause these two; GraphTooLargeError, a subclass of LimitsError, exits with 1.
         code, text = 2 if type(error) in (LimitsError, MethodError) else 1, str(error)
     elif isinstance(error, ImportError) and package in EXTRAS:
         text = str(missing(package, error))

@@ -1,4 +1,4 @@
-"""Open SOURCE of the command line: a name, a path or standard input, read into a histogram of sizes."""
+"""Open the SOURCE of a command (a name, a path or standard input), and read it into a histogram of sizes."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def preprocess(
     One SHARD becomes one store. Several become a folder with a manifest and a store for each shard; a second run
     processes only missing or changed shards.
     """
-    # With two arguments, a missing OUT would be reported as a missing SHARD.
+    # If SHARD and OUT were two arguments, Typer would report a missing OUT as a missing SHARD.
     if len(shards_and_out) < 2:
         raise typer.BadParameter(
             f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
@@ -135,7 +135,7 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
     _show(summary)
     if "plans" in summary:
         names = next(iter(summary["plans"].values()))["efficiency"]
-        # With shape buckets the goal is few slots, so a bound on the number of packs is no measure of a plan.
+        # Plans with shape buckets minimise slots, not packs, so a bound on packs does not measure them.
         bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
             [split or "all", *(f[name] for name in ["graphs", "packs", *bound]),
@@ -278,6 +278,6 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _bounds(limits: Any) -> str:
-    """Return limits of one or several shapes in words; `limits` is plain data."""
+    """Return limits of one shape or several as text; `limits` is the result of their `to_dict`."""
     shapes = limits if isinstance(limits, list) else [limits]
     return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

@@ -38,7 +38,7 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Make plans by plain batching (one graph per pack, the only safe number), next fit, best fits and auto."""
+    """Make plans by plain batching (one graph per pack, since two may not fit), next fit, best fits and auto."""
     methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     methods += [("next fit", {"method": "next_fit", "seed": seed})]
     methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
@@ -52,9 +52,9 @@ def measure(
     packs_per_batch: int,
     train_step: Callable[[PaddedBatch, bool], Any],
 ) -> None:
-    """Set the speed of each contender: fetching, collating and training on its batches.
+    """Measure the speed of each contender: fetching, collating and training on its batches.
 
-    `train_step` accepts a batch and whether to run compiled.
+    `batches_of` yields batches of a plan without end. `train_step` accepts a batch and whether to run compiled.
 
     All batches have one shape, so the time of a step hardly depends on its content. The speed is the mean number of
     graphs per batch of a whole epoch, divided by the median time of a step. Rounds are interleaved, so that a busy

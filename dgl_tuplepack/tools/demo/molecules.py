@@ -13,9 +13,9 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 
-# Shares in thousandths, roughly those of drug-like molecules: C, N, O, S, halogens, others.
+# Running sums of shares in thousandths, roughly as in drug-like molecules: C, N, O, S, halogens, others.
 _ATOMS = np.cumsum([740, 100, 120, 20, 15, 5])
-# Aromatic, single, double, triple.
+# The same for bonds: aromatic, single, double, triple.
 _BONDS = np.cumsum([480, 420, 95, 5])
 _NITROGEN, _OXYGEN = 1, 2
 

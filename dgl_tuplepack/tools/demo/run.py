@@ -39,7 +39,7 @@ from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, M
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
-# Packs of "auto" hold 8.8 graphs on average, so that 8 packs are about GRAPHS_PER_BATCH graphs.
+# Packs of "auto" hold 8.8 graphs on average, so that 8 packs hold about GRAPHS_PER_BATCH graphs.
 GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
 _WIDTH = 48
 
@@ -47,8 +47,8 @@ _WIDTH = 48
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
     """Run all steps from sizes to training; return the figures as plain data.
 
-    Tables go to `console`. Two pictures go to the folder `out`, which is created if needed. `num_graphs` of the 32,901
-    sizes are used; None: all.
+    Print tables to `console`, and write two pictures to the folder `out`, which is created if needed. Use `num_graphs`
+    of the 32,901 sizes; None: all.
     """
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -70,11 +70,11 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
     """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
-    # Of equal plans choose the last, because baselines come first.
+    # If plans have equally many packs, choose the last, because baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler the row repeats its neighbour; a warning has reported that.
+        # Without a working compiler, this row would repeat the uncompiled row; a warning has reported that.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
@@ -162,6 +162,7 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
             yield from loader
 
     trainer = _Trainer(framework)
+    # The number of slots serves as the count of the loss: it does not affect the speed.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 

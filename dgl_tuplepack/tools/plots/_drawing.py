@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
-# Longer names are shortened in the middle; they would leave no room for the picture.
+# Longer names would leave no room for the picture, so they are shortened in the middle.
 _LONGEST_NAME = 30
 # Characters per line of a legend.
 _LEGEND_WIDTH = 44
@@ -104,12 +104,12 @@ def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: st
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
-    """Return whether each axis is logarithmic; axes end at `largest`."""
+    """Return whether each axis is logarithmic; `values` has the sizes on each axis, and the axes end at `largest`."""
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
-    # If one axis is logarithmic, half the tail suffices for the other, so that proportional sizes stay on a line.
+    # If one axis is logarithmic, a shorter tail suffices for the other, so that proportional sizes lie on a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
 
@@ -133,7 +133,7 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     """Return the edges of at most about `_MOST_CELLS` histogram cells for all values, halfway between whole numbers.
 
     The width of a cell is a multiple of the step between values (2 for edges in both directions, for example), and
-    logarithmic cells never get narrower. Otherwise the cells would show as stripes.
+    logarithmic cells never get narrower than a step. Narrower cells would show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))

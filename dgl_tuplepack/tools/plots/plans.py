@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The axis begins at _FULL, or lower for emptier packs; a fraction _LEFT_OUT of the packs may lie below its beginning.
+# The axis begins at _FULL, or lower for emptier packs. At most a fraction _LEFT_OUT of the packs lies below it.
 _FULL, _LEFT_OUT = 0.9, 0.005
 # Per cent above the bound up to which the axis is linear.
 _LINEAR = 1.0
@@ -57,7 +57,10 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
 
 
 def _quantile(values: Any, packs: Any, share: float) -> float:
-    """Return the smallest value that more than a fraction `share` of the packs do not exceed."""
+    """Return the smallest value v such that more than a fraction `share` of all packs have at most v.
+
+    `packs` is the number of packs with each of the `values`.
+    """
     order = np.argsort(values, kind="stable")
     return float(values[order][np.searchsorted(np.cumsum(packs[order]), share * packs.sum(), side="right")])
 

@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The colour bar may reach above 100 %, by this fraction of its range below 100 %.
+# The colour bar may extend above 100 % by this fraction of its range below 100 %.
 _BEYOND = 0.03
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01

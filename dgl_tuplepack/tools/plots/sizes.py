@@ -14,7 +14,7 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 
 # Fraction of each axis that stays free at both ends: about one cell.
 _MARGIN = 0.012
-# Larger multiples of the largest size would leave most of the picture empty, so only the legend names such limits.
+# A limit beyond this multiple of the largest size would leave the picture mostly empty; only the legend names it.
 _FAR = 3
 # Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
 _CORNERS = {
@@ -143,7 +143,7 @@ def _largest_shown(sizes: Any, maxima: Any) -> Any:
 
 
 def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
-    """Draw the sums over each axis and the colour bar; return the Axes above and to the right."""
+    """Draw the sums of `cells` over each axis, and the colour bar; return the Axes above and to the right."""
     top, right, bar = _axes_next_to(ax)
     ax.figure.colorbar(mesh, cax=bar, label="graphs in a cell")
     top.stairs(cells.sum(axis=1), edges[0], fill=True, color="0.45")

@@ -45,8 +45,8 @@ def write_report(
     seed
         0..2**64-1; equal seeds give equal pages.
     oversize
-        What to do with graphs that exceed the given limits: "error", or "drop" (with a warning). The page reports how
-        many were dropped and ignores them otherwise.
+        What to do with graphs that exceed the given limits: "error", or "drop" (with a warning). The page reports only
+        the number of dropped graphs.
 
     Raises
     ------

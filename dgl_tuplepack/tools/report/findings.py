@@ -18,6 +18,7 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 # With more graphs than this, epochs in random order are not simulated.
 _MOST_SIMULATED = 20_000_000
+# Makes this random order independent of other uses of the seed.
 _PURPOSE = 0x9A7C
 
 
@@ -70,12 +71,12 @@ class Findings:
 
 
 def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
-    """Search limits, pack within `limits` or, if None, within the best found, and compare with plain batching."""
+    """Search limits, pack within `limits` (None: the best limits found), and compare with plain batching."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
         search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
     except SearchError:
-        # Batches with room for the largest graph hold more graphs on average.
+        # Batches with room for the largest graph hold more than `graphs` graphs on average.
         search = search_limits(histogram)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
