@@ -149,7 +149,7 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return the fields that must not change; next to each tensor torch's count of in-place changes, or -1."""
+    """Return the fields that must not change, each tensor with torch's count of its in-place changes (or -1)."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):

@@ -53,7 +53,7 @@ class BatchContent:
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # Node type -> edge type with the same elements; name of a column of indices -> the type that it indexes.
+    # Node type -> edge type with the same elements; column of indices -> the type that it indexes.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
     # Set for PyG graphs.
