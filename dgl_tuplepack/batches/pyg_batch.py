@@ -218,7 +218,8 @@ def plain_batch(
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
     `counts` has, for each node type and then each edge type, the nodes or edges in each graph, ``[graphs]``. `totals`
-    has their sums, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type, and `values` the columns.
+    has their sums, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type,
+    and `values` the columns.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
