@@ -27,8 +27,8 @@ class PaddedBatch(BatchContent):
     Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
     owns all padding nodes and edges. Masks are True where a slot is real.
 
-    A property of nodes or edges is one value for homogeneous graphs, and a dict keyed by node type or by canonical edge
-    type for heterographs. For items of named graphs it is a dict keyed by the names of homogeneous graphs,
+    A property of nodes or edges is one value for homogeneous graphs. For heterographs it is a dict keyed by node type
+    or by canonical edge type. For items of named graphs it is a dict keyed by the names of homogeneous graphs,
     ``batch.node_mask["atoms"]``, and by types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a heterograph
     called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
 
@@ -38,7 +38,7 @@ class PaddedBatch(BatchContent):
     Attributes
     ----------
     labels
-        ``[G, ...]``, a dict of these by name, or None.
+        A tensor ``[G, ...]``, a dict from names of labels to such tensors, or None.
     graph_mask
         Bool ``[G]``.
     graph_ids
@@ -46,14 +46,14 @@ class PaddedBatch(BatchContent):
     num_real_graphs
         Number of real graphs.
     graph_names
-        Names of the graphs of an item, the keys of `graphs`; empty for one graph without a name, which is `graph`.
+        Names of the graphs of an item, the keys of `graphs`. Empty if items are graphs without names: use `graph`.
     """
 
     @property
     def tensors(self) -> BatchTensors:
         """The tensors of the batch for a compiled function; all batches of a sampler have the same shapes.
 
-        Features that were written into the batch or its `graph` are included; later ones are not.
+        They include features written into the batch or its `graph` before this access, but no later ones.
         """
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
@@ -119,12 +119,12 @@ class PaddedBatch(BatchContent):
         the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single label becomes
         `y`; other names are unchanged. Named graphs are one `HeteroData`, whose node types contain their names.
 
-        Every access makes a new PyG batch, so keep it.
+        Every access makes a new PyG batch, so keep the result.
         """
         return _to_pyg()(self)
 
     def _build_graph(self) -> Any:
-        """Return a new graph, or new named graphs."""
+        """Build the graph from the tensors, or a dict of graphs by name."""
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -160,7 +160,7 @@ class PaddedBatch(BatchContent):
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only tensors are sent to another process, which builds the graph when it needs it.
+        # Send only tensors to another process. It builds the graph again when needed.
         self._exchange_features()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}

@@ -1,4 +1,4 @@
-"""Apply a transform to whole padded batches: seeded for each batch, checked, and kept out of the padding."""
+"""Apply a transform to whole padded batches: seed it for each batch, check its result, and restore the padding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.transform import check_callable
 
 # Fields of a batch that a transform may change, directly or through its graph. All others must stay unchanged.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
-# Content and type of some columns of a batch.
+# Content ("node feature", "edge feature" or "label") and type of columns; the type of labels is None.
 _Group = tuple[str, Any]
 
 
@@ -39,7 +39,7 @@ class BatchTransform:
     seed
         0..2**64-1. The global generators are seeded from the seed, the epoch and the ids of the graphs in the batch.
     empty
-        A padding-only batch. The transform of it defines the columns that all batches must have.
+        A padding-only batch. After the transform, its columns are those that every batch must have.
     """
 
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
@@ -49,7 +49,10 @@ class BatchTransform:
         self._specs = _specs(self(empty, [], 0))
 
     def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], epoch: int | None) -> PaddedBatch:
-        """Transform a batch of the graphs `ids`, in an epoch if it is known; TransformError names the cause."""
+        """Transform a batch in place; TransformError names the cause.
+
+        `ids` has the ids of its real graphs. An unknown id or epoch is None.
+        """
         where = _named(ids)
         epoch, is_known = self.draws.epoch(epoch)
         unknown = any(i is None for i in ids)
@@ -146,7 +149,7 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return all that must not change: tensors with their count of in-place changes (if torch has it), and numbers."""
+    """Return the fields that must not change, each tensor with torch's count of its in-place changes (or -1)."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -166,7 +169,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
-    """Return copies of the padding rows."""
+    """Return copies of the padding rows of all features and labels."""
     batch._exchange_features()
     return {
         group: {name: value[real:].clone() for name, value in columns.items()}
@@ -182,7 +185,7 @@ def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> No
             before = padding[group].get(name)
             if before is None or before.shape[1:] != value.shape[1:] or before.dtype != value.dtype:
                 before = torch.zeros_like(value[real:])
-            # Concatenate, do not write in place: the transform may still use the tensor, or it may repeat one row.
+            # Do not write in place: the transform may still use the tensor, or its rows may share memory.
             restored[name] = torch.cat([value[:real], before]).contiguous()
         if group[0] == "label":
             batch.labels = as_label(restored)

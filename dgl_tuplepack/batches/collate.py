@@ -26,7 +26,7 @@ from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 
 
 class PaddedCollate:
-    """Collate graphs into a `PaddedBatch` of one static shape, even for an empty list.
+    """Collate a list of graphs, which may be empty, into a `PaddedBatch` of static shape.
 
     With several limits, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
     sampler chose for the step. Other items get the smallest shape that holds them, which may differ between ranks.
@@ -42,8 +42,8 @@ class PaddedCollate:
     packs_per_batch
         Number of packs in a batch, p >= 1, as in the sampler.
     label_fill, feature_fill
-        Value of padding: a number, or a dict that gives for each name a number, or an array with the shape of one
-        node's, edge's or graph's value.
+        Value of padding: a number, or a dict from names to values. Such a value is a number, or an array with the shape
+        of one node's, edge's or graph's value. Names that the dict lacks get 0.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
         such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
@@ -59,7 +59,7 @@ class PaddedCollate:
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
     ties
         Components with the same elements: with ``{"nodes:bonds": "edges:atoms"}`` node i of the graph "bonds" is edge i
-        of "atoms". They have the same positions in a batch, too, and p x limit + 1 slots each, where `limit` is the
+        of "atoms". They have the same positions in a batch too. Both have p x limit + 1 slots, where `limit` is the
         smaller of their limits.
     indices
         Names of features and labels that hold indices of nodes or edges of their graph, each with the component that
@@ -76,14 +76,14 @@ class PaddedCollate:
         0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs; they
         do not depend on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
-        The level of each PyG attribute for which the example leaves it unclear: ``{"w": "edge"}``. A level is "node",
+        Levels of the PyG attributes whose level is unclear from the example: ``{"w": "edge"}``. A level is "node",
         "edge" or "graph"; or the name of an attribute that counts nodes or holds endpoints of edges; or None, to leave
         the attribute out. An attribute with its own name as level becomes a separate component.
 
     Raises
     ------
     LimitsError
-        The limits do not limit graphs, or their components differ from the example's.
+        The limits have no cap on graphs, or their components differ from the example's.
     SchemaError
         The example is not a graph with an optional label and id, or a fill value does not fit.
     TransformError
@@ -154,7 +154,7 @@ class PaddedCollate:
         if self._transform is None:
             return example
         parts = parts_of(example, "the example")
-        # An example without an id only defines the schema, so any random numbers will do.
+        # An example without an id only defines the schema, so the id 0 may seed the transform.
         (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
         return as_item(found._replace(id=found.id if parts.id is not None else None))
 

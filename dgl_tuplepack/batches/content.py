@@ -25,7 +25,7 @@ Labels = Tensor | dict[str, Tensor] | None
 
 
 def _by_type(field_name: str, description: str) -> property:
-    """Return a property of nodes or edges: the value of a field that is a dict by type."""
+    """Return a property of nodes or edges that reads a field, a dict by type, with `_one_or_all`."""
     return property(lambda batch: batch._one_or_all(getattr(batch, field_name)), doc=description)
 
 
@@ -53,7 +53,7 @@ class BatchContent:
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # Node types that are the edges of another type, and features and labels with the type that they index.
+    # Node type -> edge type with the same elements; column of indices -> the type that it indexes.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
     # Set for PyG graphs.
@@ -62,10 +62,10 @@ class BatchContent:
     _idtype: torch.dtype = torch.int64
     # Named graphs are a dict.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
-    # Features of each type when the batch and its graph last agreed.
+    # Features of each type when the batch and its graph last had the same ones.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
-    # Any, as in all properties of nodes and edges: with a union, every user would have to distinguish its types.
+    # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
     def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
         if self.graph_names:
             return {key_of(t): value for t, value in by_type.items()}
@@ -171,7 +171,7 @@ class BatchContent:
     def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
         """Return the type that the values of a feature or label index; None if they are not indices.
 
-        A user may have replaced the indices by other values.
+        They are not if a user has replaced them by values of another dtype.
         """
         return self._indices.get(column) if values.dtype in INDEX_TYPES else None
 
@@ -185,7 +185,7 @@ class BatchContent:
 
 
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
-    """Make features that once `agreed` equal again; if both changed, the value in the graph is kept."""
+    """Make two dicts of features equal, given the last common ones, `agreed`; if both changed, `graph` wins."""
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
         value = in_graph.get(name)

@@ -19,7 +19,7 @@ Coordinates = Sequence[str] | Mapping[str, float]
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
     """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
 
-    SchemaError if a name is not that of a node feature of real floats, or a distance is not positive and finite.
+    SchemaError if a name does not belong to a node feature of real floats, or a distance is not positive and finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(

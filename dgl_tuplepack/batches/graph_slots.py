@@ -13,9 +13,10 @@ from dgl_tuplepack.graphs.blocks import GraphType
 
 
 def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Return the graph slot of each of `number` nodes (edges), and the first node (edge) of each slot, with the end.
+    """Return the graph slot of each node or edge, ``[number]``, and where the slots begin, then the end, ``[G + 1]``.
 
-    `t` is their type. SchemaError if the counts, which users can change, do not add up to `number`.
+    `counts` ``[G]`` has the nodes or edges of type `t` in each slot. SchemaError if a user has changed it, so that it
+    does not add up to `number`.
     """
     if not counts.is_cpu or is_traced():
         each = torch.arange(counts.shape[0], device=counts.device)

@@ -30,7 +30,7 @@ class GraphsTuple(NamedTuple):
 
 
 def graphs_tuple(batch: BatchContent) -> Any:
-    """Return the fields of a batch; see `PaddedBatch.jraph`."""
+    """Return a batch as a ``GraphsTuple``; see `PaddedBatch.jraph`."""
     tuple_class: Any = GraphsTuple
     # jraph is optional: it is not maintained, and may fail in any way with a newer JAX.
     with suppress(Exception):
@@ -38,7 +38,7 @@ def graphs_tuple(batch: BatchContent) -> Any:
 
     def array(tensor: Tensor) -> Array:
         if tensor.dtype == torch.bfloat16:
-            # JAX installs ml_dtypes.
+            # NumPy has no bfloat16, but ml_dtypes has; JAX installs it.
             bfloat16 = importlib.import_module("ml_dtypes").bfloat16
             return array(tensor.detach().contiguous().view(torch.int16)).view(bfloat16)
         made: Array = tensor.numpy(force=True)

@@ -1,6 +1,6 @@
 """The tensors of a padded batch: the dtype and shape of each, and the batch that is made of them.
 
-Batches are made twice: by torch operations in `pad_graph.py`, and by one compiled pass in `storage/padded.py`.
+Two modules make batches: `pad_graph.py` with torch operations, and `storage/padded.py` in one compiled pass.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.graphs.blocks import ENDS
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
-# Names a tensor: its content, the type that its rows belong to (None for graphs), and for a column its name.
+# Names a tensor: its content, the type of its rows (None: graphs), and the name of a column:
+# ("mask", type), ("node_feature", type, name).
 Key = tuple[Any, ...]
 # Dtype and shape.
 Spec = tuple[torch.dtype, tuple[int, ...]]
 
 
 def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
-    """Return the dtype and shape of each tensor; `slots` has the slots of each type and, under None, of graphs."""
+    """Return the dtype and shape of each tensor; `slots` counts slots by type and, under None, of graphs."""
     graphs = slots[None]
     layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
     layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}

@@ -31,7 +31,7 @@ class OutputRows(NamedTuple):
     counts
         int64 ``[n]``, the number of rows of each real graph; None if the rows are graphs.
     order
-        int64 ``[slots]``, if edges are sorted: the slot that each row had before sorting. None if nothing was sorted.
+        int64 ``[slots]``: the slot that each row had before edges were sorted. None if these rows were not sorted.
     """
 
     ids: Tensor
@@ -41,12 +41,12 @@ class OutputRows(NamedTuple):
 
 
 def output_rows(batch: Any, of: str) -> OutputRows:
-    """Return the rows of the component `of`; each graph is one row if it is ``"graphs"``.
+    """Return the rows of the component `of`; for ``"graphs"``, each graph is one row.
 
     Parameters
     ----------
     batch
-        A `PaddedBatch` or its tensors; a PyG batch with `graph_ids`; graph, labels and ids, as from a loader of DGL
+        A `PaddedBatch` or its tensors; a PyG batch with `graph_ids`; (graph, labels, ids), as from a loader of DGL
         graphs; or only ids, if the rows are graphs.
     of
         ``"graphs"``, or the name of a component, such as ``"nodes"``.
@@ -109,7 +109,7 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
-    # The PyG form of a padded batch, `batch.pyg`, has an origin.
+    # Only a batch made by `batch.pyg` or a store has an origin.
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts

@@ -34,7 +34,7 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     """Return sources and destinations: first of the real edges, then of padding edges, which join padding nodes."""
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
-    # A chained padding edge leads to the next padding node, others to the node at the same position among them.
+    # Between nodes of one type, a padding edge leads to the next padding node if chained, else back to its source.
     ahead = (0, int(shape.is_chained(edge_type)))
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first = graphs.numbers[node_type]

@@ -55,7 +55,7 @@ class Origin:
 
     @property
     def bounds(self) -> dict[GraphType, list[int]]:
-        """First node (edge) of each type in each graph, and the end of the last one."""
+        """For each type, the first node (edge) of each graph, and the end of the last graph."""
         if self._bounds is None:
             counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
             self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in counts}
@@ -138,7 +138,7 @@ class PygBatch(Batch):  # type: ignore[misc]
 
 
 class _Value:
-    """A placeholder for value `number` of a batch in its template; its deep copy is that value."""
+    """A placeholder in a `Template`; its deep copy is ``given.values[number]``, a value of the batch being made."""
 
     given = threading.local()
 
@@ -160,7 +160,7 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # Number of the storage and key of each value, in the order of `pyg_batch` and `plain_batch`.
+        # Position of the storage, and key, of each value, in the order of `pyg_batch` and `plain_batch`.
         attributes = [(number, key) for number, key, _ in names.attributes] + [
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
@@ -217,8 +217,9 @@ def plain_batch(
 ) -> Any:  # fmt: skip
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
-    `counts` has the nodes, then the edges, of each type in each graph; `totals` has their sums, then the number of
-    graphs. `ends` has the endpoints ``[2, E]`` of each edge type, and `values` the columns.
+    `counts` has, for each node type and then each edge type, the nodes or edges in each graph, ``[graphs]``. `totals`
+    has their sums, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type,
+    and `values` the columns.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -252,7 +253,7 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
 
 
 class _Same:
-    """A layout as part of a cache key: equal only to itself."""
+    """A layout in a cache key: two layouts are equal only if they are the same object."""
 
     def __init__(self, layout: PygLayout | None) -> None:
         self.layout = layout
@@ -272,7 +273,7 @@ def _cached_template(
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return ``[2, E]``: a view if `dst` follows `src` in memory, as in the batches of a store, else a copy."""
+    """Return both as ``[2, E]``: a view if `dst` follows `src` in memory, as in the batches of a store, else a copy."""
     number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number
@@ -291,7 +292,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
     def target_of(t: GraphType | None) -> Any:
         return data.stores[0] if t is None else data[t]
 
-    # For sorted edges, and nodes tied to them: the position in the graph of each one in the batch.
+    # For sorted edges, and nodes tied to them: the original position in the graph of each row of the batch.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
     orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
 
@@ -331,7 +332,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         found = storages.get(storage, {})
         if key in found:
             ends = rows_of_graph(found[key], e, key, 1)
-            # A user may have replaced the edges by equally many others.
+            # A user may have replaced the edges by the same number of others.
             _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
             ends = torch.stack([local(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
             target_of(storage)[key] = in_order(ends, e, 1)
@@ -342,7 +343,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
 
 def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
-    """Raise SchemaError unless there is a row for each slot, or for each real one: else their graphs are unknown."""
+    """Raise SchemaError unless each slot, or each real slot, has a row: otherwise the graph of a row is unknown."""
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
     if t is None:
         slots, real = origin.num_graphs * each, origin.num_real_graphs * each

@@ -1,4 +1,4 @@
-"""Represent PyG graphs read from stores and batches, which PyG joins by the rules of their original class."""
+"""Make the PyG graphs that stores and batches return. PyG joins them by the rules of their original class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Joining(NamedTuple):
 
 
 class _Stored:
-    """A graph that keeps the results of `__inc__` and `__cat_dim__` of its original class, but not the class."""
+    """A graph that returns the `__inc__` and `__cat_dim__` of its original class, without being of that class."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, attribute = self._joining_and_attribute(key, args)
@@ -110,7 +110,7 @@ def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribut
     """Return whether PyG joins an attribute like this by default; the default depends on the attribute's name."""
     t, key = attribute
     if "batch" in key:
-        # By default, PyG shifts this attribute by its own maximum.
+        # By default, PyG shifts the attribute by its own maximum.
         return False
     is_index = "index" in key or (is_flat and key == "face")
     # In HeteroData only edge attributes are indices by their name.

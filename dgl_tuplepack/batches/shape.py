@@ -26,7 +26,7 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
-# A value of padding: a number, or an array with the shape of an entry. `Fill` may have one for each feature or label.
+# A value of padding: a number, or an array with the shape of one row. `Fill` may have one for each feature or label.
 Value = float | Sequence[Any] | NDArray[Any] | Tensor
 Fill = float | Mapping[str, Value]
 
@@ -36,13 +36,13 @@ class PaddedShape:
     """Slots of a batch of p packs (p x nodes + 1, p x edges and p x graphs + 1), and the values of padding.
 
     With `coordinates` there are p x nodes + 2 node slots, so that padding edges can join two nodes. With `sort_edges`
-    the edges of a batch are sorted by destination. Nodes and the edges that they are tied to have equally many slots,
-    by the smaller of both limits. Edges that a feature or label indexes have one more slot, so that there is always a
-    padding edge to point to.
+    the edges of a batch are sorted by destination. Tied nodes and edges have the same number of slots, given by the
+    smaller of their limits. Edges that a feature or label indexes have one more slot, so that there is always a padding
+    edge to point to.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
-    of each node type, of each edge type and, under the key None, of graphs. `most` has the most that the packs hold of
-    each component.
+    of each node type, of each edge type and, under the key None, of graphs. `most` has the largest number of each
+    component, and of graphs, that the p packs hold.
     """
 
     schema: Schema
@@ -113,13 +113,13 @@ class PaddedShape:
                 )
 
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
-        """Return the slots of nodes and edges, given the most that the packs hold and the reserved nodes."""
+        """Return the slots of nodes and of edges; packs hold at most `most`, and `reserved` nodes are for padding."""
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Edges that nodes are tied to come first: they set the slots of these nodes, which other edges may cover.
+        # First the edges that nodes are tied to: they set the slots of these nodes, which other edges may cover.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
@@ -128,7 +128,7 @@ class PaddedShape:
         return num_nodes, {e: num_edges[e] for e in schema.edge_types}
 
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
-        """Return the padding of each column: one entry for all slots ``[1, ...]``, or one for each slot."""
+        """Return the padding of each column: one row for all slots ``[1, ...]``, or one row for each slot."""
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
@@ -154,7 +154,7 @@ class PaddedShape:
         return fillings
 
     def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
-        """Return the padding of a column, which follows the real entries, ``[slots - real, ...]``.
+        """Return the padding of a column, which follows the real rows, ``[slots - real, ...]``.
 
         `real` has the numbers of real nodes and edges by type and, under the key None, of graphs.
         """
@@ -202,9 +202,9 @@ class PaddedShape:
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
     """Return the number of the shape that a batch is padded to.
 
-    It is the number from the sampler, if there is one, so that all ranks have the same shape in a step. Otherwise it is
-    the smallest shape that holds the content, or the largest shape, which then refuses the content. SamplerError if
-    there are too few shapes for the sampler's number.
+    If the sampler chose a number, it is that number, so that all ranks have the same shape in a step. Otherwise it is
+    the smallest shape that holds the content. If no shape does, it is the largest, whose `check_content` then raises.
+    SamplerError if there are too few shapes for the sampler's number.
     """
     if len(shapes) == 1:
         return 0
@@ -219,7 +219,7 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
 
 
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
-    """Return the padding value, a number or an array, of each feature or label; SchemaError if it does not fit."""
+    """Return the padding value, a number or nested list, of each feature or label; SchemaError if it does not fit."""
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(

@@ -61,7 +61,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
-    # Edges that nodes are tied to come first, since the edges of these nodes need their new positions.
+    # First the edges that nodes are tied to: other edges with these endpoints need the nodes' new positions.
     for e in sorting_order(batch.edge_types, batch._ties):
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:
@@ -109,7 +109,7 @@ def in_order_of_graphs(batch: PaddedBatch) -> Content:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """Return the position of each entry in an order."""
+    """Return the inverse of a permutation: ``positions[order[j]] = j``."""
     positions = torch.empty_like(order)
     positions[order] = torch.arange(len(order), device=order.device)
     return positions

@@ -1,4 +1,4 @@
-"""Only the tensors of a padded batch: the argument of a compiled function."""
+"""The tensors of a padded batch without its methods, as an argument of compiled functions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class BatchTensors(NamedTuple):
     def _built(
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
     ) -> TensorGraph:
-        """Return a `TensorGraph`; ``by_type(field, t)`` makes a field a dict; a single tensor gets the key `t`."""
+        """Return a `TensorGraph`; ``by_type(field, t)`` makes a field a dict; a single value gets the key `t`."""
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
         return TensorGraph(
             by_type(self.src, edge_type),

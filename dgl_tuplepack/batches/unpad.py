@@ -77,7 +77,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     return items
 
 
-# Name, values, and the type that they index, or None.
+# Name, values, and the type that the values index (None if they are not indices).
 _Columns = list[tuple[str, Tensor, Any]]
 
 

@@ -13,18 +13,18 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 
 class CollatedView:
-    """View of a dataset whose item for a list of ids is one whole batch, made by `collate` of the items.
+    """View of a dataset: ``view[ids]`` is the whole batch that `collate` makes of the items `ids`.
 
-    The epoch that ids carry goes with the items to transforms.
+    If `ids` carries an epoch, the items carry it on to transforms.
 
     Attributes
     ----------
     dataset
-        Where items come from, one after the other (or by its own ``__getitems__``, as torch asks for them).
+        The items; they are read at once if the dataset has ``__getitems__``, as torch does, otherwise one by one.
     collate
         Function from a list of items to a batch.
     ids
-        The ids that `collate` gets items with: int64 ``[N]``, "own" ids of items, or None, for items as they are.
+        The ids in the batch: int64 ``[N]`` by position, "own" for the ids in the items, or None for items unchanged.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
@@ -41,11 +41,11 @@ class CollatedView:
         return self.collate(given if shape is None else BatchItems(given, shape))
 
     def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
-        """Return an item with its id and the epoch, as far as `collate` gets them."""
+        """Return an item with its id and the epoch; return it unchanged if it has no id for `collate`."""
         if isinstance(self.ids, np.ndarray):
             return Identified(int(self.ids[position]), item, epoch)
         if isinstance(item, Identified):
-            # A subset of `with_ids` does not hand the epoch on.
+            # A subset of `with_ids` loses the epoch.
             return replace(item, epoch=epoch)
         own = parts_of(item, f"item {position}").id if self.ids == "own" else None
         return item if own is None else Identified(own, item, epoch)

@@ -29,8 +29,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
-    parameters, buffers, hooks and names. The following PyG layers get a hook. Their real rows then come out as on the
-    batch without padding:
+    parameters, buffers, hooks and names. The following PyG layers get a hook. Their real rows then have the same
+    results as without padding:
 
     - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
       as inside an MLP;
@@ -66,8 +66,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
         DeepGraphInfomax, GAE and its subclasses (their losses are means over all rows) and InstanceNorm with running
         statistics, scripted norms, lazy norms that have not seen a batch, and subclasses that override the forward
-        pass. Norms called as functions
-        (`torch.nn.functional.batch_norm`) are not found.
+        pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------

@@ -25,8 +25,8 @@ def masked_loss(
 ) -> Tensor:
     """Return the mean of a loss over the labels that are real and not missing.
 
-    Missing labels and padding are replaced by 0 before `loss_fn` sees them, in `outputs` and in `labels`. So their
-    gradients are 0, whatever they hold. If a NaN label were masked after the loss, all gradients would be NaN.
+    Missing labels and padding are replaced by 0 in `outputs` and in `labels` before `loss_fn` is called. So their
+    gradients are 0, whatever their values. If a NaN label were masked after the loss, all gradients would be NaN.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def masked_loss(
     Returns
     -------
     Tensor
-        Scalar of the dtype of the losses; 0, with zero gradients, if no label is left.
+        Scalar of the dtype of the losses; 0, with zero gradients, if all labels are missing or padding.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def masked_loss(
             f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that match."
         )
     if losses.ndim < labels.ndim:
-        # There is one loss for several labels, such as class probabilities.
+        # One loss covers several labels, such as class probabilities; drop it if any of them is dropped.
         dropped = dropped.flatten(losses.ndim).any(dim=-1)
     return masked_mean(losses, ~dropped, count=count)
 

@@ -40,7 +40,7 @@ class _Current(threading.local):
     """The masks of the innermost `masked` of this thread; None outside."""
 
     def __init__(self) -> None:
-        # Not a default of the class, which torch's compiler would guard differently.
+        # Not a class attribute: torch's compiler would guard that differently.
         self.masks: Mapping[str, RowMask] | None = None
 
 
@@ -65,11 +65,11 @@ class masked:
     In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
     of a sampler causes a recompilation.
 
-    Scopes may be nested; the innermost counts. Each thread has its own scopes, so threads can train at the same time.
+    Scopes may be nested; the innermost applies. Each thread has its own scopes, so threads can train at the same time.
 
-    ``torch.utils.checkpoint`` runs layers again in the backward pass: on the CPU in the thread that calls
-    ``backward()``, on CUDA in threads of autograd, which have no scope. Enter the scope inside the function that is
-    checkpointed; then it holds in whichever thread the function runs. A layer without a scope raises an error.
+    ``torch.utils.checkpoint`` runs layers again in the backward pass. On the CPU they run in the thread that calls
+    ``backward()``; on CUDA they run in threads of autograd, which have no scope. Enter the scope inside the
+    checkpointed function; then the scope applies in every thread. A layer without a scope raises an error.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class masked:
 
 
 def checked_rows(what: str, rows: object) -> str | None:
-    """Return the name of a component that a norm is bound to, or None; SchemaError if it is neither."""
+    """Return `rows`, the name of the component that a norm is bound to, or None; SchemaError if it is neither."""
     if rows is not None and not isinstance(rows, str):
         raise SchemaError(
             f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "

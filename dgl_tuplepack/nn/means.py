@@ -24,8 +24,8 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Then the expected gradient of a step is the gradient of the mean over the dataset. At fixed weights, the mean of the
     gradients of an epoch's steps equals it. This holds on several ranks too, since DistributedDataParallel averages
-    over them. Without `count` the result is the mean of this batch, as evaluation needs it; it is 0, with zero
-    gradients, if no entry is real.
+    over them. Without `count` the result is the mean of this batch, for evaluation. If no entry is real, it is 0,
+    with zero gradients.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     Raises
     ------
     SchemaError
-        `values` holds integers or bools; the mask is not bool, or its shape is not a leading part of theirs; `count` is
-        not positive and finite (the value of a tensor is not checked), or a tensor of one dimension or more.
+        `values` holds integers or bools; the mask is not bool, or its shape is not a leading part of the shape of
+        `values`; `count` is not positive and finite (not checked for tensors), or has one dimension or more.
 
     Notes
     -----
     Padded *values* may be anything, but they must be computed from finite numbers: the gradient of the loss of a NaN
-    label is NaN, and NaN times 0 is NaN. `masked_loss` takes care of that.
+    label is NaN, and NaN times 0 is NaN. `masked_loss` avoids this.
 
     Examples
     --------
@@ -73,13 +73,13 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     """Return this rank's share of the mean over the real entries of all ranks, for DistributedDataParallel.
 
     Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
-    ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
+    ranks, n_r real entries x on rank r, and n the sum of all n_r, the result on rank r is::
 
         L_r = R / n * (sum of x on rank r)
 
-    DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
-    gradients are those of one process that holds every graph, if no layer has statistics of a single rank (see
-    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, the result is 0.
+    DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n. So the
+    gradients are equal to the gradients of one process that holds every graph, unless a layer has statistics of a
+    single rank (see `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, the result is 0.
 
     Parameters
     ----------

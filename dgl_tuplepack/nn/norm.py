@@ -19,9 +19,9 @@ from dgl_tuplepack.nn.means import statistics_dtype
 class MaskedBatchNorm1d(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
-    It has the parameters, buffers and state dict of its base. Real rows come out as if there were no padding, padded
-    rows as 0. A batch without real rows leaves the running statistics unchanged; with a single real row the variance
-    is 0 (torch refuses that case, but a check would need a synchronisation with the device).
+    It has the parameters, buffers and state dict of its base. Real rows have the same results as without padding;
+    padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row
+    the variance is 0 (torch raises an error, but a check would need a synchronisation with the device).
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model can call the
     layer as it calls its base. `convert` replaces the norms of a model by this layer.
@@ -31,8 +31,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         As in the base.
     across_ranks
-        Whether training uses statistics of the real rows of all ranks, so that outputs and gradients are those of one
-        process that holds all rows. It replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
+        Whether training uses statistics of the real rows of all ranks. Outputs and gradients are then the same as in
+        one process that holds all rows. It replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
         Processes of `across_ranks`; each of them must call this in each step. None: all processes.
@@ -134,12 +134,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         number = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
         total, number = x.sum(dims), number.to(x.dtype)
         if across_ranks:
-            # One collective for both sums. On one rank there is none: that makes compiled code up to 3 times as fast.
+            # One collective for both sums. Skipping it on one rank makes compiled code up to 3 times as fast.
             both = self._over_ranks(torch.cat([total, number.reshape(1)]))
             total, number = both[:-1], both[-1].detach()
         mean = total / number.clamp(min=1)
         deviation = torch.where(real, x - _of_channels(mean, x), torch.zeros_like(x))
-        # A second sum, since the mean of squares minus the square of the mean would lose digits.
+        # Use a second sum: the mean of squares minus the square of the mean would lose digits.
         squares = deviation.square().sum(dims)
         return number, mean, (self._over_ranks(squares) if across_ranks else squares) / number.clamp(min=1)
 

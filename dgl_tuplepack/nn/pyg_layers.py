@@ -26,7 +26,7 @@ def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> Tensor | None:
     """Normalise over all real entries.
 
-    `_graph_of_real_rows` would give other results: LayerNorm adds its epsilon elsewhere if `batch` is given.
+    `_graph_of_real_rows` would give other results: with `batch`, LayerNorm adds its epsilon at another step.
     """
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None or module.mode != "graph" else _real_rows(module, x)
@@ -43,7 +43,7 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Limit the iterations of an aggregation, one for each element of the largest group, to the largest real group."""
+    """Limit the iterations of an aggregation to the size of the largest real group, instead of the largest group."""
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
     # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
@@ -57,9 +57,9 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 
 
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Divide padding into graphs no larger than the largest real graph: the largest size decides on attention's cost.
+    """Divide padding into graphs no larger than the largest real graph, whose size sets the cost.
 
-    Attention other than torch's, which has a mask of its own, depends on that size too.
+    Results depend on that size too, except for torch's attention, which masks the keys.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
@@ -74,7 +74,7 @@ def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Map
 
 
 def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the first arguments of a call, passed by position or by name; None if an argument is missing."""
+    """Return the leading arguments `names` of a call, passed by position or by name; None for a missing argument."""
     return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
 
 

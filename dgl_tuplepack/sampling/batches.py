@@ -47,7 +47,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
-        of a step, on all ranks, use the same shape. Its number is ``ids.shape`` of the ids of a batch.
+        of a step, on all ranks, use the same shape. The ids of a batch carry its number as ``ids.shape``.
     plan
         A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
     content
@@ -60,7 +60,7 @@ class PackBatchSampler(Sampler[list[int]]):
     shuffle
         Whether packs come in random order. False: the order of the plan and of the ids, one shape after the other.
     seed
-        0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
+        0..2**64-1. Batches are a function of the settings, sizes, limits, plan, seed and epoch only.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
         All ranks get the same number of batches; if packs do not divide evenly, some batches are empty. Packs of
@@ -68,12 +68,12 @@ class PackBatchSampler(Sampler[list[int]]):
         torch.distributed, all of them must make the sampler: they compare settings, sizes and plan once. For
         `replan_every` and "repack" they also compare versions and machines, since each rank makes later plans itself.
     drop_last
-        Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
-        one step. With several shapes, leftover packs of a shape move to steps of the next larger one, so only leftovers
-        of the largest are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
-        otherwise the same packs would be dropped in every epoch.
+        Drop the packs that do not divide evenly, instead of padding with empty batches. There must be enough packs
+        for one step. With several shapes, leftover packs of a shape move to steps of the next larger one, so only
+        leftovers of the largest are dropped. If the larger shapes have too few packs for a step, smaller packs complete
+        it; otherwise the same packs would be dropped in every epoch.
     oversize
-        What to do with graphs that exceed the limits on their own: "error", or "drop" (with a warning).
+        What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
         Number of epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
         "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
@@ -102,7 +102,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     Notes
     -----
-    Time and memory O(N) to make it and for the order of each epoch; O(P log P) for P packs on several ranks.
+    Time and memory O(N) for the constructor and for the order of each epoch; O(P log P) for P packs on several ranks.
 
     With "resample" and one pack per batch, 65 % of all pairs of ogbg-molhiv's training graphs (limits 222/502) can
     never share a batch; see ``docs/training.md``. With several packs per batch, any two graphs can.
@@ -140,7 +140,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # The number of iterations, the epoch of the latest, and whether a warning of a repeated epoch was given.
+            # Number of iterations so far, epoch of the latest one, and whether it was warned of a repeated epoch.
             self._iterations, self._iterated, self._warned = 0, -1, False
             # The last epoch whose `graphs_per_batch` had to be counted, and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
@@ -159,6 +159,7 @@ class PackBatchSampler(Sampler[list[int]]):
                 facts["versions"] = planning_versions()
 
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
+        # Group the kept ids by size class: class c is _members[_class_offsets[c] : _class_offsets[c + 1]].
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
         # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped graph.

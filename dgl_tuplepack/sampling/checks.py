@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
-    """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
+    """Return the content mode or its default; SamplerError if it contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
     choice("content", content, ("fixed", "resample", "repack"), SamplerError)
@@ -32,7 +32,7 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return how many epochs share a plan, or the default; refuse a number that contradicts `content` or `plan`."""
+    """Return how many epochs share a plan, or the default; SamplerError if it contradicts `content` or `plan`."""
     if replan_every is None:
         return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
@@ -59,7 +59,7 @@ def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -
 
 
 def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Buckets) -> None:
-    """Refuse a plan that is for other sizes or other shapes, or exceeds the limits."""
+    """Raise PlanError if a plan is for other sizes or other shapes, or exceeds the limits."""
     if not isinstance(plan, PackPlan):
         raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
     if plan.histogram != histogram:
@@ -102,6 +102,6 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
 
 
 def planning_versions() -> dict[str, str]:
-    """Return versions and machine: plans use floating-point arithmetic, so they depend on more than their settings."""
+    """Return versions and machine, on which plans depend too, since planning uses floating-point arithmetic."""
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

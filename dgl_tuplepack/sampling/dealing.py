@@ -13,15 +13,17 @@ from dgl_tuplepack.planning.buckets import num_steps, promotions
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
+# Marks a missing pack in an array of numbers of packs.
 NONE = -1
-# Packs whose work differs by less than this fraction of the heaviest count as equal, so that their order stays random.
+# Packs count as equal if their work differs by less than this fraction of the largest work: their order stays random.
 _EQUAL = 1 / 64
 
 
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
     """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
-    `promotions` decides which packs move. They come last in their new group, so `drop_last` drops them first.
+    `groups` has the packs of each shape, smallest shape first. `promotions` decides which packs move. They come last in
+    their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
     for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
@@ -36,14 +38,14 @@ def deal(
 ) -> IntArray:
     """Deal P packs of given `work`, already in random order, to R ranks in steps of p packs for each rank.
 
-    The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
+    The last ``P % (R p)`` packs form a last step; each rank gets one pack before any rank gets two. `drop_last` leaves
     them out. With a `key`, packs of near-equal work share a step, the last step has the least work, and full steps come
     in an order drawn with the key. Without a key, steps are consecutive packs in the given order. Returns numbers of
     packs, int64 ``[S, R, p]``, ascending in each batch; NONE marks a missing pack.
 
     Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by their first packs,
-    steps of rare work would come early. Within a step packs are dealt by falling work in alternating directions. Each
-    step starts one rank later, so that no rank always gets the most work.
+    steps of rare work would come early. Within a step packs are dealt from most work to least, back and forth over the
+    ranks. Each step starts one rank later, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
@@ -120,7 +122,7 @@ class Balance:
 
     @property
     def idle(self) -> float:
-        """Fraction of the ranks' time spent waiting, if a batch takes as long as its work and a step as its slowest."""
+        """Fraction of the ranks' time spent waiting, if time is proportional to work and a step waits for all ranks."""
         slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
         return 1 - float(self.work.sum()) / slowest if slowest else 0.0
 

@@ -41,7 +41,7 @@ class Epochs:
         return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
 
     def graphs(self, epoch: int) -> IntArray:
-        """Return the graph in each slot of the packs, ``[N]``."""
+        """Return the graph ids of all packs, one pack after the other, ``[N]``."""
         members = self.members
         if self.shuffle:
             members = members.copy()
@@ -52,7 +52,7 @@ class Epochs:
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
         """Return the packs of each batch of each rank, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
 
-        A batch of fewer than p packs is filled up with NONE.
+        NONE fills batches of fewer than p packs.
         """
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)

@@ -1,4 +1,4 @@
-"""Ranks: find the one of this process, check that all have equal settings, and stop all of them together."""
+"""Find the rank of this process, check that all ranks have equal settings, and stop all ranks together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 @contextmanager
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
-    """Yield a dict for facts, and compare between ranks the facts that the block has put into it.
+    """Yield a dict that the block fills with facts, then check that these facts are equal on all ranks.
 
     With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks differ, every rank
     raises a SamplerError that names the fact and both values. If the block fails on one rank, that rank raises its own
@@ -69,14 +69,14 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
 
 
 def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
-    """Return the objects of all ranks of a group, in their order; every rank must call it."""
+    """Return the objects of all ranks of a group, in the order of ranks; every rank must call it."""
     gathered: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(gathered, mine, group=group)
     return gathered
 
 
 def _check_equal(gathered: list[dict[str, Any]]) -> None:
-    # Another release may compare other facts.
+    # A rank with another release may have facts of other names.
     for name in dict.fromkeys(name for facts in gathered for name in facts):
         value = gathered[0].get(name)
         for rank, facts in enumerate(gathered):

@@ -21,7 +21,7 @@ from dgl_tuplepack.sampling.ranks import replicas
 
 Item = TypeVar("Item")
 
-# Initial number of open packs that arrays have room for; they grow as needed.
+# Initial number of open packs for which arrays have room; the arrays grow as needed.
 _FIRST_CAPACITY = 256
 # A pack stays open for at most this many times `lookahead` graphs.
 _PATIENCE = 4
@@ -47,7 +47,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
         None: items are DGLGraphs, or pairs that contain one.
     oversize
-        What to do with a graph that exceeds the limits on its own: "error", or "drop" (with one warning per iteration).
+        What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
         Whether each of the n workers of all ranks packs every n-th item, so that together they pack each item once.
         Each worker reads the whole source, so the source must yield the same items in the same order in every process:
@@ -162,7 +162,7 @@ class StreamPacker(IterableDataset[list[Item]]):
 
 
 class _OpenPacks(Generic[Item]):
-    """Packs that may still grow; `contents` holds the items of each."""
+    """Packs that may still grow; `contents` holds the items of each. `offer` documents the arrays."""
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []

@@ -54,7 +54,7 @@ class AddNoise:
 class FlipSigns:
     """Multiply each column of a node feature by a random sign, drawn per graph; for Laplacian encodings.
 
-    Eigenvectors are defined up to their sign, so a model should not depend on it.
+    Eigenvectors are defined only up to their sign, so a model should not depend on the sign.
 
     Parameters
     ----------

@@ -35,15 +35,15 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     packs_per_batch
         p >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. The real graphs come first, as many
-        as the ``batch_size`` of the given graph.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. The real graphs come first; their
+        number is the ``batch_size`` of the given graph.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`, most of them for a graph; SchemaError also if a graph has a feature with the name of a
+        As in `PaddedCollate`; most are raised by the call. SchemaError also if a graph has a feature with the name of a
         mask.
 
     Examples
