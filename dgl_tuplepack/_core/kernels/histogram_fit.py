@@ -62,8 +62,8 @@ def fit_histogram(
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
     Classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order` ``[C]``.
-    There are no groups if `most_steps` do not suffice; a step looks at a block
-    or a group. No argument is changed.
+    A step looks at a block or a group; if more than `most_steps` are needed, no groups are returned. No argument is
+    changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)

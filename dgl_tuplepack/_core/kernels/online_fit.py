@@ -43,7 +43,7 @@ def _weigh(
 
 @jit
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
-    """Return the open pack with the least weighted room among those with room for `size`; the first of ties, or -1."""
+    """Return the open pack with room for `size` that has the least weighted room, the first of ties; -1 if none."""
     fullest, least = -1, np.inf
     for pack in range(opened):
         room, fits = 0.0, True
