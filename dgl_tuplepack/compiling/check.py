@@ -99,7 +99,7 @@ def check_call(
         return Checked(skipped="it returns no tensors")
 
     def rerun(**settings: Any) -> Values | None:
-        """Return results of another run; None if it would draw other numbers, or fails, as it may with mixed dtypes."""
+        """Return the results of another run; None if it would draw other numbers, or fails (some mix dtypes)."""
         if settings.get("exact") and reference.draws:
             return None
         try:

@@ -33,11 +33,7 @@ _MOST_COMPARISONS = 4
 
 
 class CompiledFunction:
-    """A function that is compiled when it is called for the first time, and for each new set of shapes.
-
-    `options` and `settings` go to ``torch.compile``. `most` is the maximum number of sets of shapes; if `warns`, the
-    second set gives a warning.
-    """
+    """A function that is compiled when it is called for the first time, and for each new set of shapes."""
 
     def __init__(
         self,
@@ -50,6 +46,7 @@ class CompiledFunction:
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
+        # Torch gets `options` and `settings`; `most` sets of shapes are allowed, and `warns` warns at the second set.
         self._arguments = function, options, settings, most, warns, check
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns, self._check = most, warns, check

@@ -36,7 +36,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
     seen.add(id(value))
     if isinstance(value, nn.Module):
         found.update(dict.fromkeys(value.modules()))
-    # Functions are not a level of depth.
+    # Functions do not count as a level of depth.
     depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
     if depth <= _MAX_DEPTH:
         for each in _held_by(value):

@@ -100,8 +100,8 @@ def fit_histogram(
                 new[GRAPHS] = old[GRAPHS] + 1
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
-                # The paper leaves the order of equal priorities open. Its figures for molhiv come out only if the part
-                # that stays enters before the grown group.
+                # The paper does not fix the order of equal priorities. Its figures for molhiv are reproduced only if
+                # the packs that stay as they are enter before the packs that grew.
                 if old[COUNT] > 0:
                     in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)

@@ -109,7 +109,7 @@ def offer(
     ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
 
     Return the number of the pack that got the graph (a new pack gets the former number of open packs), or OVERDUE; and
-    the number of the closed pack, or -1. The last open pack then gets the number of the closed one. Return TOO_LARGE
+    the number of the closed pack, or -1. The last open pack then gets the closed pack's number. Return TOO_LARGE
     twice if the graph exceeds the limits by itself, and NO_SIZE twice if a number is below 0; nothing changes then.
     """
     components = len(size)

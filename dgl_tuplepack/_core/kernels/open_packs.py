@@ -81,7 +81,7 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Return the position of the first group of the highest priority >= `start` with room; else as `find_fullest`."""
+    """Return the first position of the highest priority >= `start` at which `size` fits, or -1; and the steps done."""
     components = len(size)
     head, steps = 1 + components, 0
     lowest = first_at_least(pool, order, blocks, components, start)

@@ -17,7 +17,7 @@ class Classes(NamedTuple):
     """Size classes, by descending value per mean share of the limits.
 
     `sizes` ``[C, d]`` are within the limits, and none is 0 in all components; `values` ``[C]`` and `counts` ``[C]`` are
-    > 0; `tails` is the result of the function of that name.
+    > 0; `tails` is the result of the function `tails`.
     """
 
     sizes: IntMatrix

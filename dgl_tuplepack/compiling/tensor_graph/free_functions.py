@@ -142,7 +142,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
 
 @replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
-    """Multiply row i by the matrix ``b[idx_b[i]]``; with few matrices, computing all products and choosing is faster."""
+    """Multiply row i by the matrix ``b[idx_b[i]]``; if there are few matrices, computing all products is faster."""
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
         products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)

@@ -55,9 +55,9 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal the results of a DGLGraph up to the order of sums. As in DGL, nodes without messages get 0. Unlike in
-    DGL, apply functions get that 0 for maxima and minima too, an infinite maximum or minimum of messages stays
-    infinite, and NaN among messages gives NaN.
+    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL, apply functions
+    get that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite, and NaN among
+    messages gives NaN.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class Groups:
-    """Rows 0..E-1, each in one group; all methods are operations of torch, for all devices and compilers.
+    """Rows 0..E-1, each in one group; methods use only operations of torch, for every device and compiler.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def _edges(graph: TensorGraph, etype: Any) -> _Rows:
 def readout_nodes(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the nodes of each graph; `weight` is a feature to multiply."""
+    """Return the sum, mean, max or min of a feature over the nodes of each graph, each times feature `weight`."""
     return _readout(_nodes(graph, ntype), feat, weight, op)
 
 
@@ -45,7 +45,7 @@ def readout_nodes(
 def readout_edges(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the edges of each graph; `weight` is a feature to multiply."""
+    """Return the sum, mean, max or min of a feature over the edges of each graph, each times feature `weight`."""
     return _readout(_edges(graph, etype), feat, weight, op)
 
 
