@@ -163,6 +163,7 @@ def _run_compiled(
 
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
+    # Gradients are left out if no output requires one.
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:

@@ -44,6 +44,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
 
 
 def _held_by(value: Any) -> Iterable[Any]:
+    # The objects that `value` refers to directly; for functions, also the globals that they name.
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
