@@ -74,7 +74,7 @@ def real_number(
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
-    """Return `value` as a Python number, integers as int; raise `error` for bools and for other than finite reals.
+    """Return `value` as a Python number, integers as int; raise `error` for anything but a finite real, and for bools.
 
     `least` and `most` are inclusive bounds, `above` and `below` exclusive ones. The message ends with `hint`, which
     states what to do.
@@ -99,7 +99,7 @@ def _as_real(value: Any) -> float | None:
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy: any string would be true."""
+    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy, since any string is truthy."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
@@ -107,7 +107,7 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
     """Return `value`; raise `error` for anything but one of the strings `choices`."""
-    # The type comes first, since an array would be compared element by element.
+    # Check the type first: an array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
     return value
@@ -150,7 +150,7 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are a list of integers in 0..N-1."""
     row = as_integers(ids)
     signed = row.astype(np.int64, copy=False)
-    # As unsigned integers, negative ids are too large as well.
+    # Read as unsigned integers, negative ids are too large, so one comparison checks both bounds.
     if len(row) and signed.view(np.uint64).max() >= num_graphs:
         outside = row[(row < 0) | (row >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
@@ -165,7 +165,7 @@ def as_integers(ids: Any) -> NDArray[Any]:
     except (ValueError, TypeError, RuntimeError):
         # Rows of unequal length, or a tensor that is sparse or on another device.
         row = np.empty(1)
-    # The ids of each batch of a loader need no further checks.
+    # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
     row = row if row.size else row.astype(np.int64).reshape(-1)

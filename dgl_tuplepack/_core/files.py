@@ -52,7 +52,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        # The file only exists here if writing failed; an error of removing it must not hide that one.
+        # The partial file is still there only if writing failed; an error of removing it must not hide that failure.
         with contextlib.suppress(OSError):
             partial.unlink()
 
@@ -105,7 +105,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        # Python's parser raises these also for too many digits or brackets.
+        # Python's parser also raises these errors for too many digits or brackets.
         raise FormatError(
             f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
@@ -171,7 +171,7 @@ class JsonFormat:
         """Provide the document of the file `path` in a ``with`` block, which reads its values.
 
         Raise FormatError if the document is of another kind or version, or its checksum is wrong. Errors in the block
-        become a FormatError too: an `InputError`, one from values of wrong types, or one from reading more files.
+        become a FormatError too: any `InputError`, and errors from values of wrong types or from reading more files.
         """
         check_header(document, path, self.kind, self.version)
         try:

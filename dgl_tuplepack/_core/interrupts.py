@@ -1,4 +1,4 @@
-"""Ctrl-C while other code runs Python code in callbacks, where the exception would be lost."""
+"""Delay Ctrl-C while a library runs Python callbacks, in which the exception would be lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until the block ends; only the main thread gets interrupts."""
+    """Delay an interrupt until the block ends; only the main thread gets interrupts."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

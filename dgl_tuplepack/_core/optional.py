@@ -11,7 +11,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it, also for everything that a kind `needs` (graphs/readers/kinds.py).
+# Package -> extra of setup.cfg that installs it. Holds every package that a kind `needs` (graphs/readers/kinds.py).
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",
@@ -28,8 +28,8 @@ EXTRAS = {
 def load(name: str) -> ModuleType:
     """Import an optional package, such as torch or dgl, or a module inside it.
 
-    Raise MissingDependencyError, with how to install it, if it is not installed or cannot be loaded, such as DGL 2.1.0
-    with a newer torch.
+    If it is not installed or cannot be loaded, such as DGL 2.1.0 with a newer torch, raise a MissingDependencyError
+    whose message states how to install it.
     """
     package = name.partition(".")[0]
     if package == "dgl":
@@ -42,7 +42,7 @@ def load(name: str) -> ModuleType:
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:
-    """Return the error for an optional package that could not be imported, with how to install it."""
+    """Return the error for an optional package that could not be imported; its message states how to install it."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
     wheels = (

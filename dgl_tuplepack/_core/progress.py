@@ -11,7 +11,10 @@ from tqdm import tqdm
 
 
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
-    """Return a tqdm bar over `items`, or without them one that is updated by hand; `settings` are tqdm's."""
+    """Return a tqdm bar over `items`, or a bar that shows nothing; without `items`, the caller updates it.
+
+    `settings` are keyword arguments of tqdm.
+    """
     # Several processes would overwrite each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None
     if hidden or sys.stderr is None or not sys.stderr.isatty():

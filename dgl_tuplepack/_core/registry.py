@@ -1,6 +1,6 @@
-"""Functions and classes of higher rooms that lower rooms need, found by their role and imported at first use.
+"""Find functions and classes of higher rooms that lower rooms need, by role; import them at first use.
 
-The package registers them at import, so a lower room does not name a higher one.
+The package registers them when it is imported, so the code of a lower room does not name a higher room.
 """
 
 from __future__ import annotations

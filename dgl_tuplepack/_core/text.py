@@ -1,4 +1,4 @@
-"""Names and paths as text for display, since they may have any characters; and results as CSV."""
+"""Make names and paths safe to display, since they may have any characters, and convert results to CSV."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _OTHERWISE = "move it out of the compiled function, or compile with fullgraph=Fa
 
 
 def explanation(name: str, error: BaseException) -> str:
-    """Describe which line of `name` the tracer could not follow, why, and what to do."""
+    """Return a message: which line of the function `name` the tracer could not follow, why, and what to do."""
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
@@ -76,7 +76,7 @@ def explanation(name: str, error: BaseException) -> str:
     message = text.partition("from user code")[0].splitlines()
     causes = [line for line in message if not line.strip().startswith("Hint:")]
     cause = "\n".join([*causes, code[1] if code else "", *(line for *_, line in lines_of(error))])
-    # Of paths, only DGL's own count: a user's folder may be called anything.
+    # Look for "dgl" only in paths of libraries: a user's folder may have any name.
     libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
     cause += "dgl/" if any("dgl" in parts for parts in libraries) else ""
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _OTHERWISE)
@@ -84,7 +84,7 @@ def explanation(name: str, error: BaseException) -> str:
 
 
 def with_remedy(reason: str) -> str:
-    """Append a known remedy to the reason of a failure."""
+    """Return the reason of a failure, with a remedy if one is known."""
     # Inductor cannot generate code for a size that depends on values.
     if "to have been codegen-ed" not in reason:
         return reason
@@ -95,7 +95,7 @@ def with_remedy(reason: str) -> str:
 
 
 def _because_of(error: BaseException) -> str:
-    """Name the innermost line of the user's own code, or else the innermost line outside of this package."""
+    """Return a clause that names the innermost line of the user's code, or else of code outside of this package."""
     frames = lines_of(error)
     if not frames:
         return ""

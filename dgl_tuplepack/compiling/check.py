@@ -25,7 +25,7 @@ from dgl_tuplepack.compiling.signatures import described
 
 
 class Draws(Enum):
-    """How compiled code draws random numbers: as uncompiled code, as uniform numbers for dropout, or otherwise."""
+    """How compiled code draws random numbers: like uncompiled code, as uniform numbers for dropout, or otherwise."""
 
     AS_UNCOMPILED = "as uncompiled"
     UNIFORM = "uniform"
@@ -66,10 +66,10 @@ def check_call(
     paths: Mapping[str, Any],
     draws: Draws,
 ) -> Checked:
-    """Call both functions and compare; tensors, generators and modules of the caller stay as they are.
+    """Call both functions and compare their results; the caller's tensors, generators and modules stay unchanged.
 
-    `paths` names the leaves of the arguments. Errors of `compiled` pass through. If `function` fails on copies, nothing
-    is compared.
+    `paths` holds the leaves of the arguments by name, such as ``batch.src``. Errors of `compiled` are raised. If
+    `function` fails on copies, nothing is compared.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
@@ -99,7 +99,7 @@ def check_call(
         return Checked(skipped="it returns no tensors")
 
     def rerun(**settings: Any) -> Values | None:
-        """Run again; None if float64 draws other numbers, or if the function fails, as some do with mixed dtypes."""
+        """Return the results of another run; None if it would draw other numbers, or fails (some mix dtypes)."""
         if settings.get("exact") and reference.draws:
             return None
         try:
@@ -118,8 +118,8 @@ def check_call(
 def _fresh(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """Copy containers and objects in arguments, since a function may set their attributes; do not copy tensors.
 
-    Arguments that were computed with gradients are replaced by leaves, since the graph behind them belongs to the
-    caller. The leaves are added to `cut` by the ``id`` of the original.
+    With `cut`, tensors that have a ``grad_fn`` are replaced by leaves, since their autograd graph belongs to the
+    caller. `cut` gets these leaves, by the ``id`` of the original.
     """
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
@@ -163,6 +163,7 @@ def _run_compiled(
 
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
+    # Gradients are left out if no output requires one.
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:

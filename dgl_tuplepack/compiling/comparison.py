@@ -17,7 +17,7 @@ from torch import Tensor
 # Allowed: this many times the distance of uncompiled code from float64, plus this many units in the last place. Some
 # uncompiled kernels add up in float64, so their distance is too small for sums in float32.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# If large numbers cancel in a gradient, as for a bias before a batch norm, it has the rounding error of these numbers.
+# A gradient in which large numbers cancel, as of a bias before a batch norm, has the rounding error of these numbers.
 _TIMES_LARGEST = 50.0
 # Allowed relative to the norm if the function cannot run in float64.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
@@ -29,7 +29,7 @@ _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
 # Entries of a tensor that are compared at once.
 _CHUNK = 2**20
 
-# Key of a result: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
+# Key of a result: "output" and its path, "gradient" and the ``id`` of the tensor, or "buffer" and (module, name).
 _Key = tuple[str, Any]
 Values = dict[_Key, Tensor]
 
@@ -37,7 +37,10 @@ Values = dict[_Key, Tensor]
 def difference_of(
     found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
 ) -> str:
-    """Return a description of the worst difference; empty if rounding explains all differences."""
+    """Return a description of the worst difference; empty if rounding explains all differences.
+
+    ``rerun(exact=True)`` runs uncompiled code in float64, ``rerun(copy=...)`` on copies; None if that fails.
+    """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
     exact = rerun(exact=True)
@@ -57,8 +60,8 @@ def difference_of(
         return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
 
     suspects = [key for key in found if ratio(key) > 1]
-    # Near a tie or a kink, a rounding error changes much, so it is measured with simulated rounding. All ranks do so
-    # together, even those without suspects: the function may contain collectives.
+    # Near a tie or a kink, a rounding error changes the result a lot, so simulate rounding. All ranks do so together,
+    # even ranks without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or in_step() else ():
         perturbed = rerun(copy=_perturbation(units))
         if perturbed is not None:
@@ -93,7 +96,7 @@ def _target(exact: Tensor, expected: Tensor) -> Tensor:
 
 
 def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
-    """Return the norm that each tensor is compared relative to, and the largest norm of a gradient."""
+    """Return the norm by which the error of each tensor is judged, and the largest norm of a gradient."""
     norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
     scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}

@@ -1,4 +1,4 @@
-"""The results of `compile`: functions and modules that are compiled at the first call, and for each set of shapes."""
+"""The results of `compile`: functions and modules, compiled at the first call and again for each new set of shapes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dgl_tuplepack.errors import CompileError
 
 _log = logging.getLogger(__name__)
 
-# An inconclusive comparison, as of a batch with only padding, is repeated with the next batches, up to this number.
+# If a comparison is inconclusive, as for a batch of padding only, the next batches are compared, up to this number.
 _MOST_COMPARISONS = 4
 
 
@@ -46,6 +46,7 @@ class CompiledFunction:
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
+        # Torch gets `options` and `settings`; `most` sets of shapes are allowed, and `warns` warns at the second set.
         self._arguments = function, options, settings, most, warns, check
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns, self._check = most, warns, check
@@ -63,7 +64,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the arguments: a copy compiles for itself."""
+        """Return how to rebuild the function from its arguments: a copy is compiled separately."""
         return CompiledFunction, self._arguments
 
     def __repr__(self) -> str:
@@ -91,7 +92,7 @@ class CompiledFunction:
         before = _traces.number
         result = self._run(args, kwargs)
         if _traces.number != before and self._check:
-            # Torch has recompiled, as for another mode, number of threads, attribute or model.
+            # Torch has recompiled: the mode, the number of threads, an attribute or the model has changed.
             self._comparisons = _MOST_COMPARISONS
             self._compare_once(args, kwargs)
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
@@ -140,7 +141,7 @@ class CompiledFunction:
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare a call with the uncompiled function; CompileError if it differs, or cannot be repeated."""
+        """Compare a call with the uncompiled function; raise CompileError if it differs, or cannot be repeated."""
         leaves = arguments_of(self._function, args, kwargs)
         try:
             found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
@@ -166,7 +167,7 @@ class CompiledFunction:
         return Draws.UNIFORM if torch_private.PASS_OPTION in self._inductor_options else Draws.OTHERWISE
 
     def _report(self, difference: str) -> None:
-        """Raise, or warn and stay uncompiled, if compiled and uncompiled results differ."""
+        """Raise CompileError for wrong results; if check="warn", warn and use the uncompiled function."""
         text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
         if self._check != "warn":
             raise CompileError(
@@ -255,7 +256,7 @@ class CompiledFunction:
                 )
 
     def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:
-        """Warn or raise if the function has been compiled for other shapes."""
+        """Warn or raise if the function has been compiled for other shapes; `now` describes the leaves, by path."""
         if not self._seen:
             return
         changed = min((differences(before, now) for before in self._seen), key=len)
@@ -278,7 +279,7 @@ class CompiledFunction:
 
 
 class CompiledModule(nn.Module):
-    """A module whose forward pass is compiled; attributes, parameters and modes are those of the module it holds."""
+    """A module whose forward pass is compiled; it has the attributes, parameters and mode of the module it holds."""
 
     def __init__(self, module: nn.Module, compiled: Callable[..., Any]) -> None:
         super().__init__()
@@ -310,7 +311,7 @@ class CompiledModule(nn.Module):
 
 
 class _Traces(threading.local):
-    """How often torch has traced functions in this thread; each recompilation traces again."""
+    """Count how often torch has traced functions in this thread; each recompilation traces again."""
 
     number = 0
 
@@ -319,8 +320,8 @@ _traces = _Traces()
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does the same, and counts how often it is traced."""
-    # The tracer calls it, and treats the result as a constant. Not at import, since this loads torch's compiler.
+    """Return a function that calls `function`, and counts how often torch traces it."""
+    # The tracer calls `_count` and treats its result as a constant. Not at import, since this loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

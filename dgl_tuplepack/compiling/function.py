@@ -48,21 +48,21 @@ def compile(
     function
         A module, or a function of tensors; containers of tensors, such as ``batch.tensors``, may be arguments.
     dynamic
-        As in torch. False: compile for static shapes, those of the first call. True or None: shapes may change, which
-        is slower.
+        As in torch. False: compile for the static shapes of the first call. True or None: shapes may change, which is
+        slower.
     fullgraph
         As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled.
     options
         As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
         CUDA graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
     check
-        Whether the first call for each signature, mode and number of threads also runs uncompiled, and outputs,
-        written buffers and gradients are compared. True: a difference that rounding does not explain is an error.
-        "warn": such a difference is a warning, and the function stays uncompiled. False: nothing is compared.
+        Whether to run the first call for each signature, mode and number of threads uncompiled too, and compare
+        outputs, written buffers and gradients. True: a difference that rounding does not explain is an error. "warn":
+        such a difference gives a warning, and the function stays uncompiled. False: nothing is compared.
     shapes
-        Maximum number of sets of static shapes to compile for, such as two for batches of two samplers; other modes
-        (training, gradients) do not count. One more set is an error, since each takes as long as the first. None: 4,
-        with a warning at the second.
+        Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. Other modes
+        (training, gradients) do not count. One more set is an error, since each set takes as long to compile as the
+        first. None: 4, with a warning at the second.
     **torch_arguments
         Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
 
@@ -74,9 +74,9 @@ def compile(
     Raises
     ------
     CompileError
-        The arguments do not fit together. In a call: the function cannot be compiled in one graph, gets a DGLGraph or
-        a `PaddedBatch`, is called with more sets of shapes, or numbers, than `shapes`, differs from uncompiled code, or
-        writes to tensors other than buffers.
+        An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
+        `PaddedBatch`, needs more than `shapes` sets of shapes and numbers, differs from uncompiled code, or writes to
+        tensors other than buffers.
 
     Warns
     -----
@@ -91,8 +91,8 @@ def compile(
     The comparison costs up to two extra uncompiled calls (in the precision of the model and in float64) and one extra
     compiled call. It reads copies of all tensors, restores buffers, attributes of modules and random states, and does
     not change ``.grad``. The tolerance is 10 times the distance of uncompiled float32 from float64, for each tensor
-    relative to its own norm, or to 1/1000 of the largest norm. Dropout has the same masks in both. If there are several
-    processes, all of them compare in the same call.
+    relative to its own norm, or to 1/1000 of the largest norm. Dropout has the same masks in all of these calls. If
+    there are several processes, all of them compare in the same call.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """A pass over the joint graph of a compiled function, which holds its forward and its backward pass.
 
 On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch
-keeps the mask of every activation as bools for the backward pass. This pass marks masks that follow from kept floats
-by a comparison, so that the backward pass recomputes them. The result is the same to the last bit.
+keeps the mask of every activation as bools for the backward pass. If a mask is a comparison of floats that are kept
+anyway, this pass marks it, so that the backward pass recomputes it. The result is the same to the last bit.
 
 Generated code also draws random numbers one by one. Torch's own function draws them in an eighth of the time. The mask
 of dropout compares these numbers with a probability, so it is recomputed too.
@@ -55,7 +55,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
 
 
 def _is_tangent(node: Node) -> bool:
-    """Return whether a node is a gradient from outside; the backward pass begins with these."""
+    """Return whether a node is the gradient of an output; the backward pass begins with these nodes."""
     return node.op == "placeholder" and "tangents" in str(node.target)
 
 
@@ -65,7 +65,7 @@ def _is_bool_on_cpu(node: Node) -> bool:
 
 
 def _is_cheap(node: Node) -> bool:
-    """Return whether a mask, recomputed from kept values, comes out as in the forward pass.
+    """Return whether a mask stays the same when the backward pass recomputes it from kept values.
 
     Generated code computes half precision in float32 and rounds kept values. So a comparison may change when it is
     recomputed, as in the mask of dropout. Comparisons with 0, infinity and NaN do not change.

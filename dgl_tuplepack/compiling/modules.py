@@ -36,7 +36,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
     seen.add(id(value))
     if isinstance(value, nn.Module):
         found.update(dict.fromkeys(value.modules()))
-    # Functions are not a level of depth.
+    # Functions do not count as a level of depth.
     depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
     if depth <= _MAX_DEPTH:
         for each in _held_by(value):
@@ -44,6 +44,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
 
 
 def _held_by(value: Any) -> Iterable[Any]:
+    # The objects that `value` refers to directly; for functions, also the globals that they name.
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):

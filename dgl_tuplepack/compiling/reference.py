@@ -35,7 +35,7 @@ _running = threading.local()
 
 
 class Copied(NamedTuple):
-    """A tensor that existed before the run, its copy, and the version of the copy when it was made."""
+    """A tensor that existed before the run, its copy, and the version counter of the copy right after copying."""
 
     original: Tensor
     copy: Tensor
@@ -65,11 +65,11 @@ class Reference(NamedTuple):
     buffers
         Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
-        The tensors that the function read and that existed before.
+        The tensors that existed before the run and that the function read.
     random_states
         States of torch's generators after the call.
     draws
-        Names of the functions that drew random numbers other than those of compiled code.
+        Names of the functions that drew random numbers, except dropout that was drawn as in compiled code.
     """
 
     outputs: dict[str, Tensor]
@@ -253,7 +253,7 @@ class _Copies(TorchFunctionMode):
         copy.requires_grad_(tensor.requires_grad)
         self.copies[id(tensor)] = Copied(tensor, copy, version_of(copy))
         if tensor.is_leaf and tensor.requires_grad:
-            # The copy needs hooks that change gradients, and gradients that an optimiser reads.
+            # The copy also needs the hooks, which may change gradients, and the gradient, which the function may read.
             for hook in hooks_of(tensor):
                 copy.register_hook(hook)  # type: ignore[no-untyped-call]
             if tensor.grad is not None:
@@ -262,7 +262,7 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Drop entries with uniform numbers, as compiled code does; return None if it draws them otherwise."""
+        """Return `x` after dropout by uniform numbers, as in compiled code; None if compiled code draws others."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
         dtype = torch.float32 if self._exact else x.dtype
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"

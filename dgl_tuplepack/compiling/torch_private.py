@@ -1,6 +1,6 @@
-"""All uses of private parts of torch's compiler; their names are those of torch 2.13.
+"""All uses of private parts of torch's compiler, by their names in torch 2.13.
 
-If torch lacks some of them, functions return None or False, and their callers do without.
+If torch lacks a part, the function that needs it returns None or False, and its caller works without the part.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def _version() -> tuple[int, ...]:
 
 @functools.cache
 def problem_at_start() -> str | None:
-    """Return why torch's compiler does not start at all, for example without a writable folder; None if it does."""
+    """Return why torch's compiler does not start, for example without a writable folder; None if it starts."""
     try:
         importlib.import_module("torch._inductor")
     except OSError as error:
         return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a folder that can be made"
     except ImportError:
-        # The functions that need a missing part report it.
+        # Functions that need the missing part handle this.
         return None
     return None
 
@@ -148,7 +148,7 @@ def is_inductor(arguments: Mapping[str, Any]) -> bool:
 
 
 def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that this version of ``torch.compile`` has."""
+    """Return the `arguments` that this version of ``torch.compile`` accepts."""
     known = inspect.signature(torch.compile).parameters
     return {name: value for name, value in arguments.items() if name in known}
 

@@ -61,7 +61,7 @@ def assemble(
     and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are the results of `find_graphs` for
     `ids`; the caller must check that the totals leave the padding that a padded batch needs.
 
-    Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i.
+    Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """
     number = len(ids)
     for f in range(len(fields)):

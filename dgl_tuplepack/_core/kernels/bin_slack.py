@@ -275,8 +275,8 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
     Each pack starts with the hardest remaining class. If packs hold many graphs, a systematic sample of all remaining
     graphs then fills most of the room, so that their mix stays the same. A search of at most `steps` steps fills the
     rest: its first half tries few choices at each level, the second half all ("iterative broadening", Ginsberg & Harvey
-    1992). The pattern is repeated as often as the graphs allow; a sampled one, for at most an eighth of the packs still
-    expected. `state` ``[5]`` (see ENTRIES to PACKS) changes.
+    1992). The pattern is repeated as often as the graphs allow, but a pattern with a sample at most for an eighth of
+    the packs still expected. `state` ``[5]`` (see ENTRIES to PACKS) changes.
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape

@@ -31,11 +31,11 @@ def find_graphs(
     """Find n graphs in P parts, for each of T types of nodes and edges.
 
     Write the part of each graph to `parts` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph in its
-    part, its number of rows, and its first row in the batch. Write the rows of all graphs to ``totals[t]``. The last of
-    T + 1 types is for labels: one row per graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``; `chosen` is
-    not checked.
+    part, its number of rows, and its first row in the batch. Write the number of rows of all graphs to ``totals[t]``.
+    The last of T + 1 types is for labels: one row per graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``;
+    `chosen` is not checked.
 
-    Return 0; or -1 - i if ``ids[i]`` is not in 0..N-1; or 1 + t * n + i if the offsets of graph i cannot be right.
+    Return 0; or -1 - i if ``ids[i]`` is not in 0..N-1; or 1 + t * n + i if graph i has impossible offsets of type t.
     """
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):

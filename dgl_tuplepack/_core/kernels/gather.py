@@ -4,7 +4,7 @@ Graphs are scattered in memory, so the next graphs are prefetched. Inner loops c
 values, so that the compiler can use vector instructions.
 
 The argument `rows` has three numbers for each graph: its first row in its part, its number of rows, and its first row
-in the batch. `parts` has the number of its part.
+in the batch. `parts` has the part of each graph.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def fit_histogram(
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
     Classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order` ``[C]``.
-    There are no groups if `most_steps` do not suffice; a step looks at a block
-    or a group. No argument is changed.
+    A step looks at a block or a group; if more than `most_steps` are needed, no groups are returned. No argument is
+    changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
@@ -100,8 +100,8 @@ def fit_histogram(
                 new[GRAPHS] = old[GRAPHS] + 1
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
-                # The paper leaves the order of equal priorities open. Its figures for molhiv come out only if the part
-                # that stays enters before the grown group.
+                # The paper does not fix the order of equal priorities. Its figures for molhiv are reproduced only if
+                # the packs that stay as they are enter before the packs that grew.
                 if old[COUNT] > 0:
                     in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)

@@ -141,7 +141,7 @@ def lift_values(
             for component in range(len(limits)):
                 room[component] -= sizes[row, component]
                 fits = fits and room[component] >= 0
-            # `number` graphs of the class may be worth what the best pack leaves for them.
+            # `number` graphs, with the best content of the room that they leave, may be worth at most `most`.
             if fits:
                 number += 1
                 share = (most - table[cell_of(room, limits)]) // number

@@ -48,8 +48,8 @@ def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None
 def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
     """Deal items of the size classes `sizes` ``[C, d]``; return the new length of the heap.
 
-    `items` ``[N]`` are the classes, largest first. `length` is the number of packs in the heap, which can hold more
-    graphs. `assigned` ``[N]`` gets the pack of each item; -1 if the pack with the highest key had no room.
+    `items` ``[N]`` are the classes, largest first. `length` is the number of packs in the heap: the packs that can hold
+    more graphs. `assigned` ``[N]`` gets the pack of each item; -1 if the pack with the highest key had no room.
     """
     room, heap, keys, weights, cap = packs
     components = sizes.shape[1]

@@ -41,7 +41,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
 
 @jit
 def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
-    """Fill `kinds` with 0..K-1; `cumulated` ``[K]`` are running sums of frequencies, the last one 1000."""
+    """Fill `kinds` with random kinds 0..K-1; `cumulated` ``[K]`` are running sums of frequencies, the last sum 1000."""
     for position in range(len(kinds)):
         number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))
         kind = 0

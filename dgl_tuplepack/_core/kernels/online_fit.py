@@ -43,7 +43,7 @@ def _weigh(
 
 @jit
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
-    """Return the open pack with the least weighted room among those with room for `size`; the first of ties, or -1."""
+    """Return the open pack with room for `size` that has the least weighted room, the first of ties; -1 if none."""
     fullest, least = -1, np.inf
     for pack in range(opened):
         room, fits = 0.0, True
@@ -109,7 +109,7 @@ def offer(
     ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
 
     Return the number of the pack that got the graph (a new pack gets the former number of open packs), or OVERDUE; and
-    the number of the closed pack, or -1. The last open pack then gets the number of the closed one. Return TOO_LARGE
+    the number of the closed pack, or -1. The last open pack then gets the closed pack's number. Return TOO_LARGE
     twice if the graph exceeds the limits by itself, and NO_SIZE twice if a number is below 0; nothing changes then.
     """
     components = len(size)

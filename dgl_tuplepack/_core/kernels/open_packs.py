@@ -16,7 +16,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 BLOCK = 32
 
 # Columns of groups of identical packs, int64 [G, 4 + k]: the group it was made from, the size class added to that
-# group, the number of packs, the graphs of each pack, and then what is left of each limit.
+# group, the number of packs, the number of graphs in each pack, and then the remainder of each limit.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
@@ -81,7 +81,7 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Return the position of the first group of the highest priority >= `start` with room for `size`; see above."""
+    """Return the first position of the highest priority >= `start` at which `size` fits, or -1; and the steps done."""
     components = len(size)
     head, steps = 1 + components, 0
     lowest = first_at_least(pool, order, blocks, components, start)

@@ -17,7 +17,7 @@ class Classes(NamedTuple):
     """Size classes, by descending value per mean share of the limits.
 
     `sizes` ``[C, d]`` are within the limits, and none is 0 in all components; `values` ``[C]`` and `counts` ``[C]`` are
-    > 0; `tails` is the result of the function of that name.
+    > 0; `tails` is the result of the function `tails`.
     """
 
     sizes: IntMatrix
@@ -85,7 +85,7 @@ def search_packs(
     contents: IntMatrix,
     worth: IntVector,
 ) -> int:
-    """For each class ``first..last - 1``, find a best pack that begins with it and is worth more than `least`.
+    """Find, for each class ``first..last - 1``, a best pack that begins with it and is worth more than `least`.
 
     A pack begins with the class of its lowest row. No class appears more often than its count. `contents`
     ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the packs and their worth; without such a

@@ -1,8 +1,7 @@
 """Counter-based random numbers: the same on every platform and in every version of every library.
 
-The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"): number i of the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed
-without those before it.
+The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"): number i of
+the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed without the numbers before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From patterns to packs of numbered slots, which a sampler fills with graphs."""
+"""Expand patterns to packs of numbered slots, which a sampler fills with graphs."""
 
 from __future__ import annotations
 

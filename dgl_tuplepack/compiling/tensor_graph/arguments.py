@@ -18,7 +18,7 @@ _INTEGERS = (torch.int32, torch.int64)
 
 
 def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
-    """Return the edges of each type, in the order of the types."""
+    """Return the edges of each type, sorted by type; `numbers` are the numbers of nodes by type."""
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     for edge_type in sources:
         is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
@@ -68,7 +68,7 @@ def _by_type(name: str, hetero: bool, given: Any, only: GraphType) -> dict[Any, 
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that nodes exist, unless that would wait for a device; torch checks again."""
+    """Check that the end nodes exist, unless reading them would wait for a device; torch checks again."""
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)
@@ -98,7 +98,7 @@ def _check_indices(
 def frames(
     hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
 ) -> dict[GraphType, dict[str, Tensor]]:
-    """Return a dict of features for each type, given features by the name of the argument."""
+    """Return a dict of features for each type; `given` has the features of nodes, then of edges, by argument."""
     made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
     for (argument, features), only in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
         by_type = {} if features is None else features if hetero else {only: features}
@@ -116,7 +116,7 @@ def frames(
 
 
 def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]) -> dict[GraphType, Tensor]:
-    """Return how many rows each graph of a batch has, by type; types without given numbers are left out."""
+    """Return the number of nodes or edges of each graph, by type; types without given numbers are left out."""
     counts: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
         graphs = next(iter(counts.values())).shape[0] if counts else None
@@ -128,7 +128,7 @@ def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphTyp
 def graph_slots(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
 ) -> dict[GraphType, Tensor]:
-    """Return the graph of each row, by type; types without given slots are left out."""
+    """Return the graph of each node or edge, by type; types without given slots are left out."""
     slots: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
         if of_type not in counts:

@@ -30,8 +30,8 @@ class Replacement:
     """Our implementation of a DGL function, for some of its calls.
 
     ``owner`` is the class in the module that has the function, or None. ``ours`` is called if the argument at
-    ``position`` is of the type ``graph_type``. If that is None, the argument is a tensor, and ``ours`` is called in
-    traced code, and on devices for which DGL is not built.
+    ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and ``ours`` is
+    called in traced code, and on devices for which DGL is not built.
     """
 
     module: str
@@ -44,7 +44,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class _Patch:
-    """A function whose code is replaced, and a copy with its original code."""
+    """A function whose code is replaced, a copy with its original code, and the global name that the new code calls."""
 
     function: FunctionType
     original: FunctionType
@@ -109,7 +109,7 @@ def is_installed() -> bool:
 
 
 def _install_if_dgl_is_imported() -> None:
-    """Replace the functions, unless that is done already."""
+    """Call `install` if DGL is imported, unless the functions are already replaced."""
     if not _PATCHES and "dgl" in sys.modules:
         install()
 
@@ -148,9 +148,9 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 
 
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
-    """Return code with the parameters of the original, which passes the arguments on to the chosen function.
+    """Return code that has the parameters of the original and passes the arguments on to the chosen function.
 
-    ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``, for example. The defaults stay with the function.
+    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. The defaults stay with the function.
     """
     parameters = inspect.signature(original).parameters
     declared = [str(each.replace(default=each.empty, annotation=each.empty)) for each in parameters.values()]

@@ -21,7 +21,7 @@ _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
 
 @replaces("dgl.ops.spmm", "gspmm", graph_type=TensorGraph)
 def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None) -> Tensor:
-    """Make messages of features of source nodes and edges, and reduce them at the destination nodes.
+    """Compute messages from features of source nodes and edges, and reduce them at the destination nodes.
 
     As in DGL, the maximum of no messages is -inf and the minimum is inf; in a graph without edges both are 0.
     """
@@ -54,7 +54,7 @@ def _relation(graph: TensorGraph) -> Relation:
 def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
-    """Return one row for each edge."""
+    """Return messages ``[E, ...]``; the targets are SRC, DST or EDGE."""
     operands = []
     if op != "copy_rhs":
         operands.append(at_edges(relation, left_target, _given(left, op, "left")))
@@ -78,6 +78,7 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
+    # The position of the node type in a canonical edge type.
     end = 2 if norm_by == "dst" else 0
     if len(edge_types) == 1:
         groups = _groups(graph, edge_types[0], end)
@@ -110,7 +111,7 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges reversed, in their order; keep edge features only if `copy_edata` is true."""
+    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true."""
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
     return g.reversed(keep_nodes, keep_edges)
@@ -118,7 +119,7 @@ def reverse(
 
 @replaces("dgl.ops.segment", "segment_reduce", graph_type=None)
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
-    """Return the sum, mean, max or min of each segment of the rows."""
+    """Return the sum, mean, max or min of each segment; segment s has ``seglen[s]`` consecutive rows of `value`."""
     choice("reduce function", reducer, REDUCERS, SchemaError)
     return _segments(seglen, value).reduce(value, reducer)
 
@@ -141,7 +142,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
 
 @replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
-    """Multiply each row by the matrix of its type; with few types, all products cost less than a matrix per row."""
+    """Multiply row i by the matrix ``b[idx_b[i]]``; if there are few matrices, computing all products is faster."""
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
         products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)

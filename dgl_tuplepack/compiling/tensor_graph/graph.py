@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 class TensorGraph(Structure):
     """A graph, or a batch of graphs, of plain tensors, with the DGLGraph methods that DGL layers and messages need.
 
-    It uses only operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
+    It uses only operations of torch. So ``torch.compile(fullgraph=True, dynamic=False)`` can trace models on it, and
     they run on every device of torch. Other methods of a DGLGraph, such as changes of structure and sampling, raise an
     error that names them.
 
@@ -55,9 +55,9 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal those of a DGLGraph up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL,
-    apply functions see that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite,
-    and NaN among messages gives NaN.
+    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL, apply functions
+    get that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite, and NaN among
+    messages gives NaN.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class TensorGraph(Structure):
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
     ) -> None:
-        """Send messages by the functions of each edge type, and reduce the results at each node across types."""
+        """Send messages with the functions of each edge type, and reduce the results at each node across edge types."""
         for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
             self._set_nodes(node_type, result)
             if apply_node_func is not None:
@@ -275,7 +275,7 @@ class TensorGraph(Structure):
         return self.astype(torch.int32)
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
-        """Return a copy with features and numbers changed by a function."""
+        """Return a copy with `function` applied to all features, counts and graph slots."""
 
         def mapped(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
             return {key: function(tensor) for key, tensor in tensors.items()}

@@ -12,7 +12,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class Groups:
-    """Rows 0..E-1, each in one group; all methods are operations of torch, for all devices and compilers.
+    """Rows 0..E-1, each in one group; methods use only operations of torch, for every device and compiler.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Groups:
         return self.sum(torch.ones_like(self.index))
 
     def gather(self, values: Tensor) -> Tensor:
-        """Return the value of its group for each row, ``[E, ...]``, from values ``[number, ...]`` of the groups."""
+        """Return, for each row, the value of its group: ``[E, ...]``, from `values` ``[number, ...]``."""
         _check_rows(values, self.number, "groups")
         return values.index_select(0, self.index)
 
@@ -70,6 +70,7 @@ class Groups:
         if number == 0:
             # Without entries, the result still depends on the values for autograd.
             return result + values.sum() * 0
+        # `first` is the number of the first row that has the extreme, or `number` if there is none.
         order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
         first = self._extreme(candidates, "amin", number)
@@ -120,11 +121,11 @@ class Relation:
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
     def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:
-        """Return the same edges with end nodes changed by a function."""
+        """Return the edges with `changed` applied to their source nodes and destination nodes."""
         return Relation(changed(self.src), changed(self.dst), self.by_src.number, self.by_dst.number)
 
     def reversed(self) -> Relation:
-        """Return the same edges from their destination to their source."""
+        """Return the edges with source and destination swapped."""
         copy = Relation.__new__(Relation)
         copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
         return copy
@@ -133,7 +134,7 @@ class Relation:
 def groups_of(counts: Tensor, rows: int) -> Tensor:
     """Return the group of each row, int64 ``[rows]``; group g has `counts[g]` consecutive rows.
 
-    Since `rows` is given, nothing waits for the values of `counts`, and a tracer has a static shape.
+    Since `rows` is given, the shape is static for a tracer, and nothing waits for `counts` on a device.
     """
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(

@@ -125,7 +125,7 @@ def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
 
 
 def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
-    """Return a feature of source nodes, destination nodes or edges, named by a built-in function, for each edge."""
+    """Return, for each edge, the feature `name` of its source node, its destination node, or the edge itself."""
     # In the order of SRC, DST and EDGE.
     frame = graph.frames[(edge_type[0], edge_type[2], edge_type)[target]]
     if name not in frame:
@@ -145,9 +145,9 @@ def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div, or dot over the last axis, which keeps length 1 unless it is the only axis.
+    """Compute add, sub, mul, div or dot of rows of edges. Missing axes are inserted after the first, as in DGL.
 
-    As in DGL, missing axes are inserted after the first.
+    dot sums over the last axis, which keeps length 1; values ``[E]`` without further axes are only multiplied.
     """
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
@@ -184,7 +184,10 @@ _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def propagate(
     graph: Structure, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, *, fill: float = 0.0
 ) -> dict[str, Tensor]:
-    """Send messages along the edges of a type, and return the new features of their destination nodes."""
+    """Send messages along the edges of a type; return the new features of destination nodes by name.
+
+    `fill` is the maximum or minimum of a node without messages.
+    """
     _check_reducer(reduce)
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
@@ -209,7 +212,7 @@ def applied(graph: Structure, node_type: str, function: Any, result: dict[str, T
 
 
 def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer: Any) -> dict[str, dict[str, Tensor]]:
-    """Send messages by the functions of each edge type, and return features, reduced across types, by node type."""
+    """Send messages with the functions of each edge type; return features by node type, reduced across edge types."""
     if not callable(cross_reducer) and cross_reducer not in _CROSS_REDUCERS:
         raise SchemaError(
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
@@ -227,7 +230,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
                 f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
                 f"are {shown(steps)}."
             )
-        # As in DGL, nodes without messages of a type do not affect a maximum or minimum.
+        # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
         fill = NEUTRAL.get(getattr(steps[1], "name", ""), 0.0)
         arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *steps, fill=fill))
         if fill:

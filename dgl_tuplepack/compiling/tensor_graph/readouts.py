@@ -16,7 +16,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class _Rows(NamedTuple):
-    """Nodes or edges of a type in groups by graph, how many each graph has, and their features."""
+    """Nodes or edges of a type: their groups by graph, their number in each graph, and their features."""
 
     groups: Groups
     counts: Tensor
@@ -37,7 +37,7 @@ def _edges(graph: TensorGraph, etype: Any) -> _Rows:
 def readout_nodes(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the nodes of each graph, weighted by another feature."""
+    """Return the sum, mean, max or min of a feature over the nodes of each graph, each times feature `weight`."""
     return _readout(_nodes(graph, ntype), feat, weight, op)
 
 
@@ -45,7 +45,7 @@ def readout_nodes(
 def readout_edges(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the edges of each graph, weighted by another feature."""
+    """Return the sum, mean, max or min of a feature over the edges of each graph, each times feature `weight`."""
     return _readout(_edges(graph, etype), feat, weight, op)
 
 
@@ -75,13 +75,13 @@ def softmax_edges(graph: TensorGraph, feat: str, *, etype: Any = None) -> Tensor
 
 @replaces("dgl.readout", "broadcast_nodes", graph_type=TensorGraph)
 def broadcast_nodes(graph: TensorGraph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
-    """Return, for each node, the row of its graph."""
+    """Return, for each node, the row of `graph_feat` that belongs to its graph."""
     return _repeated(_nodes(graph, ntype), graph_feat)
 
 
 @replaces("dgl.readout", "broadcast_edges", graph_type=TensorGraph)
 def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
-    """Return, for each edge, the row of its graph."""
+    """Return, for each edge, the row of `graph_feat` that belongs to its graph."""
     return _repeated(_edges(graph, etype), graph_feat)
 
 
@@ -120,7 +120,10 @@ def topk_edges(
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Sort all rows by graph and value at once, column by column, so that graph g begins at row `begin[g]`."""
+    """Return the `k` largest rows of each graph, and their numbers; without `sortby`, sort each column by itself.
+
+    All rows are sorted at once, by graph and value, so that graph g begins at row ``begin[g]``.
+    """
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")

@@ -40,7 +40,7 @@ class Types:
         raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
 
     def edge_type(self, name: str | EdgeType | None) -> EdgeType:
-        """Return a canonical edge type, given it or its middle name; the only edge type if `name` is None."""
+        """Return the canonical edge type of a triple or a middle name; the only edge type if `name` is None."""
         fitting = [each for each in self.edge_types if name is None or name in (each, each[1])]
         if len(fitting) == 1:
             return fitting[0]
@@ -54,7 +54,7 @@ class Types:
 
 
 class Structure:
-    """Types, numbers, edges and batch of a graph, by the methods of a DGLGraph."""
+    """Types, numbers, edges and batch of a graph, with the methods of a DGLGraph."""
 
     is_block = False
 
@@ -63,7 +63,7 @@ class Structure:
     # By node type and by edge type: the number of nodes or edges, and their features.
     rows: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
-    # Numbers in each graph of a batch, and the graph of each node and edge; only for types with given values.
+    # By type, if given: the number of nodes or edges in each graph of a batch, and the graph of each node or edge.
     _counts: dict[GraphType, Tensor]
     _slots: dict[GraphType, Tensor]
 
@@ -86,12 +86,12 @@ class Structure:
 
     @property
     def srctypes(self) -> list[str]:
-        """Node types that edges begin in; all types unless no type is both source and destination."""
+        """Node types that edges begin in; all types unless `is_unibipartite`."""
         return self.types.source_types
 
     @property
     def dsttypes(self) -> list[str]:
-        """Node types that edges end in; all types unless no type is both source and destination."""
+        """Node types that edges end in; all types unless `is_unibipartite`."""
         return self.types.destination_types
 
     @property
@@ -109,14 +109,14 @@ class Structure:
         return self.types.edge_type(etype)
 
     def get_ntype_id(self, ntype: str | None) -> int:
-        """Return the position of a node type."""
+        """Return the position of a node type in `ntypes`."""
         return self.ntypes.index(self.types.node_type(ntype))
 
     get_ntype_id_from_src = get_ntype_id
     get_ntype_id_from_dst = get_ntype_id
 
     def get_etype_id(self, etype: str | EdgeType | None) -> int:
-        """Return the position of an edge type."""
+        """Return the position of an edge type in `canonical_etypes`."""
         return self.canonical_etypes.index(self.types.edge_type(etype))
 
     # Numbers.
@@ -126,11 +126,11 @@ class Structure:
         return self._count(ntype, self.ntypes)
 
     def num_src_nodes(self, ntype: str | None = None) -> int:
-        """Return the number of nodes of a type, or of all types, that edges begin in."""
+        """Return the number of nodes of one source type, or of all `srctypes`."""
         return self._count(ntype, self.srctypes)
 
     def num_dst_nodes(self, ntype: str | None = None) -> int:
-        """Return the number of nodes of a type, or of all types, that edges end in."""
+        """Return the number of nodes of one destination type, or of all `dsttypes`."""
         return self._count(ntype, self.dsttypes)
 
     number_of_nodes = num_nodes

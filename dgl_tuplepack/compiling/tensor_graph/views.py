@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.blocks import GraphType
 
 
 class FeatureView(MutableMapping[str, Any]):
-    """Features of the nodes or edges of some types: name -> tensor, or dict of tensors by type for several types."""
+    """Features of the nodes or edges of some types: name -> tensor; with several types, name -> dict by type."""
 
     def __init__(self, graph: Structure, types: Sequence[GraphType]) -> None:
         self._graph = graph
