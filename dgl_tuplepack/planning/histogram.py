@@ -364,7 +364,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless a row is a size and a count; `where` and `written` are its place and text in the message."""
+    """Raise FormatError unless a row is a size and a count; the message has its line (`where`) and its text."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

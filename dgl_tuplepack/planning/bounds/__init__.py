@@ -29,7 +29,8 @@ def lower_bound(
     """Return a number of packs that every plan within `limits` needs.
 
     It is the largest of these bounds: content / limit of each component and graphs / cap, rounded up; bounds from
-    large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column generation.
+    large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column
+    generation.
 
     Parameters
     ----------
@@ -55,8 +56,8 @@ def lower_bound(
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, even if its duals are floating-point numbers. Time O(C log C k)
-    for the bounds in closed form; see `pattern_lp` for the others.
+    Every bound is evaluated in exact integer arithmetic, even if its duals are floating-point numbers. The bounds in
+    closed form take time O(C log C k); for the others see `pattern_lp` for the others.
 
     Examples
     --------
@@ -125,8 +126,8 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
     """Return the histogram without graphs that exceed the limits on their own, and the number of graphs left out.
 
-    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if it is "error" and a graph is too
-    large, or if no graph would remain.
+    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if it is "error" and a graph is
+    too large, or if no graph would remain.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
