@@ -79,8 +79,8 @@ def pack(
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
         Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. An effort
-        of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that equal seeds
-        give equal plans on every machine. More effort never gives more packs.
+        of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that
+        equal seeds give equal plans on every machine. More effort never gives more packs.
     time_limit
         Seconds, >= 0, after which "auto" stops too. The plan is valid in any case, but depends on the machine; its
         `method` then includes "time limit".

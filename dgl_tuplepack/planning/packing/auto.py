@@ -89,8 +89,8 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
             return
 
 
-# With more size classes, best fit is far better than minimum bin slack. Best fit is slow if packs hold many graphs, or if
-# there are many graphs of each size.
+# With more size classes, best fit is far better than minimum bin slack. Best fit is slow if packs hold many
+# graphs, or if there are many graphs of each size.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
 _MOST_FIT_WORK = 95_000_000

@@ -58,8 +58,8 @@ def closed(
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
     """Pack `counts` graphs of each class into fewer than `packs` packs; return None if this dive fails.
 
-    After each LP, patterns with whole numbers of packs are fixed; if there are none, the patterns with the largest
-    fractions are (see `_fixed`). From the second trial on, fractions get random noise.
+    After each LP, the whole packs in its solution are fixed. If there are none, one pack of each of the patterns with
+    the largest fractions is fixed (see `_fixed`). From the second trial on, fractions get random noise.
 
     Columns are generated for each LP, but only until the remaining graphs may fit into the remaining packs. There is at
     most one LP for each pack.

@@ -24,11 +24,11 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """Put each graph into an open pack with room for it, largest sizes first.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). Both give exactly the results of the paper's code, including two traits that cost packs: once a graph of a size is placed,
-    the search continues from the next higher priority; and if no open pack has room for a size, each remaining graph
-    of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it: the search starts
-    over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge", and costs 18 with
-    "product".
+    fit). Both give exactly the results of the paper's code, including two traits that cost packs. Once a graph of a
+    size is placed, the search continues from the next higher priority. If no open pack has room for a size, each
+    remaining graph of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it:
+    the search starts over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge",
+    and costs 18 with "product".
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32; near O(G log G) in
     practice, since whole blocks are skipped. G is near C, or C times a small factor. Memory O(G k). See
