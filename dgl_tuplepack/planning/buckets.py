@@ -90,7 +90,7 @@ class Buckets(tuple[Limits, ...]):
         contents = np.asarray(contents, dtype=np.int64)
         for limits in self[:-1]:
             most = INT64_MAX if limits.graphs is None else limits.graphs
-            # Limits ascend, so a content that exceeds these also exceeds all smaller ones.
+            # Limits ascend, so a content that exceeds these also exceeds all smaller limits.
             shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
         return shapes
 

@@ -57,7 +57,7 @@ def lower_bound(
     Notes
     -----
     Every bound is evaluated in exact integer arithmetic, even if its duals are floating-point numbers. The bounds in
-    closed form take time O(C log C k); for the others see `pattern_lp` for the others.
+    closed form take time O(C log C k); see `pattern_lp` for the other bounds.
 
     Examples
     --------

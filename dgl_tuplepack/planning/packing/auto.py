@@ -38,7 +38,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# A turn runs the stages in this order: the first ones need few kernels, and prove many plans optimal. Each stage
+# A turn runs the stages in this order: the first need few kernels, and prove many plans optimal. Each stage
 # decides whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     raise_bound,

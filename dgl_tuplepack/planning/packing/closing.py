@@ -37,7 +37,7 @@ def closed(
 
     The instance must be small, or have few graphs per pack; no graph may have size 0. At most `dives` dives are made.
 
-    Time: the pattern LP with searched packs, and the dives. It grows with the number of possible contents of a pack.
+    Time: the pattern LP with searched packs, which grows with the number of possible packs, and the dives.
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
     """

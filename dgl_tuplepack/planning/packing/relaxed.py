@@ -55,7 +55,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _dealt(
     asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
 ) -> tuple[dict[int, int], int]:
-    """Return the content of the next packs of a pattern, and how many packs are equal; subtract their graphs.
+    """Return the content of the next packs of a pattern, and the number of such packs; subtract their graphs.
 
     `asked` has pairs of a class of the relaxation and its graphs in a pack; for `order` and `at` see `spread`.
     """

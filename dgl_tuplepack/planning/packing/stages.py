@@ -115,7 +115,7 @@ def raise_bound(current: Round) -> None:
 
 
 # Best fit does not run in slices, and adds one graph at a time. Up to _MOST_FIT_CLASSES, all heuristics together take
-# some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two heuristics that are strongest on average does.
+# some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two strongest heuristics takes as long.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 _MOST_FIT_GRAPHS = 1000

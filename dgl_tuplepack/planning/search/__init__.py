@@ -103,7 +103,7 @@ def search_limits(
     At most 200 candidates are planned, in threads on all cores, by the first stage of the method "auto" of `pack`. Each
     takes 0.3 ms and a few microseconds for each size class; with many classes there are fewer candidates, so that all
     together take at most about two seconds of processor time. Work is counted, not timed. With the advised limits,
-    `pack` needs at most as many packs. Efficiencies are relative to the limits of the candidate.
+    `pack` needs no more packs than the search counted. Efficiencies are relative to the limits of the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 

@@ -26,7 +26,7 @@ _SCALES = 41
 def search_buckets(
     histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
 ) -> LimitsSearch:
-    """Search the buckets with the fewest slots for batches of `strategy.graphs_per_batch` graphs; the best come first.
+    """Search the buckets with the fewest slots for batches of `strategy.graphs_per_batch` graphs; the best is first.
 
     The largest shape has the smallest limits that hold every graph. The smallest shape grows along the mean size, and
     the shapes between grow by equal ratios.
@@ -50,7 +50,7 @@ def search_buckets(
             "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     found: dict[int, Candidate] = {}
-    # If not all are affordable, try evenly spread ones first, then closer and closer to the best.
+    # If not all are affordable, try evenly spread buckets first, then closer and closer to the best.
     step = -(-len(tried) // affordable(histogram, widest, _SCALES, shapes))
     chosen = list(range(0, len(tried), step))
     with ThreadPoolExecutor(available_cores()) as threads:

@@ -27,7 +27,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _SECONDS_BEFORE_BAR = 1.0
 # Work of all candidates, about two seconds; but at least a few candidates are planned.
 _WORK, _FEWEST = 150_000_000, 5
-# Work of a plan for each size class, beyond that of its search.
+# Work of a plan for each size class, in addition to the work of its search.
 _WORK_PER_CLASS = 40
 
 
@@ -96,7 +96,7 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next, at last by limits."""
+        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property

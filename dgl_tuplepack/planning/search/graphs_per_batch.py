@@ -24,7 +24,7 @@ _FIRST, _LAST = 0.98, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the highest harmonic mean among limits whose batches hold about `graphs_per_batch` graphs."""
+    """Advise the highest harmonic mean among limits whose batches hold about `graphs_per_batch` graphs on average."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int

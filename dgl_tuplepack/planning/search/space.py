@@ -52,7 +52,7 @@ class Space:
         return tuple(point)
 
     def rounded_down(self, values: Iterable[float]) -> Point:
-        """Return the largest limits of the lattice that are at most `values`, at least one step; graphs may be larger."""
+        """Return the largest limits of the lattice that are at most `values`, at least a step; graphs may not fit."""
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 

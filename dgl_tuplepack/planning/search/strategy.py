@@ -78,7 +78,7 @@ class Strategy(ABC):
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether each of the limits `points` can beat the best candidate so far, by bounds."""
+        """Return whether each of the limits `points` can beat the best candidate so far, judged by bounds."""
         return [True] * len(points)
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
@@ -159,7 +159,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 def explore(
     evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
 ) -> None:
-    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
+    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising candidates.
 
     The evaluation then has at most `evaluation.plans` candidates; promising limits of `starts` come first. All
     candidates of a round are chosen before any is planned, so the result does not depend on the order in which plans
