@@ -1,4 +1,4 @@
-"""From sizes to a plan. In the order of the data: sizes, histogram, limits, packing, plan; then bounds and search.
+"""Turn graph sizes into a plan: sizes, histogram, limits, packing, plan, in this order; then bounds and search.
 
 In: numbers of nodes and edges of each graph. Out: limits, and plans whose packs never exceed them.
 It may use `_core`. It needs numpy, numba and HiGHS, but neither torch nor DGL.

@@ -19,7 +19,7 @@ FEWEST, MOST = 2, 4
 class Buckets(tuple[Limits, ...]):
     """Two to four limits of the same components, smallest first; any others raise `LimitsError`.
 
-    No limit, nor the cap on graphs, is below that of the previous shape, and at least one is larger.
+    No limit, nor the cap on graphs, is below the same limit of the previous shape, and at least one is larger.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Buckets(tuple[Limits, ...]):
         return Buckets([limits.aligned(components) for limits in self])
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Buckets:
-        """Return aligned limits; if no edge type has a limit, edges get those of `fill`; see `Limits.filled`."""
+        """Return aligned limits; if no edge type has a limit, use the limits in `fill`; see `Limits.filled`."""
         return Buckets([limits.filled(components, fill) for limits in self])
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
@@ -82,15 +82,15 @@ class Buckets(tuple[Limits, ...]):
         self.largest.check(sizes, counts)
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
-        """Return the number of the smallest shape that holds each content, int64 ``[Q]``.
+        """Return the index of the smallest shape that holds each content, int64 ``[Q]``.
 
-        `contents` ``[Q, k]`` have ``[Q]`` graphs each; all must be within the largest limits.
+        Row i of `contents` ``[Q, k]`` is the content of ``graphs[i]`` graphs; all must be within the largest limits.
         """
         shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
         contents = np.asarray(contents, dtype=np.int64)
         for limits in self[:-1]:
             most = INT64_MAX if limits.graphs is None else limits.graphs
-            # Limits ascend, so a content that exceeds these also exceeds all smaller ones.
+            # Limits ascend, so a content that exceeds these also exceeds all smaller limits.
             shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
         return shapes
 
@@ -131,7 +131,7 @@ def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the number of steps of each shape, given its number of packs; see `promotions`."""
+    """Return the number of steps of each shape after the moves of `promotions`, given its number of packs."""
     number = [*packs]
     for shape, target, moved in promotions(packs, packs_per_step, drop_last):
         number[shape] -= moved
@@ -142,9 +142,9 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    Packs that do not fill a step move if that saves a step: to the next larger shape whose last step has room for them.
-    With `drop_last` they always move to the next larger shape. A whole step of packs moves along if the larger shapes
-    could not fill a step otherwise; their packs would then be dropped in every epoch.
+    `packs` has the number of packs of each shape. Packs that do not fill a step move to the next larger shape whose
+    last step has room for them, which saves a step. With `drop_last` they always move to the next larger shape. A whole
+    step of packs moves with them if the larger shapes could not fill a step otherwise and would lose all their packs.
     """
     number, moves = [*packs], []
     for shape in range(len(number) - 1):

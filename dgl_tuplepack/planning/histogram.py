@@ -35,7 +35,7 @@ class SizeHistogram:
     counts
         int64 ``[C]``, graphs of each size, >= 1.
     components
-        k names. Default: those of `GraphSizes`.
+        k names. Default: the default names of `GraphSizes`.
     graph_classes
         The size class of each graph, int64 ``[N]`` (index into the stored `sizes`); None if unknown.
 
@@ -283,9 +283,9 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest value that at least this fraction of all graphs does not exceed.
+    """Return, for each fraction, the smallest value such that at least this fraction of all graphs is not above it.
 
-    `values` may be in any order and may repeat; `counts` (>= 1) are the graphs of each. The fraction 0 gives the
+    `values` may be in any order and may repeat; `counts` (>= 1) are their numbers of graphs. The fraction 0 gives the
     smallest value, 0.5 the median, 1 the largest.
 
     Examples
@@ -364,7 +364,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless a row is a size and a count; the message states `where` it is, and how `written`."""
+    """Raise FormatError unless a row is a size and a count; the message has its line (`where`) and its text."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

@@ -89,7 +89,7 @@ class Limits:
 
     @classmethod
     def from_padded_shape(cls, nodes: int, edges: int, graphs: int, *, coordinates: bool = False) -> Limits:
-        """Make limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
+        """Make limits such that a padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
 
         One node and one graph slot are reserved for padding; two nodes if the batch is padded with `coordinates`.
 
@@ -178,7 +178,7 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Return aligned limits; if no edge type has a limit, edges get those of `fill` (at least 1).
+        """Return aligned limits; if no edge type has a limit, use the limits in `fill` (at least 1).
 
         Examples
         --------

@@ -23,7 +23,7 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 
 
 def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Return the slots of each component that hold padding in one epoch, by the limits of each pack's shape."""
+    """Return how many slots of each component hold padding in one epoch; the shape of a pack sets its slots."""
     totals = plan.histogram.totals()
     return {name: slots - totals[name] for name, slots in plan.slots.items()}
 

@@ -141,7 +141,7 @@ class PackPlan:
 
     @functools.cached_property
     def pattern_shapes(self) -> IntArray:
-        """Number of the smallest of `shapes` that holds the packs of each pattern, int64 ``[Q]``."""
+        """Index in `shapes` of the smallest shape that holds the packs of each pattern, int64 ``[Q]``."""
         if self.buckets is None:
             return np.zeros(self.num_patterns, dtype=np.int64)
         return self.buckets.smallest_for(self.pattern_contents, self.pattern_graphs)
@@ -266,7 +266,7 @@ class PackPlan:
             raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
-        """Raise PlanError if a pack of this plan exceeds the limits; it names the first such pattern."""
+        """Raise PlanError if a pack of this plan exceeds the limits; name the first such pattern."""
         limits = limits.filled(self.histogram.components, self.histogram.totals())
         # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
         exceeded = self.pattern_contents > limits.array
@@ -321,8 +321,8 @@ class PackPlan:
 def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
     """Return the limits with a number for every component and for graphs, so that each is one static shape.
 
-    Edges and graphs without a limit get the most in any pack of the plans; with shape buckets, in any pack of this
-    shape or a smaller one. Limits that were given stay, so that all splits and all trainings share a shape.
+    A missing limit on edges or graphs becomes their largest number in any pack of the plans; with shape buckets, in any
+    pack of this shape or a smaller one. Given limits do not change, so all splits and all trainings share a shape.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []

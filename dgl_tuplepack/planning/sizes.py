@@ -25,7 +25,7 @@ def node_component(node_type: str) -> str:
 
 
 def edge_component(edge_type: str | tuple[str, str, str]) -> str:
-    """Return the name of the component that counts the edges of one type (canonical, or only its relation name)."""
+    """Return the name of the component that counts the edges of one type (canonical type or relation name)."""
     return f"edges:{edge_type}" if isinstance(edge_type, str) else "edges:" + ":".join(edge_type)
 
 
@@ -144,7 +144,7 @@ def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
 
 
 def as_names(names: Any) -> tuple[str, ...] | None:
-    """Return names as a tuple; None unless they are a sequence of non-empty strings."""
+    """Return names as a tuple, or None unless they are a sequence of non-empty strings."""
     ordered = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
     if not ordered or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
         return None

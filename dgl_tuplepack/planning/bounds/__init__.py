@@ -19,7 +19,7 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 _MOST_LP_CLASSES = 3000
-# Work of making a relaxation.
+# Work of making a relaxation, for each size class.
 _WORK_PER_CLASS = 10
 
 
@@ -28,8 +28,9 @@ def lower_bound(
 ) -> int:
     """Return a number of packs that every plan within `limits` needs.
 
-    The largest of: content / limit of each component and graphs / cap, rounded up; bounds from large graphs
-    (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column generation.
+    It is the largest of these bounds: content / limit of each component and graphs / cap, rounded up; bounds from
+    large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column
+    generation.
 
     Parameters
     ----------
@@ -40,14 +41,14 @@ def lower_bound(
     effort
         Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
     time_limit
-        Seconds after which to stop too; the best bound so far is then returned, and valid.
+        Stop after this many seconds too, and return the best bound so far; it is valid.
 
     Raises
     ------
     SizesError
         The histogram is empty, or sizes are malformed.
     LimitsError
-        The limits are for other components than the histogram.
+        The limits and the histogram have different components.
     GraphTooLargeError
         A size exceeds the limits, so no plan exists.
     MethodError
@@ -55,8 +56,8 @@ def lower_bound(
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, including those from floating-point duals. Time O(C log C k)
-    for the bounds in closed form; see `pattern_lp` for the others.
+    Every bound is evaluated in exact integer arithmetic, even if its duals are floating-point numbers. The bounds in
+    closed form take time O(C log C k); see `pattern_lp` for the other bounds.
 
     Examples
     --------
@@ -89,8 +90,8 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best first.
 
-    A relaxation keeps all components, a pair or a single one; it is skipped if its table would have too many cells.
-    Relaxations stop as soon as the bound reaches `target`.
+    `bound` is the best bound so far. Each relaxation keeps all components, two or one (see `projected`); it is skipped
+    if its table is too large for the effort left. No further relaxation is tried once the bound reaches `target`.
     """
     every = range(len(instance.limits))
     columns = [list(every)]
@@ -115,7 +116,7 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Raise GraphTooLargeError if a size class exceeds the limits; it names the graphs if known, else the sizes."""
+    """Raise GraphTooLargeError if a size class exceeds the limits; name the graphs if known, else the sizes."""
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
         limits.check(classes.take(histogram.graph_classes))
@@ -123,10 +124,10 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 
 
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
-    """Return the histogram without graphs that exceed the limits on their own, and the number of those graphs.
+    """Return the histogram without graphs that exceed the limits on their own, and the number of graphs left out.
 
-    They are dropped, with a warning, if `oversize` is "drop". Raise GraphTooLargeError if it is "error", or if no graph
-    would remain.
+    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if it is "error" and a graph is
+    too large, or if no graph would remain.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

@@ -14,9 +14,9 @@ _WORK = 50_000_000
 class Effort:
     """The work that a search may still do.
 
-    A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search plans by
-    the rest of its portion; the whole only stops it. So with a larger whole, a search takes the same steps, and more.
-    `deadline` is the ``time.monotonic()`` at which to stop too.
+    A portion of an effort has its own allowance. Work done in a portion is subtracted from the portion and the whole.
+    A search chooses its steps by the work left in its portion; the whole can only stop it. So with a larger whole, a
+    search begins with the same steps and then does more. At `deadline`, a ``time.monotonic()``, the effort is used up.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -37,7 +37,7 @@ class Effort:
         return self._given - self.left
 
     def affords(self, work: int) -> bool:
-        """Return whether a step of so much work may begin; if the whole effort does not suffice, it is used up."""
+        """Return whether a step of that much work may begin; if the whole effort is too small for it, use it up."""
         whole = self if self._whole is None else self._whole
         if work > whole.left:
             whole.spend(whole.left)

@@ -33,13 +33,13 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return an instance with other `counts` ``[C]``, without classes of 0 graphs, and the remaining classes."""
+        """Return an instance with `counts` ``[C]`` without classes of 0 graphs, and the indices of the kept classes."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return an instance with the packings of a histogram within (aligned) limits; classes keep their order.
+    """Return the instance of packing a histogram within (aligned) limits; classes keep their order.
 
     The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
     the limit of another component implies its limit.
@@ -55,7 +55,7 @@ def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Return an upper bound on the graphs of one pack: as many as fit into each single component, smallest first."""
+    """Return an upper bound on the graphs of one pack: count the smallest graphs that fit into each component."""
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
@@ -107,7 +107,10 @@ class Relaxation:
 
 
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
-    """Return the relaxation to some components; graphs of size 0 are left out and equal sizes are merged."""
+    """Return the relaxation to some components; graphs of size 0 are left out and equal sizes are merged.
+
+    Each component is divided by the greatest common divisor of its sizes; its limit is rounded down.
+    """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
     rows = np.full(len(sizes), -1, dtype=np.int64)

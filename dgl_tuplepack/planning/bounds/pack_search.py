@@ -11,10 +11,11 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most steps for the packs that begin with one class; classes of a slice.
+# Most steps of the search for packs that begin with one class.
 _MOST_STEPS = 50_000
+# Classes that one call of the kernel searches.
 _CLASSES_PER_SLICE = 64
-# The first packs are filled to at least the inverse of this.
+# The packs to start from are filled to at least 1 / _FULL.
 _FULL = 1.1
 # Duals of the LP's solution are inexact in the last digits: packs worth less than this do not improve it.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
@@ -47,7 +48,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
-    # By descending worth per share of a pack that a graph needs.
+    # Highest worth first, relative to the share of a pack that a graph needs.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])

@@ -15,11 +15,11 @@ from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, li
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each of many rows: per round, and per iteration; with fewer rows, a share of it. It
-# runs in slices of few iterations.
+# Work of the simplex method for each row: per round, and per iteration. With fewer than _MANY_ROWS, a share of it.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
+# Iterations of one slice; the effort is checked after each slice.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
@@ -31,7 +31,7 @@ class PatternLP:
 
     It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
 
-    Duals are smoothed towards the duals of the best bound so far, since those of the restricted LP oscillate.
+    Duals are smoothed towards the duals of the best bound so far, since the duals of the restricted LP oscillate.
     Each round prices once or a few times and solves an LP of C rows from a warm start.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
@@ -41,7 +41,7 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # With a table, solutions are rounded, and vertices of the dual method are better for that; otherwise be fast.
+        # With a table, solutions are rounded, which works better with the dual method. Otherwise speed matters more.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         self.bound = centre.bound
@@ -90,7 +90,7 @@ class PatternLP:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
-        """Change the numbers of graphs to hold, >= 0; columns and duals stay."""
+        """Replace the counts of the instance, each >= 0; keep columns and duals."""
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
@@ -171,7 +171,7 @@ def starting_point(instance: Instance, effort: Effort) -> Tabulated:
 
 
 def _most_alone(instance: Instance) -> IntArray:
-    """Return the most graphs of each class that one pack can hold of that class only, int64 ``[C]``."""
+    """Return how many graphs of each class fit into a pack of this class only, int64 ``[C]``."""
     sizes = np.maximum(instance.sizes, 1)
     most = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
     return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)

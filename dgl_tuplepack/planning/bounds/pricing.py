@@ -13,15 +13,15 @@ from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
-# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are only for packs of less than
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are used only if a pack holds fewer than
 # 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
 SHIFT = 40
 
-# Most cells of a table for pricing (128 MiB), and cells updated between two checks of the clock (some 20 ms).
+# Most cells of a table for pricing (128 MiB), and cells updated in one call of a kernel (some 20 ms).
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
-# Cells updated for one unit of work: of a table that fits into the processor's cache, and of a larger one.
+# Cells updated for one unit of work: in a table that fits into the processor's cache, and in a larger one.
 _CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
 _LARGE = 1 << 17
 
@@ -56,13 +56,13 @@ class Priced(ABC):
         """Return up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
 
 
-# Prices duals in 0..1 (clipped to that), and counts the work.
+# A function that clips duals to 0..1, prices them and counts the work: `price` or `by_search`.
 Pricing = Callable[[Instance, FloatArray, Effort], Priced]
 
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(Priced):
-    """Duals priced by a table of the highest worth for every room; see ``kernels.knapsack``."""
+    """Duals priced by a table: the highest worth of a pack for every room; see ``kernels.knapsack``."""
 
     table: IntArray
 
@@ -132,7 +132,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 
 
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
-    """Raise duals one by one, hardest classes first, as long as no pack becomes worth more than the best.
+    """Raise duals one by one, hardest classes first, as long as no pack becomes worth more than the best one.
 
     If no pack can hold a class without waste, the waste counts towards its dual. Time O(C cells), exact.
 

@@ -26,10 +26,10 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# The plan of each method has a `method` that begins with its name, the given `limits` ("node_only" and "edge_only"
-# raise the limits that they ignore), and as `lower_bound` the quick bound, which only "auto" improves. A count may be
-# 2**40, so methods work on patterns (`patterns.as_plan`), not on single graphs. The report, the demo and the plot of
-# methods (`tools/`: `report/findings.py`, `demo/comparison.py`, `cli/pictures.py`) list the methods that they compare.
+# `plan.method` begins with the name here. `plan.limits` are the given limits; "node_only" and "edge_only" raise the
+# limits that they ignore. `plan.lower_bound` is the quick bound; only "auto" improves it. A count may be 2**40, so
+# methods make patterns (`patterns.as_plan`), not lists of graphs. The report, the demo and the plot in `tools/`
+# (`report/findings.py`, `demo/comparison.py`, `cli/pictures.py`) list the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
@@ -78,9 +78,9 @@ def pack(
     random_ties
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
-        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. 10 packs
-        random sizes up to 2 % tighter, and proves more plans optimal. Work is counted, not timed, so that equal seeds
-        give equal plans on every machine. More effort never gives more packs.
+        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. An effort
+        of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that
+        equal seeds give equal plans on every machine. More effort never gives more packs.
     time_limit
         Seconds, >= 0, after which "auto" stops too. The plan is valid in any case, but depends on the machine; its
         `method` then includes "time limit".
@@ -99,13 +99,13 @@ def pack(
     GraphTooLargeError
         A single graph exceeds the limits; up to ten are named.
     LimitsError
-        The limits are for other components than the sizes, or several limits do not ascend.
+        The limits and the sizes have different components, or several limits do not ascend.
     MethodError
         The method or the heuristic is unknown or cannot be used.
 
     Notes
     -----
-    With several limits, packs of the larger shapes hold the graphs that need them, and others that fill the room.
+    With several limits, each pack of a larger shape holds graphs that need this shape, and others that fill the room.
     `PackPlan.pattern_shapes` gives the shape of each pack. "node_only" and "edge_only" cannot be used, since their
     packs exceed limits.
 

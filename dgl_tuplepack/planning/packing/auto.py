@@ -38,8 +38,8 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# In the order in which a turn runs them: the first ones need few kernels, and prove many plans. Each stage decides
-# itself whether to run in a turn.
+# A turn runs the stages in this order: the first need few kernels, and prove many plans optimal. Each stage
+# decides whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     raise_bound,
     search_longer,
@@ -71,7 +71,7 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
             break
         start = _first_sample(settings.seed) + number * MOST_TURNS
         _run(Round(histogram, limits, instance, best, number, start, effort.portion(share)), stages)
-        # The second round continues up to an effort of 10; each later one does as much as all before it.
+        # The second round continues up to an effort of 10; each later round doubles the effort.
         share = work_of(5 * 2**number if number else 9)
     method = f"auto:{best.method}{', time limit' if settings.time_limit is not None else ''}"
     return as_plan(best.patterns, histogram, limits, method, settings, bound=min(best.bound, best.packs))
@@ -89,8 +89,8 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
             return
 
 
-# With more size classes, best fit is far better than minimum bin slack. It is slow if packs hold many graphs, or if
-# there are many graphs of each size.
+# With more size classes, best fit is far better than minimum bin slack. Best fit is slow if packs hold many
+# graphs, or if there are many graphs of each size.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
 _MOST_FIT_WORK = 95_000_000
@@ -127,5 +127,5 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 
 
 def _first_sample(seed: int) -> float:
-    """Return the number from which samples start."""
+    """Return the number from which samples start, below 2**20; the seed 0 gives 0."""
     return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

@@ -36,7 +36,7 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Pack by best fit on the components that count one kind ("node" or "edge"), and ignore all other limits.
 
-    The packs may exceed the ignored limits, so the plan has limits that are raised to the content of its packs. The
+    The packs may exceed the ignored limits, so the limits of the plan are raised to the content of its packs. The
     priority is always the number of that kind; the heuristic in the settings is ignored.
     """
     counted = components_of_kind(histogram.components, kind + "s")
@@ -45,7 +45,7 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
             f"the method '{kind}_only' needs a component that counts {kind}s, but the sizes have "
             f"{list(histogram.components)}; choose another method."
         )
-    # The total of a component, which no pack can exceed, means "no limit".
+    # No pack can exceed the total of a component, so the total means "no limit".
     totals = list(histogram.totals().values())
     maxima = {
         name: limit if column in counted else min(max(totals[column], 1), INT64_MAX)

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 
-# Work of sorting a class; a step of the kernel is a unit for sizes of two components.
+# Work of sorting, for each class. A step of the kernel is one unit of work for sizes of two components.
 _WORK_PER_CLASS = 40
 
 
@@ -24,11 +24,11 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """Put each graph into an open pack with room for it, largest sizes first.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). The results are exactly the paper's, including two traits that cost packs: once a graph of a size is placed,
-    the search continues from the next higher priority; and if no open pack has room for a size, each remaining graph
-    of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it: the search starts
-    over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge", and costs 18 with
-    "product".
+    fit). Both give exactly the results of the paper's code, including two traits that cost packs. Once a graph of a
+    size is placed, the search continues from the next higher priority. If no open pack has room for a size, each
+    remaining graph of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it:
+    the search starts over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge",
+    and costs 18 with "product".
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32; near O(G log G) in
     practice, since whole blocks are skipped. G is near C, or C times a small factor. Memory O(G k). See
@@ -67,7 +67,7 @@ def fit_within(
 
     sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
     key = key_of(settings.seed, 0, len(histogram))
-    # By priority, then size, then count, all descending; or equal priorities in random order.
+    # By priority, then size, then count, all descending; with `random_ties`, equal priorities in random order.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]

@@ -73,7 +73,7 @@ class Patterns:
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
-        """Return the patterns with `fresh` ones instead of `chosen` ``[Q]`` packs of each pattern."""
+        """Return the patterns without `chosen` ``[Q]`` packs of each pattern, followed by the patterns `fresh`."""
         left = self.repeats - chosen
         kept = np.flatnonzero(left)
         return joined([self.take(kept, left[kept]), fresh])

@@ -20,7 +20,7 @@ class Settings:
     random_ties: bool = False
     effort: float = 1.0
     time_limit: float | None = None
-    # What is left of the effort; the plans of all shapes share it.
+    # The effort left; the plans of all shapes share it.
     work: Effort = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:

@@ -42,17 +42,17 @@ def search_limits(
     oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
 ) -> LimitsSearch:
-    """Search limits for a histogram; the arguments select the strategy, and so which limits are advised.
+    """Search limits for a histogram; the arguments select a strategy, which decides the limits to advise.
 
     - None of the arguments below ("smallest"): the fewest slots per pack (the sum of the limits) among candidates whose
       harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean size, up to three
       times the need of the largest graph, and are then refined around the best. This need is counted in mean graphs:
-      the largest ratio size / mean size over the components. If it is less than 1.5, limits begin at eight mean graphs:
-      packs of a single graph would be full too, but each has a reserved node.
+      the largest ratio size / mean size over the components. If it is less than 1.5, limits begin at eight mean graphs.
+      Packs of a single graph would be full too, but each needs a reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
     - `target`: the fewest slots per pack that reach the target, among limits that "smallest" would try.
-    - `budget`: the fewest packs, and so the most graphs in each, among the limits tried whose padded shape is within
+    - `budget`: the fewest packs, and thus the most graphs per pack, among the limits tried whose padded shape is within
       the budget.
 
     Parameters
@@ -68,9 +68,9 @@ def search_limits(
     target
         Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
     budget, cost
-        Highest cost of the padded shape of one pack (reserved nodes included), > 0; and component -> cost of one slot,
-        >= 0, for every component. None: each slot costs 1. With costs in bytes, measured on a model, the budget is
-        memory.
+        `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
+        of one slot, >= 0, for every component; None: each slot costs 1. If costs are the bytes of a slot, measured on a
+        model, the budget is memory.
     shapes
         2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest shape
         has the smallest limits that hold every graph. None: one shape.
@@ -79,8 +79,8 @@ def search_limits(
     multiple_of
         The padded shape of a pack (nodes with the reserved one, and every other component) is a multiple of this.
     oversize
-        For graphs too large for the limits that a batch size or a budget allows along the mean size: "error", or "drop"
-        them for all candidates, with a warning.
+        What to do with graphs above the limits that a batch size or a budget allows along the mean size: "error", or
+        "drop" them for all candidates, with a warning.
     holding
         Other graphs that every candidate must hold too, such as the validation split: a histogram, or anything that
         `sizes_of` reads. They are not planned.
@@ -93,7 +93,7 @@ def search_limits(
     Raises
     ------
     SearchError
-        Arguments contradict each other, or a target, batch size or budget is out of reach; the message then has the
+        Arguments contradict each other, or a target, batch size or budget is out of reach; the message then names the
         closest result.
     GraphTooLargeError
         No graph is left after dropping.
@@ -102,8 +102,8 @@ def search_limits(
     -----
     At most 200 candidates are planned, in threads on all cores, by the first stage of the method "auto" of `pack`. Each
     takes 0.3 ms and a few microseconds for each size class; with many classes there are fewer candidates, so that all
-    together take at most about two seconds of processor time. Work is counted, not timed. For the advised limits,
-    `pack` needs as many packs, or fewer. Efficiencies are relative to the limits of the candidate.
+    together take at most about two seconds of processor time. Work is counted, not timed. With the advised limits,
+    `pack` needs no more packs than the search counted. Efficiencies are relative to the limits of the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 

@@ -1,4 +1,4 @@
-"""Search shape buckets: limits of several shapes whose batches hold about that many graphs, with few slots."""
+"""Search shape buckets: limits of several shapes for batches of about `graphs_per_batch` graphs, with few slots."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SCALES = 41
 def search_buckets(
     histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
 ) -> LimitsSearch:
-    """Return the shape buckets with the fewest slots for batches of that many graphs; the best candidate is first.
+    """Search the buckets with the fewest slots for batches of `strategy.graphs_per_batch` graphs; the best is first.
 
     The largest shape has the smallest limits that hold every graph. The smallest shape grows along the mean size, and
-    the shapes between are evenly spaced, by ratios.
+    the shapes between grow by equal ratios.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
@@ -50,7 +50,7 @@ def search_buckets(
             "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     found: dict[int, Candidate] = {}
-    # If not all are affordable: evenly spread ones first, and then closer and closer to the best.
+    # If not all are affordable, try evenly spread buckets first, then closer and closer to the best.
     step = -(-len(tried) // affordable(histogram, widest, _SCALES, shapes))
     chosen = list(range(0, len(tried), step))
     with ThreadPoolExecutor(available_cores()) as threads:

@@ -12,13 +12,13 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
-# Smallest limits along the mean size, as a fraction of those that spend the whole budget.
+# Smallest limits along the mean size, as a fraction of the limits that spend the whole budget.
 _FIRST = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Strategy):
-    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape is within the budget."""
+    """Advise the fewest packs (the most graphs per pack) among limits whose padded shape is within the budget."""
 
     name = "budget"
     # Highest cost of the padded shape of one pack, its reserved nodes included.
@@ -65,7 +65,7 @@ class Budget(Strategy):
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 
     def _costs(self, space: Space) -> tuple[list[float], float]:
-        """Return the cost of one slot of each component, and of the nodes reserved for padding, one of each type."""
+        """Return the cost of one slot of each component, and the cost of the reserved nodes, one of each type."""
         costs = [1.0] * len(space.components) if self.cost is None else [float(cost) for cost in self.cost.values()]
         return costs, sum(costs[i] for i in components_of_kind(space.components, "nodes"))
 
@@ -75,16 +75,16 @@ class Budget(Strategy):
         return reserved + sum(v * c for v, c in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return how many mean graphs the budget pays for, at most those of one pack with all graphs."""
+        """Return how many mean graphs the budget pays for, at most enough for one pack with all graphs."""
         costs, reserved = self._costs(space)
         each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
     def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
-        """Return all limits of two components that spend the budget: neither of the two can grow.
+        """Return all limits of two components that spend the budget, so that neither limit can grow.
 
-        The list is empty for another number of components, or if it would have more than `most`.
+        The list is empty if there are not two components, or if it would have more than `most` limits.
         """
         if len(smallest) != 2:
             return []
@@ -106,7 +106,7 @@ class Budget(Strategy):
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
             others = self._cost_of(space, point) - point[i] * cost
-            # If costs overflow to infinity or NaN, nothing is left: 0.
+            # If costs overflow to infinity or NaN, the rest of the budget counts as 0.
             most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
         step, reserve = space.steps[i], space.reserve[i]
         return (*point[:i], (most + reserve) // step * step - reserve, *point[i + 1 :])

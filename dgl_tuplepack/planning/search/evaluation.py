@@ -27,12 +27,12 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _SECONDS_BEFORE_BAR = 1.0
 # Work of all candidates, about two seconds; but at least a few candidates are planned.
 _WORK, _FEWEST = 150_000_000, 5
-# Work of a plan for each size class, beyond that of its search.
+# Work of a plan for each size class, in addition to the work of its search.
 _WORK_PER_CLASS = 40
 
 
 def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int = 1) -> int:
-    """Return how many candidates, at most `most`, may be tried if each needs as many `plans` as one within `limits`."""
+    """Return how many candidates, at most `most`, may be tried; each makes `plans` plans like one within `limits`."""
     effort = Effort(0)
     first_plan(histogram, limits, effort)
     work = effort.spent + _WORK_PER_CLASS * len(histogram)
@@ -62,10 +62,10 @@ class Evaluation:
 
     def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
-        # Most candidates.
+        # Most candidates to plan.
         self.plans = plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
-        # Limits -> packs, and largest content of a pack by component.
+        # Limits -> [number of packs, largest content of a pack in each component].
         self.results: dict[Point, list[int]] = {}
         # Limits and packs of every candidate, in the order they were added, int64 [M, k] and [M].
         self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
@@ -82,7 +82,7 @@ class Evaluation:
         self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 
     def _planned(self, point: Point) -> list[int]:
-        """Return the packs of "auto" with an effort of 0, and their largest content."""
+        """Return the number of packs of "auto" with an effort of 0, and the largest content of each component."""
         patterns = first_plan(self.histogram, self.limits_of(point), Effort(0))
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
 
@@ -96,7 +96,7 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the keys ``[M]``, the first one foremost, then by limits."""
+        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property

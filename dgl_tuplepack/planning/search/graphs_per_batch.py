@@ -1,4 +1,4 @@
-"""Limits for a batch size: batches that hold about that many graphs on average."""
+"""Search limits whose batches hold about a requested number of graphs on average."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FIRST, _LAST = 0.98, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the highest harmonic mean among limits whose batches hold about that many graphs on average."""
+    """Advise the highest harmonic mean among limits whose batches hold about `graphs_per_batch` graphs on average."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
@@ -58,11 +58,11 @@ class GraphsPerBatch(Strategy):
         return self.graphs_per_batch / self.packs
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits that hold that many mean graphs."""
+        """Return limits that hold as many mean graphs as a pack should hold."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore limits around that many mean graphs."""
+        """Explore limits around the mean graphs that a pack should hold."""
         number, cap = self._graphs_per_pack, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
@@ -73,7 +73,7 @@ class GraphsPerBatch(Strategy):
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # The smallest limits need fewer batches than batches of this size would.
+        # Even the smallest limits give fewer and thus larger batches than requested.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
         if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
@@ -84,7 +84,7 @@ class GraphsPerBatch(Strategy):
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates: within the tolerance first, then by distance; ties by harmonic mean, then by slots."""
+        """Sort candidates within the tolerance first, then by distance; ties by harmonic mean, then by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
@@ -97,6 +97,6 @@ class GraphsPerBatch(Strategy):
         return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
-        """Return how far the mean graphs of a batch are from the batch size, as a fraction of it, ``[M]``."""
+        """Return how far the mean graphs of a batch are from the batch size, relative to it, ``[M]``."""
         graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

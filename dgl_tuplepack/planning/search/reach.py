@@ -1,4 +1,4 @@
-"""Strategies without a batch size or a budget: limits up to a multiple of what the largest graph needs."""
+"""Search without a batch size or a budget: try limits up to a multiple of the need of the largest graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Largest limits, as a multiple of what the largest graph needs.
+# Largest limits, as a multiple of the need of the largest graph.
 REACH = 3.0
 # The harmonic mean may be lower than the highest by this fraction.
 _TOLERANCE = 0.005
@@ -65,9 +65,9 @@ def _least(evaluation: Evaluation) -> float:
 
 
 def _with_several_graphs(space: Space, cap: int | None) -> Space:
-    """Return the space; if sizes are nearly equal, only limits whose packs hold several graphs, as the cap allows.
+    """Return the space; if sizes are nearly equal, keep only limits whose packs hold several graphs (at most the cap).
 
-    Packs of a single graph would be as full as any others, and spend a reserved node on each graph.
+    Packs of a single graph would be as full as other packs, but need a reserved node for each graph.
     """
     if space.scale >= _NEARLY_EQUAL:
         return space
@@ -106,12 +106,12 @@ class Target(Strategy):
         return np.asarray((least - efficiency).max(axis=1, where=least > 0, initial=-math.inf))
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates that reach the target by slots per pack; then the others, the closest first."""
+        """Sort candidates that reach the target by slots per pack; then other candidates, the closest first."""
         lacking = np.maximum(self._lacking(evaluation, evaluation.efficiency), 0)
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits can reach the target with fewer slots than the candidates that do."""
+        """Return whether limits can reach the target with fewer slots, or get as close as the closest candidate."""
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
         slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
@@ -120,7 +120,7 @@ class Target(Strategy):
 
 
 def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
-    """Explore limits from what the largest graph needs up to `REACH` times as much.
+    """Explore limits from the need of the largest graph up to `REACH` times as much.
 
     Smaller scales are tried too, with each component raised to the largest graph.
     """

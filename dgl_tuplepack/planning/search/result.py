@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits of one or several shapes that were tried, and the packs of a plan within them.
+    """Limits that a search tried, of one or several shapes, and the packs of a plan within them.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Candidate:
 class LimitsSearch(Sequence[Candidate]):
     """The result of `search_limits`: a sequence of `Candidate`.
 
-    Candidates of one shape are in ascending order of their limits; for shape buckets, the best comes first.
+    Candidates of one shape are in ascending order of their limits; for shape buckets, the best candidate comes first.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def pareto(self) -> list[Candidate]:
-        """Candidates of the Pareto front: no other has a higher harmonic mean with as few slots per pack."""
+        """Candidates of the Pareto front: no other candidate has a higher harmonic mean with as few slots per pack."""
         return [self[index] for index in self.pareto_indices]
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,10 +185,10 @@ class LimitsSearch(Sequence[Candidate]):
         }  # fmt: skip
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the table as CSV text; write it to `path` as well if one is given.
+        """Return the table as CSV text; write it to `path` too if a path is given.
 
-        Columns: limits and packs of each shape, the figures of a `Candidate`, and 1 or 0 for the Pareto front and for
-        the best.
+        Columns: limits and packs of each shape, the figures of a `Candidate`, then 1 or 0 for "is on the Pareto front"
+        and "is the best".
         """
         front = set(self.pareto_indices)
         text = csv_text([

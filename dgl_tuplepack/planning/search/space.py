@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# One component at a time is larger by this fraction on the ray.
+# On a ray, one component at a time is larger by this fraction.
 _SLACK = 0.02
 
 # A point of the lattice: maxima of one pack, in the order of the components.
@@ -31,7 +31,7 @@ class Space:
     num_graphs: int
     # Smallest limits, each >= 1; they hold every graph.
     smallest: Point
-    # With these limits, one pack holds all graphs; larger ones change nothing.
+    # With these limits, one pack holds all graphs; larger limits change nothing.
     largest: Point
     # In each component, limit plus reserve is a multiple of the step.
     steps: tuple[int, ...]
@@ -52,15 +52,15 @@ class Space:
         return tuple(point)
 
     def rounded_down(self, values: Iterable[float]) -> Point:
-        """Return the largest limits of the lattice that are at most `values`, at least one step; graphs may not fit."""
+        """Return the largest limits of the lattice that are at most `values`, at least a step; graphs may not fit."""
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 
     def ray(self, first: float, last: float, number: int) -> list[Point]:
         """Return distinct limits that hold `first` to `last` mean graphs, at most `number`, in ascending order.
 
-        In turn, none or one of the components is a little larger: if sizes are nearly proportional, packs are fuller
-        when a single component is binding.
+        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller when
+        only one component is binding.
         """
         k = len(self.mean)
         points = []
@@ -83,11 +83,11 @@ class Space:
         return [self.rounded(values) for values in moved]
 
     def graphs_in(self, point: Point) -> float:
-        """Return how many mean graphs fit into limits, by the component with least room; all if all sizes are 0."""
+        """Return how many mean graphs fit into limits, by the component with the least room; all if all sizes are 0."""
         return min((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
 
     def scale_of(self, point: Point) -> float:
-        """Return how many mean graphs fit into limits, by the component with most room; 0 if all sizes are 0."""
+        """Return how many mean graphs fit into limits, by the component with the most room; 0 if all sizes are 0."""
         return max((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=0.0)
 
     @property
@@ -97,9 +97,9 @@ class Space:
 
 
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
-    """Return the limits worth trying for a histogram: limits that packs can fill, or multiples after padding.
+    """Return the limits worth trying: limits that packs can fill or, after padding, multiples of `multiple_of`.
 
-    They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
+    They also hold each single graph of `others`, which are not packed. The content of a pack is a multiple of the
     greatest common divisor of the sizes (2 for edges in both directions, for example), so any other limit is as good as
     the multiple below it. Raise SearchError if slots overflow int64.
     """

@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # The value of `packs_per_batch` that lets the search choose.
 AUTO = "auto"
-# Fractions of all plans spent along the mean size: over all scales, and below the best of these.
+# Fractions of all plans spent along the mean size: over all scales, then below the best of these scales.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Plans of each round of refinement, as a fraction of all plans; leaders are chosen again after each round.
 _ROUND = 0.125
@@ -33,7 +33,7 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
-    # Most candidates.
+    # Most candidates to plan.
     plans: ClassVar[int] = 200
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class Strategy(ABC):
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy with settings in the order of `histogram`'s components; raise SearchError for others."""
+        """Return the strategy with settings in the order of `histogram.components`; raise SearchError for others."""
         by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
@@ -78,7 +78,7 @@ class Strategy(ABC):
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether each of the limits `points` can beat the best candidate so far, by bounds."""
+        """Return whether each of the limits `points` can beat the best candidate so far, judged by bounds."""
         return [True] * len(points)
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
@@ -107,7 +107,7 @@ def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) 
 
 
 def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
-    """Return numbers that are given by component, each checked."""
+    """Return `given`, component -> number, with each number checked; raise SearchError if it is no such mapping."""
     if not isinstance(given, Mapping) or not given:
         raise SearchError(
             f"{name}s are given for each component by its name, but are {given!r:.200}; write {{'nodes': ...}}, with "
@@ -146,7 +146,7 @@ def _packs_per_batch(value: Any) -> int | str:
     return whole_number("packs_per_batch", value, 1, 2**31, error=SearchError)
 
 
-# Setting -> function that returns it as plain data, and raises SearchError for a wrong value.
+# Setting -> function that returns the setting as plain data, and raises SearchError for a wrong value.
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "target": _target,
     "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
@@ -159,11 +159,11 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 def explore(
     evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
 ) -> None:
-    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
+    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising candidates.
 
-    The evaluation then has at most `evaluation.plans` candidates, including promising limits of `starts`. All
-    candidates of a round are chosen before any is planned, so the result does not depend on which plan is finished
-    first.
+    The evaluation then has at most `evaluation.plans` candidates; promising limits of `starts` come first. All
+    candidates of a round are chosen before any is planned, so the result does not depend on the order in which plans
+    are finished.
     """
     plans = evaluation.plans
     spread = max(2, int(_SPREAD * plans))

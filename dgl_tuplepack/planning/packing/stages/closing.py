@@ -14,16 +14,17 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_p
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _MOST_COLUMNS = 2000
-# For dives: the fractions that count as nearly 1, and as likely right; the noise of later dives.
+# For dives: fractions from _NEARLY on are rounded up; several patterns are fixed at once if above _LIKELY.
 _NEARLY, _LIKELY = 0.95, 0.5
+# Noise that later dives add to the fractions; packs left for each pattern that is fixed at once.
 _NOISE = 0.3
 _PACKS_PER_PATTERN = 32
-# Least graphs of a subproblem; the number grows with failures, up to a factor.
+# Fewest graphs of a subproblem; after failures, up to _MOST_GROWTH times as many.
 _GRAPHS = 60
 _MOST_GROWTH = 5
 _DIVES = 2
 _WORK_PER_PATTERN = 30
-# Cells of the first columns for a unit of work.
+# Cells of the first columns that count as a unit of work.
 _CELLS_PER_WORK = 4
 # Purposes of random numbers.
 _SUBPROBLEM, _DIVE = 6, 7
@@ -36,8 +37,7 @@ def closed(
 
     The instance must be small, or have few graphs per pack; no graph may have size 0. At most `dives` dives are made.
 
-    Time: that of the pattern LP with searched packs, which grows with the number of possible contents of a pack, and
-    of the dives.
+    Time: the pattern LP with searched packs, which grows with the number of possible packs, and the dives.
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
     """
@@ -58,8 +58,8 @@ def closed(
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
     """Pack `counts` graphs of each class into fewer than `packs` packs; return None if this dive fails.
 
-    Whole numbers in the solution are fixed; without any, the pattern with the largest fraction is. From the second
-    trial on, fractions get random noise.
+    After each LP, the whole packs in its solution are fixed. If there are none, one pack of each of the patterns with
+    the largest fractions is fixed (see `_fixed`). From the second trial on, fractions get random noise.
 
     Columns are generated for each LP, but only until the remaining graphs may fit into the remaining packs. There is at
     most one LP for each pack.
@@ -111,7 +111,7 @@ def closed_by_subproblems(
 
     The search ends after `patience` failures in a row.
 
-    Time: that of `closed` for some 60 to 300 graphs, for each subproblem.
+    Time: one call of `closed` with some 60 to 300 graphs, for each subproblem.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
     neighbourhood search). Differs from it: a subproblem mixes packs with much room and random packs.
@@ -146,7 +146,7 @@ def _closed_again(
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
-    """Return the packs of each pattern to take out, int64 ``[Q]``: in turn one with much room, and one at random."""
+    """Return how many packs of each pattern to take out, int64 ``[Q]``: alternately roomy packs and random packs."""
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))

@@ -27,11 +27,11 @@ _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """Pack the graphs of some packs again, in `fewer` (>= 1) packs less; return None if that failed.
+    """Pack the graphs of some packs again to save `fewer` (>= 1) packs; return None if that failed.
 
-    The emptied packs are the emptiest ones, as many as have room for the content of `fewer` packs, and a few others.
+    These are the emptiest packs, until their room is enough for the content of `fewer` packs, and a few random others.
 
-    Time O(G d) for the G graphs of these packs, at most some thousands, and that of `filled`.
+    Time O(G d) for the G graphs of these packs, at most some thousands, plus the time of `filled`.
     """
     if patterns.num_packs > _MOST_PACKS:
         return None
@@ -73,7 +73,7 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
-    # The component whose window is narrowest among its sums comes first.
+    # The component with the narrowest window comes first, relative to the spread of its sizes.
     narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
     order = np.argsort(narrow, kind="stable")
     steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
@@ -102,7 +102,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         missing = packs - len(done)
         if missing == 1 or not len(left):
-            # The packs before wasted no more than their shares, so the rest fits.
+            # The finished packs wasted no more than their shares, so the remaining graphs fit.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
@@ -148,10 +148,10 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Choose some of the graphs `left`, always the first, with a total within the window; None if there are none."""
+    """Choose some of the graphs `left`, always the first, with a total in the window (low, high); else None."""
     low, high = window
     others = shuffled(left[1:].copy(), key)
-    # Random graphs go in first, so that about half of the `free` ones fill the rest of the pack.
+    # Random graphs go in first, so that about half of the `free` graphs fill the rest of the pack.
     mean = (sizes[left] / high).mean(axis=0)
     share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
     fixed = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)

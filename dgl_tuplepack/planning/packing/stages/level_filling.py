@@ -19,10 +19,10 @@ _WORK_PER_ITEM = 20
 
 
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
-    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs those that do not fit.
+    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs that do not fit.
 
-    It is strong if packs hold many graphs and their number is capped: a pack with a very large graph then gets small
-    ones, so that all packs are full in content and in graphs. Return None if the effort did not suffice.
+    It is strong if packs hold many graphs, with a cap on graphs: a pack with a very large graph then gets small
+    graphs, so that all packs are full in content and in graphs. Return None if the effort did not suffice.
 
     Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
 
@@ -41,7 +41,7 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
-    """Return patterns of the packs that got graphs."""
+    """Deal `counts` graphs of each class; return patterns of the packs that got graphs, None without effort left."""
     from dgl_tuplepack._core.kernels.level_filling import Packs, deal
 
     limits = instance.limits
@@ -56,7 +56,7 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
     room, keys = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
     filled = Packs(room, np.arange(packs), keys, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
-    # Packs in the heap; the kernel removes those that are full.
+    # Packs in the heap; the kernel removes full packs.
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:

@@ -27,7 +27,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _MOST_PATTERNS = 1 << 15
 # Packs with more graphs than this are filled with samples first.
 _SAMPLE_FROM = 1.5
-# Steps of the kernel between two checks of the effort; and work of a step, of a filling, and of each class in it.
+# Steps of the kernel between two checks of the effort; and work of a step, of a `_Filling`, and of each class in it.
 _SLICE = 2_000_000
 _WORK_PER_STEP = 2
 _WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
@@ -57,7 +57,7 @@ class Tuning:
 def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
     """Fill one pack after another as full as possible; return None if the effort runs out.
 
-    A component weighs more, the more of it the remaining graphs need, so packs use all components evenly. `target` is
+    A component weighs more if the remaining graphs need more of it, so packs use all components evenly. `target` is
     the number of packs to aim for: if fewer would suffice, the room to spare may be wasted.
 
     Time O(C log C) for each `_Filling`, and O((S + E) log C) for each pattern of E entries, with S = `tuning.steps`;
@@ -95,7 +95,7 @@ def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Ef
 
 
 class _Filling:
-    """A run of packs, filled with the same weights and order of classes; then both are computed again."""
+    """A run of packs that share weights and the order of classes; the next run computes both again."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
         sizes = instance.sizes[classes]

@@ -1,4 +1,4 @@
-"""From a solution of the pattern LP to packs: round, and pack the remaining graphs."""
+"""Turn a solution of the pattern LP into packs: round it, and pack the remaining graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_p
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Fractions of at least this are rounded up; above 1: none.
+# Fractions of at least the threshold are rounded up; 2 rounds none up.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
 _STEPS = 20_000
 
@@ -25,7 +25,7 @@ def rounded(
     Minimum bin slack packs the graphs that the rounding leaves. No pattern repeats more often than the remaining graphs
     allow, so that differences in the last digits of the LP do not matter.
 
-    Time O(M C) and that of minimum bin slack on at most one pack for each pattern used.
+    Time O(M C), plus minimum bin slack on at most one pack for each pattern used.
 
     Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
     heuristics). Differs from it: the method for the remaining graphs.

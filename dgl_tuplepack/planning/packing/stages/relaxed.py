@@ -26,8 +26,8 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
     """Convert patterns of a whole relaxation, which hold every graph once, to the instance.
 
-    The graphs of merged classes are dealt in turn. Graphs that the relaxation leaves out have size 0 and go into the
-    first pack.
+    `counts` ``[C]`` are the graphs of each class of the instance. Merged classes are used up one after another. Graphs
+    that the relaxation leaves out have size 0 and go into the first pack.
 
     Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
     """
@@ -55,7 +55,10 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _dealt(
     asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
 ) -> tuple[dict[int, int], int]:
-    """Return the content of the next packs of a pattern, and how many packs can be equal; subtract their graphs."""
+    """Return the content of the next packs of a pattern, and the number of such packs; subtract their graphs.
+
+    `asked` has pairs of a class of the relaxation and its graphs in a pack; for `order` and `at` see `spread`.
+    """
     content: dict[int, int] = {}
     number = repeats
     for row, multiplicity in asked:
@@ -67,7 +70,7 @@ def _dealt(
                 content[member] = taken
                 number = min(number, left[member] // taken) if taken == multiplicity else 1
             missing -= taken
-            # This class is used up; the rest comes from the next one.
+            # This class is used up; the missing graphs come from the next class.
             at[row] += missing > 0
     for member, taken in content.items():
         left[member] -= number * taken

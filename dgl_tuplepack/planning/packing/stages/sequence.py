@@ -72,8 +72,8 @@ class Round:
     effort: Effort
     # Turns of this round before this one.
     turn: int = 0
-    # Of the last search: steps for each pattern, work, and whether more steps would change nothing. Then the steps of
-    # the next search, as a multiple.
+    # Of the last `search_longer`: steps for each pattern, work, and whether more steps would change nothing. `growth`
+    # is the factor from these steps to the steps of the next search.
     steps: int = 0
     spent: int = 0
     complete: bool = False
@@ -114,8 +114,8 @@ def raise_bound(current: Round) -> None:
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit does not run in slices, and adds one graph at a time. Below the first limit, all heuristics together take
-# some tens of milliseconds; below the second, each of the two that are strongest on average does.
+# Best fit does not run in slices, and adds one graph at a time. Up to _MOST_FIT_CLASSES, all heuristics together take
+# some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two strongest heuristics takes as long.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 _MOST_FIT_GRAPHS = 1000
@@ -155,7 +155,7 @@ _MOST_STEPS = 1 << 20
 def search_longer(current: Round) -> None:
     """Run minimum bin slack with more steps for each pattern than in the turn before (every turn).
 
-    A search is left out if the effort would not suffice, or if the previous one tried everything.
+    Skip the search if the effort would not suffice, or if the previous search tried everything.
     """
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     steps = growing if current.turn else _FIRST_STEPS
@@ -209,7 +209,7 @@ def close_gap(current: Round) -> None:
     if current.turn != turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
-    # Exact filling is quick if it succeeds.
+    # Exact filling comes first, since it is quick if it succeeds.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
@@ -264,7 +264,7 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Packs are filled exactly up to this many packs above the bound, and this many graphs in a pack.
+# Exact filling runs if the plan is at most this many packs above the bound, with at most this many graphs in a pack.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
 _EXACT_SHARE = 0.25
@@ -292,8 +292,8 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# A search that is four times as long finds more than several shorter ones. One that is planned for 80 % of the effort
-# left finishes in time.
+# A search that is four times as long finds more than several shorter searches. A search planned for 80 % of the
+# effort left finishes in time.
 _MOST_GROWTH = 4.0
 _PATIENCE = 0.8
 
