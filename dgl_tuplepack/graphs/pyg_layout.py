@@ -53,7 +53,7 @@ class Types:
     """The types of PyG graphs, and the storages and attributes that hold them.
 
     A `Data` is flat: one storage, whose key is None, has the attributes of all types. Its node types are named after
-    the attributes that count their nodes, except for the type that `num_nodes` counts.
+    the attributes that count their nodes, except for the type `_N`, which `num_nodes` counts.
     """
 
     is_flat: bool
@@ -78,7 +78,7 @@ class Types:
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """Edge types whose endpoints are not the `edge_index` of a storage of their own, or of a plain `Data`."""
+        """Edge types whose endpoints are not the `edge_index` of their own storage, or of a plain `Data`."""
         return {
             e: attribute
             for e, attribute in self.edges.items()
@@ -135,7 +135,7 @@ class PygLayout:
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
-        """Return the layout of a document by `as_document`, which needs no checks since its file has a checksum."""
+        """Return the layout from a document of `as_document`. It is not checked, since its file has a checksum."""
         dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
         rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
         ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
@@ -185,7 +185,7 @@ class NodeAttributes(NamedTuple):
     batch: str
     pointers: str
     mask: str
-    # None if the rows of an attribute are the number of nodes.
+    # None if the number of nodes is the number of rows of an attribute.
     number: str | None
 
 
@@ -237,7 +237,7 @@ class Names:
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """Node types with `num_nodes`: those of the layout, and those that no feature counts."""
+        """Node types with `num_nodes`: types in `layout.counted`, and types without a feature that counts nodes."""
         types = (
             t
             for t, attribute in zip(self.types.nodes, self.node_attributes, strict=True)

@@ -75,7 +75,7 @@ def indexed_types(
                 )
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
-                # "nodes" and "edges" mean the graph that has the feature.
+                # For a feature, "nodes" and "edges" mean the components of its own graph.
                 own = name_of_type(column[1])
                 of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
             indexed[column] = types[_component("indices", target, of_column)]
