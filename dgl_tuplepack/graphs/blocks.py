@@ -24,7 +24,7 @@ SEPARATOR = "/"
 
 
 def key_of(t: Any) -> Any:
-    """Return the public name of a type. Nodes and edges of a homogeneous named graph have the name of the graph."""
+    """Return the public name of a type of named graphs. If a graph is homogeneous, its edges have its name, too."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 

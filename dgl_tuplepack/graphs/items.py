@@ -101,7 +101,7 @@ def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | Non
 
 
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the first entry of `item`, which is `given` as a sequence; raise SchemaError if it is no named graphs."""
+    """Return the named graphs that `item` begins with, or raise SchemaError. `item` is `given` as a sequence."""
     graphs = item[0] if item else None
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
@@ -123,7 +123,7 @@ def check_position(graph_id: int | None, position: int, where: str) -> None:
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item is a PyG graph, or begins with one or a dict of them; `parts_of` refuses the latter."""
+    """Return whether an item is a PyG graph or, although `parts_of` refuses it, begins with one or a dict of them."""
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 

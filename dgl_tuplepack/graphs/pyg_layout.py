@@ -179,7 +179,7 @@ def or_left_out(key: str) -> str:
 
 
 class NodeAttributes(NamedTuple):
-    """The number of a node type's storage, and the names of its `batch`, `ptr`, mask and `num_nodes`."""
+    """The index in `Names.storages` of a node type's storage; the names of its `batch`, `ptr`, mask and `num_nodes`."""
 
     storage: int
     batch: str
@@ -190,7 +190,7 @@ class NodeAttributes(NamedTuple):
 
 
 class EdgeAttributes(NamedTuple):
-    """The number of an edge type's storage, and the names of its endpoints and its mask."""
+    """The index in `Names.storages` of an edge type's storage, and the names of its endpoints and its mask."""
 
     storage: int
     ends: str
@@ -232,7 +232,7 @@ class Names:
 
     @functools.cached_property
     def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the number of its storage, its name, and a converter to PyG's layout, or None."""
+        """For each column: the index of its storage, its name, and a converter to PyG's layout, or None."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property

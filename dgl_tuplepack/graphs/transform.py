@@ -46,7 +46,7 @@ class GraphTransform:
     may_grow
         Whether graphs may get more nodes or edges, or other types; not allowed after sizes were read.
     levels
-        Level of each attribute of PyG graphs, see `graphs.pyg_layout`.
+        Levels of attributes of PyG graphs, see `graphs.pyg_layout`.
     """
 
     def __init__(

@@ -165,7 +165,7 @@ def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG would guess it, with a warning."""
+    """Return the number of nodes of a storage; None if PyG would only guess it."""
     if NUMBER in storage:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:

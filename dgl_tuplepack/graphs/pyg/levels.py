@@ -35,7 +35,7 @@ _GRAPH: _Home = ("label", None)
 
 
 def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
-    """Return the schema of the graphs in `chunk`; raise SchemaError if they leave it unclear.
+    """Return the schema of the graphs in `chunk`; raise SchemaError if it is unclear.
 
     `chunk` holds all graphs that decide the schema. `declared` are the indices that the user declares.
     """
@@ -186,7 +186,7 @@ def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, l
 
 
 def _check_rows(attribute: Attribute, joined: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
-    """Refuse (SchemaError) other than one row per node (edge), or, for graphs, varying numbers of rows."""
+    """Refuse (SchemaError) an attribute of nodes (edges) without a row for each, or of graphs with unequal numbers."""
     rows, level, key = joined.rows, LEVELS[home[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if home != _GRAPH:

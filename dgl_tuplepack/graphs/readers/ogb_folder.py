@@ -212,7 +212,10 @@ class OgbFolder:
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return OGB's conversion of labels: int64 for classification without gaps, else float32; none if unknown."""
+        """Return a function that converts labels as OGB does: to int64 for classification without gaps, else float32.
+
+        Labels of datasets other than OGB's own are unchanged.
+        """
         if table is None or self._task is None:
             return lambda values: values
         if self._task == "subtoken prediction":

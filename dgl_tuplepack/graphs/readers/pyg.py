@@ -239,7 +239,7 @@ def _data_of(dataset: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether graphs are joined by PyG's own rules, and an attribute has one row for each node."""
+    """Return whether graphs are joined by PyG's own rules, and numbers of nodes follow from rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of

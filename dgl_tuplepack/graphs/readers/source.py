@@ -36,7 +36,7 @@ class Source(ABC):
     prefers_items
         Whether transforms use the `items` although there are `blocks`, whose graphs would be DGLGraphs.
     levels
-        Level of each attribute of PyG graphs, as set by the user, see `graphs.pyg_layout`.
+        Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
     schema
         `Schema` of the graphs, if `blocks` do not determine it.
     files
