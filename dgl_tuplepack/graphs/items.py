@@ -212,7 +212,7 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from the wrapped dataset too.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``. Take its example from the wrapped dataset, too.
 
     Ids are positions in `dataset`, even if its items (graph, label, id) have other ids.
 

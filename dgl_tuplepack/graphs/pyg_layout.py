@@ -26,7 +26,7 @@ LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
 # PyG infers the number of nodes, or edges, from these attributes.
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
 EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
-# Attributes that batches add to those of their graphs.
+# Attributes that batches add to the attributes of their graphs.
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
 # PyG's names for features that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
@@ -174,7 +174,7 @@ def named_attribute(key: str, where: str, t: GraphType | None) -> str:
 
 
 def or_left_out(key: str) -> str:
-    """Return the end of a remedy: leave the attribute out, unless it is the endpoints, which edges need."""
+    """Return the end of a remedy, to leave an attribute out; empty for endpoints, since graphs need them."""
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 

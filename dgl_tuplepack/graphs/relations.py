@@ -1,7 +1,7 @@
 """Relations that users declare: components that are tied, and features and labels that hold indices.
 
-A tie says that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``. Indices
-name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
+A tie declares that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``.
+Indices name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the only component that matches a name: the component itself, a relation, or "nodes" or "edges"."""
+    """Return the only component that matches a name: a component, a relation, "nodes" or "edges"."""
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES

@@ -73,7 +73,7 @@ class Items(Source):
         return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
 
     def by_position(self) -> Any:
-        """Return the dataset itself, or a list of its items if they have no positions."""
+        """Return the dataset itself, or a list of its items if it cannot be indexed."""
         return self._given if self._is_indexed else list(self.items())
 
 

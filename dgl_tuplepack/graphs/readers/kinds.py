@@ -133,8 +133,8 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
     """Return the source of a path or an object; a `Source` is returned unchanged.
 
-    `settings` are keywords for some kinds, such as those of `OgbFolder`. `also` lists other paths that the caller
-    accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
+    `settings` are keywords for some kinds, such as the arguments of `OgbFolder`. `also` lists other paths that the
+    caller accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
     """
     source = recognised(given, settings)
     if source is None:

@@ -34,7 +34,7 @@ class Source(ABC):
     knows_sizes
         Whether sizes can be read without the graphs, so that limits are checked before anything is written.
     prefers_items
-        Whether transforms use the `items` although there are `blocks`, whose graphs would be DGLGraphs.
+        Whether transforms use `items` even if there are `blocks`, since graphs made from blocks are DGLGraphs.
     levels
         Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
     schema
