@@ -1,4 +1,4 @@
-"""Consecutive graphs as flat arrays, which sources yield and stores write; and the types of graphs."""
+"""Blocks: consecutive graphs as flat arrays, which sources yield and stores write. Also the types of graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EdgeType = tuple[str, str, str]
 GraphType = str | EdgeType
 Array = NDArray[Any]
 
-# Contents of the two endpoints of edges, in stores and batches.
+# Contents of columns for the two endpoints of edges, in stores and batches.
 ENDS = ("sources", "destinations")
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
@@ -24,7 +24,7 @@ SEPARATOR = "/"
 
 
 def key_of(t: Any) -> Any:
-    """Return the public name of a type of named graphs: edges of a homogeneous graph have its name, as its nodes do."""
+    """Return the public name of a type of named graphs. If a graph is homogeneous, its edges have its name, too."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 

@@ -1,4 +1,4 @@
-"""Make a DGLGraph from tensors that were checked before."""
+"""Make a DGLGraph from tensors that are already checked."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def dgl_and_formats() -> tuple[Any, Any]:
-    """Return DGL, and its object for all sparse formats.
+    """Return the module `dgl`, and DGL's object for all sparse formats.
 
-    Converting the formats for each graph would take half of the time of making it.
+    The object is cached: converting the formats again for each graph would take half of the time of making the graph.
     """
     dgl = load("dgl")
     return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
@@ -27,7 +27,7 @@ def dgl_and_formats() -> tuple[Any, Any]:
 
 @functools.lru_cache(maxsize=64)
 def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
-    """Return DGL's metagraph, whose nodes and edges are the types; None for one type of each."""
+    """Return DGL's metagraph: its nodes are node types, its edges are edge types. None for one type of each."""
     if len(node_types) == len(edge_types) == 1:
         return None
     ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
@@ -43,12 +43,11 @@ def build_graph(
 ) -> Any:
     """Return a DGLGraph with the given types, in their order. It shares the memory of the features.
 
-    `row_pointers`, int64 ``[V + 1]`` of each edge type, say that edges are sorted by destination. Sums over the
+    Pass `row_pointers`, int64 ``[V + 1]`` for each edge type, if edges are sorted by destination. Sums over the
     incoming edges of nodes then need no conversion.
 
-    The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would sort the types, and would
-    check the endpoints again, which takes as long as all the rest and waits for the device. So this function makes the
-    graph by the same steps without them.
+    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` sort the types and check the
+    endpoints again, which takes as long as everything else and waits for the device. This function does neither.
     """
     dgl, _ = dgl_and_formats()
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
@@ -96,7 +95,7 @@ def build_batch(
     num_nodes: Mapping[str, int],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """Return a batched DGLGraph, made as by `build_graph`."""
+    """Return a batched DGLGraph. The numbers per graph are ``[B]`` for each type; for the rest see `build_graph`."""
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
     set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
@@ -114,12 +113,12 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
 
 
 def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a DGLGraph, or a dict of named ones, from the arguments of `build_graph`."""
+    """Return a DGLGraph, or for `names` a dict of named graphs. `by_type` has the arguments of `build_graph`."""
     return _built(names, build_graph, *by_type)
 
 
 def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a batched DGLGraph, or a dict of named ones, from the arguments of `build_batch`."""
+    """Return a batched DGLGraph, or for `names` a dict of them. `by_type` has the arguments of `build_batch`."""
     return _built(names, build_batch, *by_type)
 
 
@@ -130,7 +129,7 @@ def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[An
 
 
 class BatchBuilder:
-    """Builder of batches of one schema, without padding; everything that depends only on the schema is made once.
+    """Build batches of one schema, without padding. Everything that depends only on the schema is made once.
 
     For a batch of few graphs, sorting tensors by type and name, as `build_batch` needs, takes nearly as long as
     filling the batch.

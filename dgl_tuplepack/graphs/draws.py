@@ -1,4 +1,4 @@
-"""Random numbers of transforms. They depend on seed, epoch and graph only, not on the process that draws them."""
+"""Random numbers of transforms. They depend only on seed, epoch and graph, not on the process that draws them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def states() -> tuple[Any, ...]:
 
 
 def _torch_generators() -> list[torch.Generator]:
-    """Return torch's global generators: the one of the CPU, and those of CUDA devices in use."""
+    """Return torch's global generators: the CPU generator, and the generators of CUDA devices in use."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on_devices = torch.cuda.default_generators if in_use else ()
     return [torch.default_generator, *on_devices]
@@ -57,12 +57,12 @@ def _torch_generators() -> list[torch.Generator]:
 class Draws:
     """The seed of a transform, and the epoch for ids that do not carry one.
 
-    Worker processes share the epoch, persistent ones too.
+    All worker processes share the epoch, including persistent workers.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
-        # The epoch, whether it was set, and the first graph that drew while it was unknown, or -1.
+        # The epoch, 1 if it was set, and the first graph that drew while the epoch was unknown (-1: no graph yet).
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
@@ -80,7 +80,7 @@ class Draws:
         return epoch, bool(is_set)
 
     def watches(self, graph_id: int) -> bool:
-        """Return whether a draw of this graph may repeat an earlier one while the epoch is unknown."""
+        """Return whether to check this graph for draws; the first graph that draws in an unknown epoch is enough."""
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:

@@ -15,10 +15,10 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, refuse_le
 def schema_of(
     example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> Schema:
-    """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
+    """Return the schema of one item: DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or an item of `with_ids`.
 
-    The graph may also be named graphs, or a PyG graph. `levels` say what the attributes of a PyG graph belong to, if
-    the example itself leaves it open.
+    The graph may also be named graphs, or a PyG graph. `levels` map attributes of a PyG graph to what they
+    belong to; they are needed if one graph leaves it unclear.
     """
     if not begins_with_pyg(example):
         # Without DGL, the item cannot be a DGLGraph.

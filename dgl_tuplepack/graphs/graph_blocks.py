@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties
 from dgl_tuplepack.graphs.schema import Schema, as_label
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 
-# Graphs of a block: enough for the full speed of `dgl.batch`, and little memory even for large graphs.
+# Graphs per block: enough for the full speed of `dgl.batch`, and little memory even for large graphs.
 _GRAPHS = 512
 
 
@@ -30,8 +30,8 @@ def graph_blocks(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    The graph may also be named graphs. For PyG graphs, all items are read to find the schema, since what an attribute
-    belongs to shows only in all of them; `levels` can also say it.
+    The graph may also be named graphs. For PyG graphs, all items are read to find the schema, since one graph may
+    not show whether an attribute belongs to nodes, edges or graphs; `levels` can set it.
     Raise SizesError if `items` is empty. Raise SchemaError, also while iterating, for an item that is not a graph or
     has another schema.
     """
@@ -65,7 +65,7 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
-        """Return endpoints that count nodes from 0 in each graph."""
+        """Return endpoints counted from 0 in each graph; `end` counts nodes across all graphs."""
         first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
         return as_array(end).astype(np.int64) - first
 
@@ -78,7 +78,7 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield (graph, label) for each graph of the blocks; the graph is a DGLGraph or a dict, a missing label None."""
+    """Yield (graph, label) for each graph of the blocks. A graph is a DGLGraph or a dict, a missing label is None."""
     for block in blocks:
         yield from _items(schema, block)
 

@@ -12,10 +12,10 @@ from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is
 
 
 class EpochIds(list[int]):
-    """Ids of the graphs of a batch, with the epoch, which random transforms need, and the shape bucket of the batch.
+    """Ids of the graphs of a batch, with the epoch (for random transforms) and the shape bucket of the batch.
 
-    `shape` is the number of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, to workers
-    too, so workers need no other channel for the epoch and the shape.
+    `shape` is the number of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, also to
+    workers, so workers need no other channel for the epoch and the shape.
     """
 
     def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
@@ -49,7 +49,7 @@ def shape_of(batch: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Identified:
-    """An item of a dataset with its id, and the epoch that it is read for, or None."""
+    """An item of a dataset with its id, and the epoch in which it is read; None if the epoch is unknown."""
 
     id: int
     item: Any
@@ -94,14 +94,14 @@ def parts_of(item: Any, where: str) -> Parts:
 
 
 def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | None]:
-    """Return the parts and the display name of each item of a batch, and the epoch, None if it is unknown."""
+    """Return the parts and the display name of each item of a batch, and the epoch; None if the epoch is unknown."""
     where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
     return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
 
 
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the named graphs that `item`, the item as a sequence, begins with; SchemaError for anything else."""
+    """Return the named graphs that `item` begins with, or raise SchemaError. `item` is `given` as a sequence."""
     graphs = item[0] if item else None
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
@@ -123,7 +123,7 @@ def check_position(graph_id: int | None, position: int, where: str) -> None:
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item is a PyG graph, or begins with one or with a dict of them, which `parts_of` refuses."""
+    """Return whether an item is a PyG graph or, although `parts_of` refuses it, begins with one or a dict of them."""
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
@@ -158,7 +158,7 @@ def _id(value: Any, where: str) -> int:
 
 
 def is_iterable(source: Any) -> bool:
-    """Return whether a source can be iterated; not graphs and 0-dimensional arrays, although they have the methods."""
+    """Return whether a source can be iterated; False for single graphs, classes and 0-dimensional arrays."""
     iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
     is_single = is_graph(source) or is_pyg(source) or isinstance(source, type)
     return iterates and not is_single and getattr(source, "ndim", 1) != 0
@@ -175,7 +175,7 @@ class WithIds:
 
     def __getitem__(self, index: int) -> Identified:
         number = self._position(index)
-        # Negative indices become ids from 0; -1 as an id stands for padding.
+        # Ids are never negative, since the id -1 stands for padding.
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
@@ -212,7 +212,7 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from the wrapped dataset too.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``. Take its example from the wrapped dataset, too.
 
     Ids are positions in `dataset`, even if its items (graph, label, id) have other ids.
 

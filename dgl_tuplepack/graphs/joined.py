@@ -34,7 +34,10 @@ class JoinedGraphs:
         return next(iter(self.lengths.values())).device
 
     def shifted(self, column: Column, target: GraphType | None) -> Tensor:
-        """Return a column; if it indexes nodes or edges of the type `target`, the indices count those of all graphs."""
+        """Return a column. If it indexes nodes (edges) of the type `target`, its indices are counted across all graphs.
+
+        `target` is None for a column without indices.
+        """
         values, t = self.columns[column], column[1]
         if target is None:
             return values

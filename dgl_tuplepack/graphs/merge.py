@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_spe
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:
-    """Join the graphs and labels of items, which errors call `where`; SchemaError if one has another schema."""
+    """Join the graphs and labels of items; raise SchemaError if one has another schema. Errors call items `where`."""
     if not parts:
         return _nothing(schema)
     graphs = [part.graph for part in parts]

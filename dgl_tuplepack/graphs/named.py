@@ -68,7 +68,7 @@ def by_name(graphs: Any) -> Mapping[str, Any]:
 
 
 def names_of(graphs: Any) -> tuple[str, ...]:
-    """Return the names of named graphs; none for a graph without a name."""
+    """Return the names of named graphs; an empty tuple for a graph without a name."""
     return tuple(graphs) if isinstance(graphs, dict) else ()
 
 
@@ -92,7 +92,7 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
 
-    The graph is the one that has the type, and the own type is its name there, without the name of the graph.
+    The graph has the type; the own type is its name in that graph, without the name of the graph.
     """
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
@@ -102,10 +102,10 @@ def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def counts_of(graphs: Any) -> dict[Any, int]:
-    """Return the nodes and edges of each type of a graph, or of named graphs together."""
+    """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, own) for t, graph, own in located_types(graphs)}
-    # The usual item. Reading the sizes of a million items runs this line a million times.
+    # A shortcut for the usual item, since reading sizes runs this line once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 
@@ -134,7 +134,7 @@ def check_alike(graphs: Any, where: str) -> None:
 
 
 def own_type(t: Any) -> Any:
-    """Return the name of a type in its named graph."""
+    """Return a type without the name of its graph: "C" for "mol/C", and "_N" for "atoms", a homogeneous graph."""
     if isinstance(t, tuple):
         return own_type(t[0]), t[1], own_type(t[2])
     _, separator, own = t.partition(SEPARATOR)
@@ -158,9 +158,9 @@ def check_types(
     other: str,
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
 ) -> None:
-    """Refuse (SchemaError) node and edge types `found`, or names of graphs, that differ from those `expected`.
+    """Refuse (SchemaError) node and edge types `found`, or names of graphs, that differ from `expected`.
 
-    `names` are the names found and those expected. Messages call the two sides `where` and `other`.
+    `names` has the names found and the names expected. Messages call the two sides `where` and `other`.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)

@@ -26,7 +26,7 @@ LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
 # PyG infers the number of nodes, or edges, from these attributes.
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
 EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
-# Attributes that batches add to those of their graphs.
+# Attributes that batches add to the attributes of their graphs.
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
 # PyG's names for features that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
@@ -53,7 +53,7 @@ class Types:
     """The types of PyG graphs, and the storages and attributes that hold them.
 
     A `Data` is flat: one storage, whose key is None, has the attributes of all types. Its node types are named after
-    the attributes that count their nodes, except for the type that `num_nodes` counts.
+    the attributes that count their nodes, except for the type `_N`, which `num_nodes` counts.
     """
 
     is_flat: bool
@@ -78,7 +78,7 @@ class Types:
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """Edge types whose endpoints are not the `edge_index` of a storage of their own, or of a plain `Data`."""
+        """Edge types whose endpoints are not the `edge_index` of their own storage, or of a plain `Data`."""
         return {
             e: attribute
             for e, attribute in self.edges.items()
@@ -135,7 +135,7 @@ class PygLayout:
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
-        """Return the layout of a document by `as_document`, which needs no checks since its file has a checksum."""
+        """Return the layout from a document of `as_document`. It is not checked, since its file has a checksum."""
         dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
         rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
         ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
@@ -174,23 +174,23 @@ def named_attribute(key: str, where: str, t: GraphType | None) -> str:
 
 
 def or_left_out(key: str) -> str:
-    """Return the end of a remedy: leave the attribute out, unless it is the endpoints, which edges need."""
+    """Return the end of a remedy, to leave an attribute out; empty for endpoints, since graphs need them."""
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
 class NodeAttributes(NamedTuple):
-    """The number of a node type's storage, and the names of its `batch`, `ptr`, mask and `num_nodes`."""
+    """The index in `Names.storages` of a node type's storage; the names of its `batch`, `ptr`, mask and `num_nodes`."""
 
     storage: int
     batch: str
     pointers: str
     mask: str
-    # None if the rows of an attribute are the number of nodes.
+    # None if the number of nodes is the number of rows of an attribute.
     number: str | None
 
 
 class EdgeAttributes(NamedTuple):
-    """The number of an edge type's storage, and the names of its endpoints and its mask."""
+    """The index in `Names.storages` of an edge type's storage, and the names of its endpoints and its mask."""
 
     storage: int
     ends: str
@@ -232,12 +232,12 @@ class Names:
 
     @functools.cached_property
     def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the number of its storage, its name, and a converter to PyG's layout, or None."""
+        """For each column: the index of its storage, its name, and a converter to PyG's layout, or None."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """Node types with `num_nodes`: those of the layout, and those that no feature counts."""
+        """Node types with `num_nodes`: types in `layout.counted`, and types without a feature that counts nodes."""
         types = (
             t
             for t, attribute in zip(self.types.nodes, self.node_attributes, strict=True)

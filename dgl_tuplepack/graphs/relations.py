@@ -1,7 +1,7 @@
 """Relations that users declare: components that are tied, and features and labels that hold indices.
 
-A tie says that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``. Indices
-name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
+A tie declares that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``.
+Indices name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def indexed_types(
                 )
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
-                # "nodes" and "edges" mean the graph that has the feature.
+                # For a feature, "nodes" and "edges" mean the components of its own graph.
                 own = name_of_type(column[1])
                 of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
             indexed[column] = types[_component("indices", target, of_column)]
@@ -90,7 +90,7 @@ def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the only component that matches a name: the component itself, a relation, or "nodes" or "edges"."""
+    """Return the only component that matches a name: a component, a relation, "nodes" or "edges"."""
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES

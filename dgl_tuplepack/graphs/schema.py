@@ -33,7 +33,7 @@ _HINT_ON_NAMES = (
     " Keep names of graphs in a list next to the dataset: with_ids(dataset) makes graph_ids the positions in it."
 )
 
-# The ways to change features, for messages.
+# Where to change features, for messages.
 BY_TRANSFORM = (
     "in the dataset or by a transform (pre_transform= of functions that write graphs, transform= of PaddedCollate and "
     "packed_loader)"
@@ -183,7 +183,7 @@ class Schema:
 
 
 def _added(own: Any, declared: Any) -> Any:
-    # A value that is no mapping is passed on, and refused by the schema.
+    # `Schema` refuses a value that is not a mapping.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
@@ -196,8 +196,8 @@ def refuse_levels(levels: Levels | None, what: str) -> None:
 def as_tensors(label: Any) -> dict[str, Tensor]:
     """Return a label as tensors by name; a single label has the empty name.
 
-    Python numbers become int64, bool, or the default floating-point dtype of torch. SchemaError for a value that is
-    neither a number nor a dense tensor or array of numbers.
+    Python numbers become int64, bool, or the default floating-point dtype of torch. Raise SchemaError for a value that
+    is neither a number nor a dense tensor or array of numbers.
     """
     if label is None:
         return {}
@@ -222,7 +222,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
 
 
 def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
-    """Return tensors by name as a label, None if there are none. The inverse of `as_tensors`."""
+    """Return tensors by name as a label; None if there are no tensors. The inverse of `as_tensors`."""
     return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
@@ -246,7 +246,7 @@ def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
 
 
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
-    """Refuse (SchemaError) features or labels that differ; the message lists the changes, and `by` how to make them."""
+    """Refuse (SchemaError) features or labels that differ. The message lists what to change; `by` is where or how."""
     if found == expected:
         return
 

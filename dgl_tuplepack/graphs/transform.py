@@ -46,7 +46,7 @@ class GraphTransform:
     may_grow
         Whether graphs may get more nodes or edges, or other types; not allowed after sizes were read.
     levels
-        What attributes of PyG graphs belong to.
+        Levels of attributes of PyG graphs, see `graphs.pyg_layout`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GraphTransform:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
         self.levels = levels
-        # Types whose nodes (edges) a label indexes, which may not become fewer; with the name of the label.
+        # Type that a label indexes -> name of the label. Its nodes (edges) must not become fewer.
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
@@ -97,7 +97,7 @@ class GraphTransform:
         return found
 
     def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
-        """Return what the transform made of `given`; TransformError if it is not allowed."""
+        """Return `found`, the result of the transform for `given`; raise TransformError if it is not allowed."""
         if is_pyg(given):
             self._check_returned(is_pyg(found), found, where, "a PyG Data or HeteroData")
         else:
@@ -159,7 +159,7 @@ class GraphTransform:
 
 
 def check_callable(transform: Any, what: str) -> str:
-    """Return a transform's display name; TransformError if it is no callable. Errors say that it must accept `what`."""
+    """Return a transform's display name; TransformError if it is not callable. `what` is the argument it needs."""
     if not callable(transform) or isinstance(transform, type):
         hint = "; make an object of the class" if isinstance(transform, type) else ""
         raise TransformError(
@@ -205,7 +205,7 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(key)}: {_text(inner)}" for key, inner in value.items()) + "}"
-    # The repr of a DGL transform, or of a Compose, has no settings.
+    # The repr of a DGL transform, or of a Compose, lacks the settings.
     is_bare = shown_as.startswith((f"{type(value).__name__}()", "Compose(")) or " object at 0x" in shown_as
     if settings and is_bare:
         return f"{type(value).__qualname__}({', '.join(f'{name}={_text(each)}' for name, each in settings.items())})"
@@ -213,7 +213,7 @@ def _text(value: Any) -> str:
 
 
 def _copied(graph: Any) -> Any:
-    """Return a copy of a graph, or of named ones, and of the features, whose memory DGL's clone shares."""
+    """Return a copy of a graph, or of named graphs. DGL's clone shares the features, so they are copied too."""
     if isinstance(graph, dict):
         return {name: _copied(each) for name, each in graph.items()}
     copied = graph.clone()

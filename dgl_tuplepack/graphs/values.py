@@ -11,9 +11,9 @@ from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as they are stored: bfloat16, which numpy lacks, as its bits in uint16.
+    """Return the values of a tensor as stored. numpy lacks bfloat16, so its bits are stored as uint16.
 
-    SchemaError for a tensor that requires gradients, which it would lose.
+    Raise SchemaError for a tensor that requires gradients, since a store cannot keep them.
     """
     if tensor.requires_grad:
         raise SchemaError(

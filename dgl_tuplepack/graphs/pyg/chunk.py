@@ -39,10 +39,10 @@ from dgl_tuplepack.planning.sizes import IntArray
 class Joined:
     """An attribute of several graphs.
 
-    `dim` is the axis of its rows, None if PyG adds one; `spec` describes a row. `rows` has the number of rows of each
-    graph. `shifts` has, for each graph, the number that PyG adds to the rows of all later graphs: ``[B]``, ``[B, 2]``
-    for two ends, or None for nothing. `dtype` is the dtype in PyG's batch. `value` has all rows, not shifted, along the
-    first axis.
+    `dim` is the axis of its rows, None if PyG adds an axis; `spec` describes a row. `rows` has the number of rows of
+    each graph. `shifts` has, for each graph, the number that PyG adds to the rows of all later graphs: ``[B]``,
+    ``[B, 2]`` for two ends, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all rows, not
+    shifted, along the first axis.
     """
 
     dim: int | None
@@ -68,7 +68,7 @@ class Chunk:
     nodes: dict[GraphType | None, IntArray | None]
     # Storages that have `num_nodes`.
     numbered: set[GraphType | None]
-    # Whether all classes have PyG's own `__inc__`.
+    # Whether all classes have PyG's own `__inc__` and `__cat_dim__`.
     follows_pyg: bool
     left_out: set[str] = field(default_factory=set)
     where: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Chunk:
         return None in self.nodes
 
     def counts(self, types: Types) -> dict[GraphType, IntArray]:
-        """Return the number of nodes and edges of each type in each graph; SchemaError if a number is not known."""
+        """Return the number of nodes and edges of each type in each graph; raise SchemaError if a number is unknown."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
             storage, key = attribute = types.attribute_of(t)
@@ -103,7 +103,7 @@ class Chunk:
 
 
 def merged(chunks: Sequence[Chunk]) -> Chunk:
-    """Join chunks, which were compared with the first one, without their values."""
+    """Join chunks without their values. Each was compared with the first one, by `like` of `chunk_of`."""
     first = chunks[0]
 
     def joined(arrays: list[IntArray | None]) -> IntArray | None:
@@ -147,13 +147,13 @@ def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
 
 
 def follows_pyg(graph_class: Any) -> bool:
-    """Return whether a class joins graphs as PyG does: whether it overrides neither `__inc__` nor `__cat_dim__`."""
+    """Return whether a class joins graphs as PyG does, that is, overrides neither `__inc__` nor `__cat_dim__`."""
     base: Any = HeteroData if issubclass(graph_class, HeteroData) else Data
     return graph_class.__inc__ is base.__inc__ and graph_class.__cat_dim__ is base.__cat_dim__
 
 
 def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) batches, and graphs of the other library than the expected one."""
+    """Refuse (SchemaError) batches, and graphs of the wrong library: DGL, or PyG if not `expects_pyg`."""
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
@@ -165,7 +165,7 @@ def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG would guess it, with a warning."""
+    """Return the number of nodes of a storage; None if PyG would only guess it."""
     if NUMBER in storage:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:
@@ -231,7 +231,7 @@ def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
 
 
 def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:
-    """Return the sorted names of the attributes to read from a storage, and add the names of text to `texts`."""
+    """Return the sorted names of the attributes to read from a storage; add the names of text attributes to `texts`."""
     found = []
     for key, value in storage.items():
         is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
@@ -279,7 +279,7 @@ def _checked(
     attribute: Attribute, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
     expected: ArraySpec | None,
 ) -> tuple[int | None, ArraySpec]:  # fmt: skip
-    """Return the axis, and the spec of a row, of an attribute; SchemaError if they differ between graphs."""
+    """Return the axis, and the spec of a row, of an attribute; raise SchemaError if they differ between graphs."""
     (t, key), first = attribute, None
     for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
         what = named_attribute(key, item_name, t)
@@ -354,7 +354,7 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
     PyG returns the sums of the shifts before each graph, so one more graph is needed for the shift of the last.
     """
     with warnings.catch_warnings():
-        # PyG guesses the number of nodes of bipartite graphs.
+        # PyG warns when it guesses the number of nodes of bipartite graphs.
         warnings.simplefilter("ignore")
         try:
             return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
@@ -377,7 +377,7 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
 
 
 def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:
-    """Return an attribute that PyG has joined, without the shifts, and without the graph that was added."""
+    """Return an attribute from PyG's `value` without the shifts `sums` and the added graph; `slices` has offsets."""
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
     dtype = value.dtype
     value = value.movedim(dim or 0, 0)[: int(slices[-2])]

@@ -57,7 +57,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # Graphs that are joined at once.
 _GRAPHS = 512
-# Bytes of a stream that stay in memory.
+# Bytes of joined graphs to keep in memory; more go to a temporary file.
 _IN_MEMORY = 2**26
 
 
@@ -66,8 +66,8 @@ def read(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of items, and blocks of all of them.
 
-    Every item is read once, before the schema is known: what an attribute belongs to shows only in all graphs. The
-    joined graphs are kept until then, in memory or, from 64 MiB on, in a temporary file.
+    Every item is read once, before the schema is known, since one graph may not show what an attribute belongs to.
+    The blocks are made from the joined graphs, which are kept in memory or, above 64 MiB, in a temporary file.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
@@ -82,7 +82,7 @@ def read(
 
 
 def _joined(items: Iterator[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
-    """Write all items to a file as PyG joins them; return their structure, and whether they have ids."""
+    """Join all items by PyG and write the chunks to a file; return them without values, and whether items have ids."""
     seen: list[Chunk] = []
     has_ids = False
     for begin in count(0, _GRAPHS):
@@ -106,12 +106,12 @@ def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock
 
 
 def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
-    """Return the schema of one graph; SchemaError if it leaves the level of an attribute open."""
+    """Return the schema of one graph; raise SchemaError if the level of an attribute is unclear."""
     return learnt(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
-    """Return whether PyG shifts only `edge_index`, and by its own rules, so that sizes need no `collate`."""
+    """Return whether PyG shifts only `edge_index`, by PyG's own rules, so that sizes need no `collate`."""
     others = {*data.keys()} - {ENDPOINTS}
     known = (NODE, EDGE, GRAPH, None)
     return (
@@ -163,7 +163,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
 
 
 def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
-    """Join PyG graphs and their labels; errors call the graphs `where`. SchemaError if one has another schema."""
+    """Join PyG graphs and their labels; raise SchemaError if one has another schema. Errors call graphs `where`."""
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name, schema.pyg is not None)
     assert schema.pyg is not None
@@ -180,7 +180,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        """Return endpoints that count nodes across all graphs."""
+        """Return endpoints counted across all graphs; `values` count nodes from 0 in each graph."""
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
 

@@ -1,4 +1,4 @@
-"""Find what each attribute of PyG graphs belongs to, nodes or edges of a type or graphs, and return the schema."""
+"""Find what each attribute of PyG graphs belongs to (nodes or edges of a type, or graphs), and return the schema."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from dgl_tuplepack.graphs.pyg_layout import (
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 
-# What an attribute belongs to: the content of its column, and the type; None for graphs.
+# What an attribute belongs to: the content of its column, such as "node_feature", and the type, None for graphs.
 _Home = tuple[str, GraphType | None]
 _GRAPH: _Home = ("label", None)
 
 
 def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
-    """Return the schema of all graphs, which are in `chunk`; SchemaError names what they leave open.
+    """Return the schema of the graphs in `chunk`; raise SchemaError if it is unclear.
 
-    `declared` are the indices that the user declares.
+    `chunk` holds all graphs that decide the schema. `declared` are the indices that the user declares.
     """
     types = types_of(chunk, levels)
     for key in sorted(key for key in chunk.left_out if levels.get(key, "") is not None):
@@ -123,7 +123,7 @@ def _home(
     chunk: Chunk,
     levels: Levels,
 ) -> _Home:
-    """Return what an attribute belongs to, considering all graphs; SchemaError if nothing fits, or several do."""
+    """Return what an attribute belongs to, considering all graphs; raise SchemaError if that is unclear."""
     t, key = attribute
     possible: dict[_Home, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
@@ -139,7 +139,7 @@ def _home(
         _check_rows(attribute, joined, home, possible[home], chunk.where)
         return home
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # If a graph has as many nodes as edges, PyG goes by the name, too.
+    # PyG also goes by the name if a graph has as many nodes as edges.
     names = {home: "" if is_plain else _counter(home, types).replace("_index", "") for home in fitting}
     # Narrow the choice by one hint after another: the level in the name, the name of the counter, its suffix.
     for hinted in (
@@ -168,7 +168,7 @@ def _counter(home: _Home, types: Types) -> str:
 
 
 def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
-    """Return what an attribute may belong to according to `levels`, or else to its name."""
+    """Return what an attribute may belong to by `levels`, or else by its name."""
     key, level = attribute[1], levels.get(attribute[1])
     own = {_counter(home, types): home for home in possible}
     if level is not None:
@@ -186,7 +186,7 @@ def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, l
 
 
 def _check_rows(attribute: Attribute, joined: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
-    """Refuse (SchemaError) an attribute without one row per node or edge, or without equally many per graph."""
+    """Refuse (SchemaError) an attribute of nodes (edges) without a row for each, or of graphs with unequal numbers."""
     rows, level, key = joined.rows, LEVELS[home[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if home != _GRAPH:

@@ -44,7 +44,7 @@ def check_ends(types: Types, where: str) -> None:
 
 
 def types_of(chunk: Chunk, levels: Levels) -> Types:
-    """Return the types of graphs; SchemaError if PyG does not shift endpoints by numbers of nodes."""
+    """Return the types of graphs; raise SchemaError if PyG does not shift endpoints by numbers of nodes."""
     where = chunk.where[0]
     if [*chunk.node_types, *chunk.edge_types] == [NODE_TYPE, EDGE_TYPE]:
         raise SchemaError(
@@ -58,7 +58,7 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
             "it out of levels."
         )
     ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
-    # The edge_index of a line graph counts edges, so it holds indices, and is no edge type.
+    # The edge_index of a line graph counts edges, so it holds indices and is not an edge type.
     found = {attribute: _targets(attribute, ends, chunk, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
     for e in chunk.edge_types:
@@ -116,7 +116,10 @@ def _targets(
 def _node_type(
     attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
 ) -> str | None:
-    """Return the node type that shifts count, by numbers and then by names; None if they count edges."""
+    """Return the node type that shifts count, by numbers and then by names; None if they count edges.
+
+    `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
+    """
     t, key = attribute
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
@@ -131,7 +134,7 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, chunk)
         return None
-    # In a Data, an attribute with that many rows may count the nodes; levels choose it, or else its name.
+    # In a Data, an attribute with that many rows may count the nodes; `levels` choose one, or else the names.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
     # An attribute with one row in each graph is probably a label.
@@ -149,7 +152,7 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, chunk: Chunk) -> NoReturn:
-    """Refuse (SchemaError) endpoints that may count nodes or edges: with sorted edges, batches would differ."""
+    """Refuse (SchemaError) endpoints that may count nodes or edges; with sorted edges, batches of the two differ."""
     t, key = attribute
     raise SchemaError(
         f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
@@ -175,7 +178,7 @@ def _check_counted(
 
 
 def is_alike(name: str, other: str) -> bool:
-    """Return whether two names have the same suffix, as `z_s` and `x_s`."""
+    """Return whether two names have the same suffix, such as `z_s` and `x_s`."""
     return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
 
 
@@ -183,7 +186,7 @@ def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> No
     """Raise the error for shifts that differ from `expected`, or, without it, from all numbers of rows."""
     (t, key), shifts = attribute, chunk.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
-        # If most graphs are shifted by the numbers of one attribute, a graph that is not is wrong.
+        # If the numbers of one attribute are the shifts of most graphs, the other graphs are wrong.
         known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
@@ -235,8 +238,8 @@ def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Le
 def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()) -> None:
     """Refuse (SchemaError) graphs that PyG does not shift by the numbers of nodes or edges of a type.
 
-    `targets` has the type that each attribute of indices counts, None if it is open. PyG need not shift indices whose
-    names are in `declared`.
+    `targets` has the type that each attribute of indices counts, None to skip its check. PyG need not shift
+    indices whose names are in `declared`.
     """
     counts = chunk.counts(types)
     for e, attribute in types.edges.items():
@@ -260,7 +263,7 @@ def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphTy
 
 
 def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
-    """Return the type that indices count; None if the user declared it. SchemaError if none fits, or several do."""
+    """Return the type that indices count; None if the user declared it. Raise SchemaError unless one fits."""
     (t, key), counts = attribute, chunk.counts(types)
     shifts = chunk.attributes[attribute].shifts
     assert shifts is not None

@@ -42,7 +42,7 @@ class Items(Source):
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
     def sizes(self) -> GraphSizes:
-        """Return the attribute `sizes` if there is one, else read all items and return their sizes."""
+        """Return the attribute `sizes` if it exists; else read all items and return their sizes."""
         if self._known is not None:
             return self._known
         if self._number is None or not self._is_indexed:
@@ -56,7 +56,7 @@ class Items(Source):
         return sizes_of_items(self._given[0], ((self._given[i], f"item {i}") for i in ids), self.levels)
 
     def num_graphs(self) -> int | None:
-        """Return the length; None if there is none."""
+        """Return the length; None if the source has no length."""
         return self._number
 
     def splits(self) -> Mapping[str, Any]:
@@ -73,14 +73,14 @@ class Items(Source):
         return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
 
     def by_position(self) -> Any:
-        """Return the dataset itself, or a list of its items if they have no positions."""
+        """Return the dataset itself, or a list of its items if it cannot be indexed."""
         return self._given if self._is_indexed else list(self.items())
 
 
 class SizeReader:
-    """Function from an item to its size; all items must have the types of `first`, which errors call `where`.
+    """Callable that returns the size of an item. All items must have the types of `first`, which errors call `where`.
 
-    `levels` say what attributes of PyG graphs belong to. `components` are the names of the components of a size.
+    `levels` map attributes of PyG graphs to their level. `components` are the names of the components of a size.
     """
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
@@ -116,7 +116,7 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
     """Return the sizes of items, which come in pairs (item, display name); `first` is the first item of the dataset.
 
-    For PyG graphs, the types follow from all graphs, unless `is_usual` holds for the first one.
+    The types of PyG graphs are found from all graphs, unless `is_usual` holds for the first one.
     """
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
@@ -138,6 +138,6 @@ def _length(given: Any) -> int | None:
 
 
 def _only_iterates(given: Any) -> bool:
-    """Return whether it is an `IterableDataset`, which may have a length, but has no items by index."""
+    """Return whether `given` is an `IterableDataset`, which may have a length, but has no items by index."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(given, data.IterableDataset)

@@ -41,7 +41,7 @@ class Wrapped(Source):
 
 
 def _with_ids(dataset: Any) -> Any:
-    """Wrap a dataset; None, for graphs that can only be read in blocks, is unchanged."""
+    """Wrap a dataset by `with_ids`; return None (graphs that can only be read in blocks) unchanged."""
     return None if dataset is None else WithIds(dataset)
 
 
@@ -60,7 +60,7 @@ class Kind:
     may_be_object: Callable[[], bool] = lambda: True
     # Optional package, one of `EXTRAS`, to load before the class.
     needs: str = ""
-    # False for a kind with sizes only.
+    # False if sources of this kind have sizes only.
     has_graphs: bool = True
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
@@ -131,10 +131,10 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 
 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """Return the source of a path or an object; a `Source` is returned as it is.
+    """Return the source of a path or an object; a `Source` is returned unchanged.
 
-    `settings` are keywords for some kinds, such as those of `OgbFolder`. `also` lists other paths that the caller
-    accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
+    `settings` are keywords for some kinds, such as the arguments of `OgbFolder`. `also` lists other paths that the
+    caller accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
     """
     source = recognised(given, settings)
     if source is None:
@@ -143,12 +143,12 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
 
 
 def paths(also: Sequence[str] = ()) -> str:
-    """Return a list for messages of the paths that can be read, and of `also`."""
+    """Return, for messages, the list of the paths that can be read, followed by `also`."""
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
 def _objects() -> str:
-    """Return a list for messages of the objects that can be read."""
+    """Return, for messages, the list of the objects that can be read."""
     return _joined([kind.object for kind in KINDS if kind.object])
 
 

@@ -60,12 +60,12 @@ class Counted(Source):
         return self._load()
 
     def sizes(self) -> GraphSizes:
-        """Raise SizesError: a histogram has counts only."""
+        """Raise SizesError, since a histogram has counts only."""
         raise SizesError(f"{self.title} has no sizes of single graphs; give the sizes or the dataset itself.")
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    # Checked one by one: once stacked, integers next to floats would be floats, and both would look wrong.
+    # Check each column before stacking, which would turn integers next to floats into floats.
     arrays = [as_int64(column, "graph sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(

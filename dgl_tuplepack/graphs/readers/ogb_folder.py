@@ -1,6 +1,6 @@
 """OGB's raw folders of graph property prediction, read without OGB and without making single graphs.
 
-Layout and meaning of the files are those of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
+The files have the layout and meaning of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class OgbFolder:
     name
         Name such as "ogbg-molhiv", to choose among several datasets in `path`.
     add_inverse_edge
-        Whether each edge of a CSV file stands for both directions. By default as in OGB, whose own datasets are
-        recognised by the name of the folder; required for other datasets.
+        Whether each edge of a CSV file stands for both directions. OGB's own datasets, recognised by the name of the
+        folder, have OGB's setting by default; other datasets in CSV form need this argument.
     split
         Name of a split folder, such as "scaffold". By default OGB's own choice, or the only one.
     labels
@@ -68,7 +68,7 @@ class OgbFolder:
     Notes
     -----
     Features are called "feat", as in OGB's DGL datasets.
-    Reading keeps a block of graphs in memory; of the binary form, all arrays.
+    Reading the CSV form keeps one block of graphs in memory; reading the binary form keeps all arrays.
     """
 
     def __init__(
@@ -212,7 +212,10 @@ class OgbFolder:
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return OGB's conversion of labels: to integers for classification, unless some are missing; else float32."""
+        """Return a function that converts labels as OGB does: to int64 for classification without gaps, else float32.
+
+        Labels of datasets other than OGB's own are unchanged.
+        """
         if table is None or self._task is None:
             return lambda values: values
         if self._task == "subtoken prediction":
@@ -269,7 +272,7 @@ def _dataset_folder(path: Path, name: str | None) -> Path:
 
 
 def _datasets_in(path: Path) -> list[Path]:
-    """Return the folder itself if it holds ``raw/``, else the folders in it that do."""
+    """Return the folder itself if it holds ``raw/``, else its subfolders that hold ``raw/``."""
     try:
         if (path / "raw").is_dir():
             return [path]
@@ -296,7 +299,7 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # Classes and functions that torch must allow to load an array of integers.
+    # torch loads an array of integers only if these classes and functions are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:

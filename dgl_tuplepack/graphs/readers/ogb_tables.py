@@ -110,7 +110,7 @@ def _scan(path: Path) -> tuple[bool, bool]:
 
 
 class NpzTable:
-    """Rows of one array of an npz file, in its own dtype; or of one row of the array, if `row` is given."""
+    """Rows of one array of an npz file, in its own dtype. With `row`, the entries of that row of the array."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
         self.path, self.member, self._position = path, member, 0

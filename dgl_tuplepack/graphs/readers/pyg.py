@@ -22,7 +22,7 @@ from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
-# Graphs of a block.
+# Graphs per block.
 _GRAPHS = 16_384
 # Graphs that PyG joins, to find the structure of all graphs.
 _SAMPLE = 64
@@ -48,7 +48,7 @@ class PygDataset(Items):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an in-memory dataset without a transform, whose classes do not change how it is read."""
+        """Recognise an in-memory dataset without a transform, whose class does not override how graphs are read."""
         if "torch_geometric.data" not in sys.modules:
             return None
         found = _in_memory(given)
@@ -121,7 +121,8 @@ class PygDataset(Items):
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        # `_offsets` checks the slices first. The longest graph of an attribute has rows of it, if any graph has.
+        # `_offsets` checks the slices first. For each attribute, the sample has the graph with the most rows, since
+        # other graphs may have none.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
@@ -129,7 +130,7 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """All graphs as a chunk, without values. Attributes shifted in the sample are shifted by PyG's rule."""
+        """All graphs as a chunk, without values. PyG's rule gives the shifts of attributes that the sample shifts."""
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
@@ -162,7 +163,7 @@ class PygDataset(Items):
         return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return slices of the collated tensors, or the gathered rows of a subset; all graphs decide the schema."""
+        """Return blocks cut from the collated tensors, or gathered for a subset. All graphs determine the schema."""
         from dgl_tuplepack.graphs.pyg.items import block_of
         from dgl_tuplepack.graphs.pyg.levels import learnt
 
@@ -232,13 +233,13 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 def _data_of(dataset: Any) -> Any:
     """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
-        # PyG warns against direct use of `data`; here it is cut by the slices, as PyG itself does.
+        # PyG warns against direct use of `data`; here its tensors are cut by the slices, as in PyG itself.
         warnings.simplefilter("ignore")
         return dataset.data
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether graphs are joined by PyG's own rules, and have their numbers of nodes in rows of attributes."""
+    """Return whether graphs are joined by PyG's own rules, and numbers of nodes follow from rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of

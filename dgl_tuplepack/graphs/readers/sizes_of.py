@@ -24,7 +24,7 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
         such rows; or `GraphSizes`, which is returned unchanged.
     levels
         For PyG graphs: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
-        `edge_label_index`, have a component unless `levels` say otherwise.
+        `edge_label_index`, have a component unless `levels` change that.
 
     Returns
     -------

@@ -20,7 +20,7 @@ class Source(ABC):
     The line goes before `Items`, which accepts anything that can be iterated. For folders that may hold ``raw/``, it
     also goes before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
 
-    The constructor reads only as much as it needs to recognise the source; the methods read the rest. Kinds with graphs
+    The constructor reads only enough to recognise the source; the methods read the rest. Kinds with graphs
     in arrays return `blocks`, which are copied whole. Kinds with graphs as objects return `items`, one graph at a time.
 
     `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
@@ -34,15 +34,15 @@ class Source(ABC):
     knows_sizes
         Whether sizes can be read without the graphs, so that limits are checked before anything is written.
     prefers_items
-        Whether transforms use the `items` although there are `blocks`, whose graphs would be DGLGraphs.
+        Whether transforms use `items` even if there are `blocks`, since graphs made from blocks are DGLGraphs.
     levels
-        What attributes of PyG graphs belong to, as set by the user.
+        Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
     schema
         `Schema` of the graphs, if `blocks` do not determine it.
     files
         File or folder that everything is read from, if known; a change there is a change of the source.
     settings
-        Settings, as text, that also determine the graphs read from `files`.
+        Settings, as text, that together with `files` determine the graphs.
     pre_transform
         `PreTransform` that was applied to the graphs, if any.
     ties, indices
@@ -67,7 +67,7 @@ class Source(ABC):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source at a path; None if there is none of this kind.
+        """Return the source at a path; None for a path of another kind.
 
         `settings` are keywords of `OgbFolder`, passed on by the command line and `preprocess_shards`; other kinds
         ignore them.
@@ -98,7 +98,7 @@ class Source(ABC):
         return other
 
     def num_graphs(self) -> int | None:
-        """Return the number of graphs; None if it is not known before they are read."""
+        """Return the number of graphs; None if it is unknown before they are read."""
         return None
 
     def splits(self) -> Mapping[str, Any]:
