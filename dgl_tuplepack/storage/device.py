@@ -32,7 +32,7 @@ from dgl_tuplepack.storage.view import BatchView
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Torch operations assemble batches there. Their shapes are known in advance, so nothing waits for the device. For
+    Torch operations assemble batches there. All shapes are known in advance, so nothing waits for the device. For
     each batch, only the row numbers of its graphs are sent, from pinned memory to a CUDA device. Batches are equal to
     the batches of `GraphStore`.
 

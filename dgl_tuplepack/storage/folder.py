@@ -1,4 +1,4 @@
-"""The folder of a store: one process at a time writes new data next to the current store; the last step makes it visible."""
+"""The folder of a store: one process at a time writes new data next to the old, and makes it visible last."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class ArrayEntry:
 
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
-    """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if a store cannot hold them."""
+    """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
