@@ -115,7 +115,7 @@ class PreTransform:
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return the record of a transform; it also names the `earlier` transform of the same graphs, if there is one."""
+        """Return the record of a transform; it also names an `earlier` transform of the same graphs."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 

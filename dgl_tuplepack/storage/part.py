@@ -77,7 +77,7 @@ class Part:
         return self._arrays[content, type_, name]
 
     def offsets(self, type_: GraphType) -> IntArray:
-        """Return the number of the first node (edge) of each graph, and the number of all nodes (edges), ``[N + 1]``."""
+        """Return the number of the first node (edge) of each graph, and the total number, ``[N + 1]``."""
         return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
 
     @functools.cached_property

@@ -60,7 +60,7 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Yield the transformed graphs with their labels; items keep their ids."""
-        # Blocks of flat arrays are read much faster than items.
+        # A source that has blocks may have no items.
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):

@@ -82,8 +82,8 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search them.
     graphs_per_batch
         Search limits for batches that hold this many graphs (>= 1) of the split "train" on average, or of all graphs
-        if there is no such split, as `packed_loader` does. The limits hold every graph. None: search the smallest limits with which
-        packs are about as full as they can be; such packs may hold few graphs.
+        if there is no such split, as `packed_loader` does. The limits hold every graph. None: search the smallest
+        limits with which packs are about as full as they can be; such packs may hold few graphs.
     multiple_of
         With searched limits, the padded shape is a multiple of this number.
     seed
@@ -97,8 +97,8 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold that
-        few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand, as
+        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold
+        that few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand, as
         for an OGB folder or a store without `pre_transform`.
     """
     out, seconds = as_path(out), dict[str, float]()

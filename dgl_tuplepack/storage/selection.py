@@ -104,7 +104,7 @@ class Selection:
 
     @property
     def graph_ids(self) -> IntArray:
-        """int64 ``[N]``, the ids that batches report: 0..N-1, but for a split the ids in the selection it was made from."""
+        """int64 ``[N]``, the ids that batches report: 0..N-1, but for a split the ids in the whole selection."""
         return np.arange(len(self)) if self.kept_ids is None else self.kept_ids
 
     def ids_in_store(self, ids: IntArray) -> IntArray:

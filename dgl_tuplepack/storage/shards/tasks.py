@@ -1,4 +1,4 @@
-"""The tasks for one shard, in any process: their arguments and results are small."""
+"""The tasks for one shard. They run in any process, so their arguments and results are small."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "prepr
 class WrittenShard:
     """Facts that a run needs about the store of a shard.
 
-    `has_splits`: a split has graphs. `kept`: the store existed already.
+    `has_splits`: at least one split has graphs. `kept`: the store existed before the run.
     """
 
     name: str
@@ -122,7 +122,7 @@ def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> boo
 
 
 def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
-    """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
+    """Raise FormatError for plans that are missing, are for other graphs, or have other limits or another seed."""
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
