@@ -19,7 +19,7 @@ from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 # A sample consists of this many blocks of this many bytes, evenly spaced from the start of the data to its end.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 _COPY_BYTES = 1 << 22
-# A thread hashes data of at least this many bytes while it is written. Less data is hashed before a thread starts.
+# A thread hashes data of at least this many bytes while it is written. Hashing less is faster than starting it.
 _BYTES_FOR_THREAD = 1 << 20
 
 

@@ -81,7 +81,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Turn system errors into a FormatError that names `path`; inside, only write to it."""
+    """Turn system errors into a FormatError that names `path`; use it only around this library's own writing."""
     try:
         yield
     except Timeout as error:
@@ -102,7 +102,7 @@ def _current(path: Path) -> str | None:
 def _is_current(path: Path, data: Path) -> bool:
     """Return whether the store at `path` has this new data folder.
 
-    The metadata may be damaged, so its bytes are searched. The name is random: no other store contains it.
+    The metadata may be damaged, so its bytes are searched. The name is random: no other metadata contains it.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 

@@ -52,9 +52,9 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
-    `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a
-    single label has an empty name. `dtype` is the dtype in the schema, `stored` the dtype in the file. `sample` is the
-    checksum of some blocks of the data, `sha256` the checksum of all data.
+    `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a single label has
+    an empty name. `dtype` is the dtype in the schema, `stored` the dtype in the file. `sample` is the checksum of some
+    blocks of the data, `sha256` the checksum of all data.
     """
 
     file: str

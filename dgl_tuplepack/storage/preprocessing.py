@@ -98,8 +98,8 @@ def preprocess(
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
         As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold
-        that few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand, as
-        for an OGB folder or a store without `pre_transform`.
+        that few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand,
+        as for an OGB folder or a store without `pre_transform`.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

@@ -123,8 +123,8 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; the message names each of these shards and the cause. The other shards
-        are kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run succeeds.
+        Shards could not be read, written or planned; the message names each failed shard and the cause. The other shards are
+        kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run succeeds.
     FormatError
         The folder holds a store or other files, cannot be written, or another run writes to it.
     SizesError
@@ -203,7 +203,7 @@ def verify_shards(
     Raises
     ------
     ShardsError
-        Shards have changed since they were written; the message names each of these shards.
+        Shards have changed since they were written; the message names each changed shard.
     InputError
         `workers` is not an integer in 1..4096.
     FormatError
