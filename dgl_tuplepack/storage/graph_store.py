@@ -249,7 +249,7 @@ class GraphStore(StoredGraphs):
             As in `PaddedCollate`, checked for each graph. The store keeps them and uses them in its batches. None: the
             ties and indices of the source, if it is a store.
         levels
-            The levels of the attributes of PyG graphs, as in `PaddedCollate`. Required if the graphs do not show it.
+            The levels of the attributes of PyG graphs, as in `PaddedCollate`. Required if the graphs do not show them.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Keep the last offsets, which are row counts. Opening has just checked these bytes; later, files may be damaged.
+        # Keep the last offsets, which are row counts: files may be damaged later, but these bytes have been checked.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():

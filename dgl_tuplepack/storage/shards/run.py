@@ -123,8 +123,9 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; the message names each failed shard and the cause. The other shards are
-        kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run succeeds.
+        Shards could not be read, written or planned; the message names each failed shard and the cause. The other
+        shards are kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run
+        succeeds.
     FormatError
         The folder holds a store or other files, cannot be written, or another run writes to it.
     SizesError
