@@ -28,7 +28,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     """Make a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
     If the caller fails before that, the new data is removed, and an existing store is unchanged. On success, older
-    data folders are removed, including those of killed processes. Errors are those of `locked`.
+    data folders are removed, including data of killed processes. Raises the errors of `locked`.
     """
     check = functools.partial(check_folder, path, overwrite)
     data = path / f"{_DATA}{secrets.token_hex(8)}"

@@ -238,8 +238,8 @@ class GraphStore(StoredGraphs):
             Replace an existing store and its plans. The existing store stays valid until the new one is complete.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable from a DGLGraph
-            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are those of the returned
-            graphs.
+            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are the sizes of the
+            returned graphs.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of this seed and the position of the graph.
         transform_name

@@ -220,7 +220,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans with it, replacing older plans.
 
-    Errors are those of `pack`; FormatError if another process has replaced the store or is writing to it.
+    Raises the errors of `pack`; FormatError if another process has replaced the store or is writing to it.
     """
     plans = _pack_splits(store, limits, seed)
     with locked(store.path, lambda: None):

@@ -36,7 +36,7 @@ class Shard:
     source
         A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     settings
-        Keywords for a source that is a path, such as those of `OgbFolder`; other sources ignore them.
+        Keywords for a source that is a path, such as the keywords of `OgbFolder`; other sources ignore them.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Shard:
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 that changes with the source: the hash of what the file system reports about its files.
+        """Return a SHA-256 that changes with the source: the hash of the file system's facts about its files.
 
         None for an object without files. FormatError if the source cannot be reached.
         """

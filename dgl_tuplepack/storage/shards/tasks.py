@@ -52,8 +52,8 @@ def write_shard(
 ) -> WrittenShard:
     """Write the store of a shard, unless an intact store of the same source exists.
 
-    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Errors are those of
-    `GraphStore.write`; after an error, an earlier store is unchanged.
+    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Raises the
+    errors of `GraphStore.write`; after an error, an earlier store is unchanged.
     """
     folder, identity = out / shard.name, shard.identity()
     store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
