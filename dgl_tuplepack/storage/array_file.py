@@ -16,10 +16,10 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType
 from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 
-# A sample has this many blocks, evenly spaced from the first to the last.
+# A sample consists of this many blocks of this many bytes, evenly spaced from the start of the data to its end.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 _COPY_BYTES = 1 << 22
-# From this size on, a thread hashes data while it is written; smaller data is hashed before a thread would start.
+# A thread hashes data of at least this many bytes while it is written. Hashing less is faster than starting it.
 _BYTES_FOR_THREAD = 1 << 20
 
 
@@ -57,6 +57,7 @@ class ArrayWriter:
         allowed = allowed_storage(content, dtype)
         self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
         self._path, self._row_shape, self._rows = folder / file, row_shape, 0
+        # Dtypes that the file may still get, narrowest first; the first one is in use.
         self._candidates = list(allowed) if narrow else [allowed[-1]]
         self._least = self._most = 0
         self._start()
@@ -84,7 +85,7 @@ class ArrayWriter:
             self._file.write(data)
             self._hash.update(data)
             return
-        # Hashing takes longer than all the rest; hashing and writing both release the GIL.
+        # Hash and write at the same time: hashing takes longest, and both release the GIL.
         hashing = threading.Thread(target=self._hash.update, args=(data,))
         hashing.start()
         try:
@@ -123,7 +124,7 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Close the file, complete or not."""
-        # After a reported write to a full disk, closing tries to write the rest again.
+        # After a failed write to a full disk, closing tries to write the rest again, and fails again.
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -178,7 +179,7 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """Return the SHA-256 of blocks spread over the data of a file, which is quick at any size."""
+    """Return the SHA-256 of blocks spread over a file after its `header` bytes, which is quick at any size."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size - header

@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema and all graphs of a source as blocks; iterating may raise errors too.
+    """Return the schema of a source, and an iterator of all its graphs in blocks. Iterating may also raise errors.
 
     `ties` and `indices` replace the ties and indices declared for the source.
     """
@@ -28,6 +28,7 @@ def blocks_of(
     source = copy.copy(source)
     source.indices = indices
     blocks = source.blocks()
+    # Without flat arrays, read graph by graph.
     if blocks is None:
         return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:

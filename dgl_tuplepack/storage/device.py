@@ -1,4 +1,4 @@
-"""A store whose arrays lie on a device, which assembles batches there."""
+"""A store whose arrays are on a device, where batches are assembled."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ from dgl_tuplepack.storage.view import BatchView
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Batches are assembled there by torch operations of static shape, without waiting for the device: for each batch only
-    the row numbers of its graphs are sent, from pinned memory if there is CUDA. Batches equal those of `GraphStore`.
+    Torch operations assemble batches there. All shapes are known in advance, so nothing waits for the device. For
+    each batch, only the row numbers of its graphs are sent, from pinned memory to a CUDA device. Batches are equal to
+    the batches of `GraphStore`.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class DeviceStore:
         self.store, self.device = store, torch.device(device)
         for part in store.parts:
             part.check_positions()
-        # Rows of the parts are joined; the key None is for labels.
+        # Type -> first row of each part in the joined arrays; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
         }
@@ -68,7 +69,7 @@ class DeviceStore:
         }
 
     def _joined(self, parts: Sequence[Array], dtype: torch.dtype) -> Tensor:
-        """Join arrays on the device; one of them at a time is in memory."""
+        """Join the arrays of all parts on the device; host memory holds only one of them at a time."""
         joined = torch.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype, device=self.device)
         first = 0
         for part in parts:
@@ -87,7 +88,7 @@ class DeviceStore:
 
     @property
     def selection(self) -> Selection:
-        """The graphs, by ids."""
+        """The selection that ids refer to."""
         return self.store
 
     def padded(
@@ -102,18 +103,18 @@ class DeviceStore:
     ) -> BatchView:
         """Return a view whose item for a list of ids is one `PaddedBatch` on the device, for a loader without workers.
 
-        Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
+        Settings are as in `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
         `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`: graphs would be
-        transformed one by one, which is slow there.
+        transformed one by one, which is slow on a device.
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
-        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`.
+        """Return a view like `GraphStore.batched`; its item for a list of ids is ``(DGLGraph, labels)`` on the device.
 
-        The ids of `with_ids` are not on the device.
+        The ids that `with_ids` adds stay on the CPU.
         """
         if framework != "dgl":
             raise InputError(
@@ -125,14 +126,14 @@ class DeviceStore:
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function from rows of graphs to their batch, for a `BatchView`."""
+        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
         if shape is not None:
             return functools.partial(self._padded, shape.on(self.device))
         schema = self.store.batch_schema(as_stored)
         return functools.partial(self._plain, schema, BatchBuilder(schema))
 
     def item(self, i: int) -> Any:
-        """Return one graph, with its label."""
+        """Return graph `i` on the device, with its label."""
         return _on_device(self.store[i], self.device)
 
     def _padded(self, shape: PaddedShape, graphs: GraphRows) -> PaddedBatch:
@@ -150,12 +151,13 @@ class DeviceStore:
         return builder.batch(totals, tensors)
 
     def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[JoinedGraphs, Tensor]:
-        """Gather the rows of graphs on the device; return the joined graphs, and their ids int64 ``[n]``.
+        """Gather the rows of graphs on the device; return the joined graphs, and their ids, int64 ``[n]``.
 
-        All numbers of rows are known here, so nothing waits for the device.
+        The CPU has all row counts, so nothing waits for the device.
         """
         types: list[Any] = [*schema.types.values(), None]
         numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
+        # Two rows for each type: the first row of each graph, and its number of rows. The last row has the ids.
         table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
         for row, t in enumerate(types):
             table[2 * row] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
@@ -164,6 +166,7 @@ class DeviceStore:
         sent = torch.from_numpy(table)
         sent = (sent.pin_memory() if self.device.type == "cuda" else sent).to(self.device, non_blocking=True)
         starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
+        # For each row of the batch, by type: its graph (`of_graphs`), and its row in the joined arrays (`rows`).
         of_graphs: dict[Any, Tensor] = {}
         rows: dict[Any, Tensor] = {None: starts[None]}
         for t in types[:-1]:
@@ -186,7 +189,7 @@ class DeviceStore:
 
 
 def _on_device(item: Any, device: torch.device) -> Any:
-    """Send an item of the store: a DGLGraph, a dict of them, or a pair with a label."""
+    """Send an item of the store: a DGLGraph or a dict of DGLGraphs, or a pair of one of these and a label."""
     if isinstance(item, tuple):
         return tuple(_on_device(part, device) for part in item)
     if isinstance(item, dict):

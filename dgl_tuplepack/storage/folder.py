@@ -1,4 +1,4 @@
-"""The folder of a store: one process at a time writes new data next to the current store and makes it visible last."""
+"""The folder of a store: one process at a time writes new data next to the old, and makes it visible last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 
 LOCK = ".lock"
 _DATA = "data-"
-# Metadata that a killed process did not rename.
+# Names of partial metadata files, which a killed process leaves.
 _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 
 
@@ -28,7 +28,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     """Make a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
     If the caller fails before that, the new data is removed, and an existing store is unchanged. On success, older
-    data folders are removed, including those of killed processes. FormatError as in `locked`.
+    data folders are removed, including data of killed processes. Raises the errors of `locked`.
     """
     check = functools.partial(check_folder, path, overwrite)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
@@ -38,7 +38,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
                 # Another process may have finished a store since the first check.
                 check()
                 current = _current(path)
-                # Unreadable metadata may be of a newer version: keep its data until it is replaced.
+                # A newer version may have written unreadable metadata: keep its data until it is replaced.
                 if current is not None or not is_there(path / METADATA):
                     _remove_data(path, keep=current)
                 data.mkdir()
@@ -81,7 +81,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Turn system errors into a FormatError that names `path`; only our own writing belongs inside."""
+    """Turn system errors into a FormatError that names `path`; use it only around this library's own writing."""
     try:
         yield
     except Timeout as error:
@@ -102,13 +102,13 @@ def _current(path: Path) -> str | None:
 def _is_current(path: Path, data: Path) -> bool:
     """Return whether the store at `path` has this new data folder.
 
-    The name is random, so no metadata of another store contains it, damaged or not.
+    The metadata may be damaged, so its bytes are searched. The name is random: no other metadata contains it.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
 def check_folder(path: Path, overwrite: bool) -> None:
-    """Raise FormatError for a path that is not a folder, other content, or a store that must not be overwritten."""
+    """Raise FormatError if `path` is not a folder, has other content, or has a store that must not be overwritten."""
     if not path.is_dir():
         if os.path.lexists(path):
             raise FormatError(f"{path} is not a folder; choose another path for the store.")
@@ -130,7 +130,7 @@ def check_folder(path: Path, overwrite: bool) -> None:
 
 
 def is_begun(path: Path) -> bool:
-    """Return whether a folder holds only files that writing a store leaves, complete or killed."""
+    """Return whether a folder holds only the files of a store, finished or not."""
     return path.is_dir() and all(
         name in (LOCK, METADATA) or name.startswith(_DATA) or _PARTIAL.fullmatch(name) for name in os.listdir(path)
     )

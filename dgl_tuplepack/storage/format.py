@@ -39,7 +39,7 @@ ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
 # All contents of arrays.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
-# Both torch and numpy 2 allow at most 64.
+# Both torch and numpy 2 allow at most 64 axes.
 _MOST_AXES = 64
 # Content, type and name of an array.
 Key = tuple[Any, ...]
@@ -52,8 +52,9 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
-    `type` is a node type or a canonical edge type. `name` is the name of a feature, label (empty for a single one) or
-    split. `dtype` is the dtype of the schema, `stored` the dtype of the file, `shape` the shape of the array.
+    `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a single label has
+    an empty name. `dtype` is the dtype in the schema, `stored` the dtype in the file. `sample` is the checksum of some
+    blocks of the data, `sha256` the checksum of all data.
     """
 
     file: str
@@ -91,14 +92,14 @@ class ArrayEntry:
 
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
-    """Return the dtypes of a file that may hold values of `dtype`, narrowest first."""
+    """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
 
 
 def dtype_name(spec: ArraySpec, what: str) -> str:
-    """Return the name of the dtype of a feature or label; SchemaError if a store cannot hold it."""
+    """Return the name of the dtype of `what`, a feature or label; SchemaError if a store cannot hold it."""
     name = str(spec.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise SchemaError(f"{what} is {spec}, but a store holds {', '.join(DTYPES)}; convert it to one of them.")
@@ -114,7 +115,7 @@ class PreTransform:
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return the record of a transform, joined with that of an `earlier` transform of the same graphs."""
+        """Return the record of a transform; it also names an `earlier` transform of the same graphs."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
@@ -131,7 +132,7 @@ class PreTransform:
 
 
 def other_transform(where: Path, found: PreTransform | None, expected: PreTransform | None) -> str:
-    """Return the message for a store that was written with another `pre_transform` than `expected`."""
+    """Return the message for a store that was written with a `pre_transform` other than `expected`."""
 
     def named(transform: PreTransform | None) -> str:
         return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
@@ -189,7 +190,7 @@ class StoreMetadata:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the rest of the file; it identifies the content of the store."""
+        """SHA-256 of the rest of `metadata.json`; it identifies the content of the store."""
         return str(STORE_FILE.document(self._content())["checksum"])
 
     def _content(self) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class StoreMetadata:
         return metadata
 
     def num_rows(self, of_type: str | EdgeType) -> int | None:
-        """Return the number of nodes (or edges) of a type in the arrays of the store; None if there is no array."""
+        """Return the number of nodes (or edges) of a type in the arrays of the store; None if no array has them."""
         contents = ("node_feature", "edge_feature", *ENDS)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
         if len(lengths) > 1:
@@ -240,6 +241,7 @@ class StoreMetadata:
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
         shapes = {(entry.content, entry.type, entry.name): entry.shape for entry in self.arrays}
+        # Size classes have a column for each type, and one for their number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
         flat: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
         offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
@@ -256,5 +258,5 @@ class StoreMetadata:
             self.num_rows(t)
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the PyG layout names arrays that the store does not have")
-        # Making the schema refuses ties and indices that do not fit.
+        # Make the schema, which raises an error for ties and indices that do not fit.
         _ = self.schema

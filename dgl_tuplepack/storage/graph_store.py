@@ -67,18 +67,18 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`; the batches are equal. With several limits, the ids of a `PackBatchSampler` carry
-            their shape; other ids get the smallest shape that holds them.
+            As in `PaddedCollate`, which makes equal batches. With several limits, the ids of a `PackBatchSampler` carry
+            the shape of their batch; other ids get the smallest shape that holds their graphs.
         as_stored
             Return integers that ``compact=True`` narrowed in their stored dtype.
         separate
             Give each tensor of a batch its own memory, instead of one buffer for all tensors of a dtype. Use it with
-            layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their
-            batch.
+            layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
+            than their batch.
         transform, batch_transform, transform_seed
             As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; random numbers
-            are a function of the ids used here. A transform that does the same in every epoch belongs in the
-            `pre_transform` of `GraphStore.write`.
+            are a function of the ids used here. If a transform does the same in every epoch, pass it to
+            `GraphStore.write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -120,13 +120,13 @@ class StoredGraphs(Selection):
 
     @property
     def selection(self) -> Selection:
-        """The graphs, by ids."""
+        """The selection that ids refer to."""
         return self
 
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function from rows of graphs to their batch, for a `BatchView`."""
+        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
         if shape is not None:
             return PaddedBatches(self, shape, separate)
         schema = self.batch_schema(as_stored)
@@ -138,14 +138,14 @@ class StoredGraphs(Selection):
         return PlainBatches(self, schema, PygFace(schema))
 
     def item(self, i: int) -> Any:
-        """Return one graph, with its label."""
+        """Return graph `i`, with its label."""
         return self[i]
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        They need as much memory there as the files, or slightly more: 16-bit endpoints need 32 bits, and each array has
-        the widest dtype of any part. The arrays of the whole store are copied, even for a subset.
+        The arrays need as much memory there as the files, or slightly more: 16-bit endpoints become 32-bit, and each
+        array gets the widest dtype of any part. The arrays of the whole store are copied, even for a subset.
         """
         return DeviceStore(self, device)
 
@@ -230,7 +230,7 @@ class GraphStore(StoredGraphs):
             `dgl.save_graphs`. An `OgbFolder`, a `GraphStore`, a `MultiStore`, PyG's `InMemoryDataset`, a subset of one
             of these, or a path is read directly and much faster.
         splits
-            Ids by name of the split, such as "train"; None: the splits of the source.
+            The ids of each split, by its name, such as "train"; None: the splits of the source.
         compact
             Store int64 and int32 features and labels in the narrowest dtype that holds their values; graphs are read
             with the original dtype.
@@ -238,8 +238,8 @@ class GraphStore(StoredGraphs):
             Replace an existing store and its plans. The existing store stays valid until the new one is complete.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable from a DGLGraph
-            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are those of the returned
-            graphs.
+            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are the sizes of the
+            returned graphs.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of this seed and the position of the graph.
         transform_name
@@ -249,16 +249,16 @@ class GraphStore(StoredGraphs):
             As in `PaddedCollate`, checked for each graph. The store keeps them and uses them in its batches. None: the
             ties and indices of the source, if it is a store.
         levels
-            What attributes of PyG graphs belong to, as in `PaddedCollate`. Required if the graphs do not show it.
+            The levels of the attributes of PyG graphs, as in `PaddedCollate`. Required if the graphs do not show them.
 
         Raises
         ------
         FormatError
-            The folder holds something else or cannot be written, or a file of the source is damaged.
+            The folder has other content or cannot be written, or a file of the source is damaged.
         SchemaError, SizesError
-            Graphs differ in types, features or labels, or there are none; ties or indices do not hold.
+            Graphs differ in types, features or labels, or there are no graphs; values contradict the ties or indices.
         TransformError
-            `pre_transform` fails for a graph, does not return one, or needs a `transform_name`.
+            `pre_transform` fails for a graph, does not return a graph, or needs a `transform_name`.
         InputError
             `compact` or `overwrite` is neither True nor False.
 
@@ -289,9 +289,10 @@ def write_graphs(
     levels: Levels | None,
     prepare: Callable[[StoredGraphs, Path], None] | None = None,
 ) -> None:
-    """Write a store as `GraphStore.write`; `prepare` gets the new graphs and their data folder before they are visible.
+    """Write a store, as `GraphStore.write` does.
 
-    Files that it saves in that folder become visible together with the store.
+    `prepare` is called with the new graphs and their data folder, before the store is visible. Files that it saves in
+    that folder become visible together with the store.
     """
     path = as_path(path)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)

@@ -41,7 +41,7 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of `manifest.json`: the shards in their order, and the limits of their plans."""
+    """Content of `manifest.json`: the shards in order, and the limits and the seed of their plans."""
 
     num_graphs: int
     limits: Limits | Buckets
@@ -75,7 +75,7 @@ class Manifest:
 
 
 def check_unchanged(checksum: str, folder: Path, shard: ShardEntry) -> None:
-    """Raise FormatError if the checksum of a store differs from the manifest."""
+    """Raise FormatError if the checksum of a store differs from its checksum in the manifest."""
     if checksum != shard.store:
         raise FormatError(
             f"{folder / shard.name} was written again after {folder / MANIFEST}; preprocess the shards again."

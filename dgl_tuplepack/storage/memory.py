@@ -1,6 +1,7 @@
-"""The memory of a padded batch: one stretch for each dtype, sent and freed as one piece, or one for each tensor.
+"""The memory of a padded batch: one stretch for each dtype, or one for each tensor.
 
-Layers that free the storage of their input need a stretch for each tensor.
+A stretch is allocated, sent and freed as a whole. Layers that free the storage of their input need one stretch for
+each tensor.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Bytes. JAX needs this alignment to use memory without a copy; torch allocates at such addresses too.
+# In bytes. JAX uses memory without a copy only at such addresses; torch allocates at them too.
 ALIGNMENT = 64
-# Whatever the default device is: compiled code writes there.
+# Allocate on the CPU, whatever the default device is: compiled code writes to this memory.
 _CPU = torch.device("cpu")
-# Stretches of at least this many bytes are reused: the allocator may return such memory to the system each time, and
+# Reuse stretches of at least this many bytes: the allocator may return such memory to the system each time, and
 # fetching new pages costs more than filling them.
 _LARGE = 2**18
-# Stretches that wait for the next batch; a loop holds one batch while it gets another.
+# At most this many stretches wait to be reused: a loop holds one batch while it gets the next.
 _WAITING = 2
 
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: its content, dtype and shape, the number of its stretch of memory, and its first byte there."""
+    """One tensor: its content, dtype and shape, the number of its stretch of memory, and the byte where it begins."""
 
     key: Key
     dtype: torch.dtype
@@ -47,10 +48,10 @@ class Field:
 
 
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
-    """Place all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
+    """Return the fields of all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
 
-    Each begins at a multiple of `ALIGNMENT` bytes, except for destinations, which lie directly behind their sources:
-    both together are the `edge_index` of PyG.
+    Each tensor begins at a multiple of `ALIGNMENT` bytes. Only destinations directly follow their sources: both
+    together are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
     fields.sort(key=lambda field: str(field.dtype))
@@ -66,12 +67,12 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     return placed
 
 
-# Key of a tensor in a stretch, and its shape unless it is flat.
+# Key of a tensor in a stretch, and its shape, or None if it has one axis.
 _Piece = tuple[Key, tuple[int, ...] | None]
 
 
 class _Loan:
-    """Memory that goes back to `free` when the last tensor in it is gone."""
+    """Memory that returns to the list `free` when its last tensor is deleted."""
 
     def __init__(self, memory: Array, free: list[Array]) -> None:
         self._memory, self._free = memory, free
@@ -83,14 +84,14 @@ class _Loan:
 
 
 class BatchMemory:
-    """Hands out memory for batches: of batches that are gone, or new.
+    """Provide memory for batches: the memory of deleted batches, or new memory.
 
-    Tensors that are `separate` get new memory each, since layers may free it.
+    With `separate`, each tensor gets new memory, since layers may free it.
     """
 
     def __init__(self, fields: list[Field], separate: bool = False) -> None:
-        # For each stretch: dtype, number of values, lengths of its pieces, and their keys and shapes; None as the shape
-        # of flat ones.
+        # For each stretch: its dtype, its number of values, the lengths of its pieces, and their keys and shapes, or
+        # None for a gap between tensors.
         self._stretches: list[tuple[torch.dtype, int, list[int], list[_Piece | None]]] = []
         for _, group in itertools.groupby(fields, lambda field: field.stretch):
             run = list(group)
@@ -99,25 +100,25 @@ class BatchMemory:
             for field, following in itertools.zip_longest(run, run[1:]):
                 lengths.append(field.length)
                 pieces.append((field.key, field.shape if len(field.shape) > 1 else None))
-                # What lies between two tensors is a piece too.
+                # A gap between two tensors is a piece too.
                 if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
                     lengths.append(gap)
                     pieces.append(None)
             self._stretches.append((run[0].dtype, sum(lengths), lengths, pieces))
-        # Memory of batches that are gone, for each stretch; None for stretches that are allocated each time.
+        # For each stretch: memory of deleted batches, or None if new memory is allocated each time.
         self._free: list[list[Array] | None] = [
             None if separate or number * dtype.itemsize < _LARGE else [] for dtype, number, _, _ in self._stretches
         ]
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
-        """Return the addresses of the stretches, int64, and new tensors in them, which keep them alive."""
+        """Return the address of each stretch, int64, and new tensors by key, which keep the stretches alive."""
         memory = [
             torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
             for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
         ]
         tensors = {}
         for stretch, (_, _, lengths, pieces) in zip(memory, self._stretches, strict=True):
-            # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
+            # "Unsafe": for autograd, changing one tensor in place does not change the others.
             for named, piece in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
                 if named is not None:
                     key, shape = named
@@ -126,7 +127,7 @@ class BatchMemory:
 
 
 def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
-    """Return memory for `number` values, which waits in `free` or is new."""
+    """Return a tensor of `number` values, in memory from the list `free`, or in new memory if the list is empty."""
     try:
         memory = free.pop()
     except IndexError:

@@ -16,8 +16,8 @@ from dgl_tuplepack.storage.part import Part
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, one shard after the other.
 
-    It behaves like one `GraphStore` of all graphs, and its batches are equal. A batch may hold graphs of any number of
-    shards; it takes little longer than a batch from one shard.
+    It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
+    shards; making it takes little longer than making a batch from one shard.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class MultiStore(StoredGraphs):
     FormatError
         There is no manifest, or a shard is missing, was written again, or is damaged.
     SchemaError
-        Shards differ in the schema of their graphs.
+        The schemas of the shards differ.
 
     Notes
     -----

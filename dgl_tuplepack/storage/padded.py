@@ -32,7 +32,7 @@ from dgl_tuplepack.storage.memory import BatchMemory, Field, fields_of
 from dgl_tuplepack.storage.rows import GraphRows, address_of, array_record
 from dgl_tuplepack.storage.selection import Selection
 
-# Tensors that are not read from an array of the store -> what the kernel fills them with.
+# Contents of tensors that the store has no array for -> how the kernel fills them.
 _MADE = {
     "graph_ids": GRAPH_IDS,
     "mask": MASK,
@@ -43,24 +43,24 @@ _MADE = {
 
 
 class PaddedBatches:
-    """Makes padded batches of one shape from the arrays of a selection; they equal those of `PaddedCollate`.
+    """Make padded batches of one shape from the arrays of a selection, equal to the batches of `PaddedCollate`.
 
-    With `separate`, each tensor has memory of its own.
+    With `separate`, each tensor has its own memory.
     """
 
     def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
         self.shape = shape
         self._tensors, self._parts = fields_of(shape, separate), store.parts
         self._memory = BatchMemory(self._tensors, separate)
-        # Kept alive, like the parts: compiled code holds only their addresses.
+        # Keep these arrays and the parts alive: compiled code holds only their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
         self._slots = np.array(list(self.shape.slots.values()), np.int64)
         self._fields = np.array(
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
         positions = {field.key: f for f, field in enumerate(self._tensors)}
-        # For each edge type, if edges are sorted, where the kernel finds destinations, row pointers and order, and the
-        # nodes that are tied to the edges, or -1.
+        # If edges are sorted, a row for each edge type: the numbers of the fields of destinations, row pointers and
+        # edge order, and of the node type that is tied to the edges, or -1.
         schema, types = self.shape.schema, list(self.shape.slots)
         tied = {e: types.index(t) for t, e in schema.tied.items()}
         self._sorted = np.array(
@@ -71,6 +71,7 @@ class PaddedBatches:
             ],
             np.int64,
         ).reshape(-1, 4)
+        # Array of each field in each part.
         self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
         for stored, field in zip(self._stored, self._tensors, strict=True):
             if field.key[0] not in _MADE:
@@ -83,6 +84,7 @@ class PaddedBatches:
         wrong = assemble(
             memory, self._fields, self._stored, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
+        # The kernel returns -1 - (f * n + i) if field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
@@ -92,13 +94,13 @@ class PaddedBatches:
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
-    """Return the padding of a feature or label, of one slot or of all; 0, which is not used, for other tensors."""
+    """Return the rows that pad a feature or label: one row, or one for each slot. Other tensors get an unused 0."""
     filling = shape.fillings.get(field.key)
     return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling)
 
 
 def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
-    """Return the record `FIELD` of a tensor, for the kernel."""
+    """Return the record `FIELD` of a tensor, which `_core/kernels/assemble.py` defines."""
     content, t = field.key[:2]
     types, width = list(shape.slots), prod(field.shape[1:])
     nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0

@@ -36,7 +36,7 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Keep the last offsets as numbers: the files may be damaged later, but opening has just checked these bytes.
+        # Keep the last offsets, which are row counts: files may be damaged later, but these bytes have been checked.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
@@ -76,7 +76,7 @@ class Part:
         return self._arrays[content, type_, name]
 
     def offsets(self, type_: GraphType) -> IntArray:
-        """Return the first node (edge) of each graph, and the end of the last one, ``[N + 1]``."""
+        """Return the number of the first node (edge) of each graph, and the total number, ``[N + 1]``."""
         return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
 
     @functools.cached_property
@@ -102,11 +102,12 @@ class Part:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split."""
+        """The ids of each split, by its name."""
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
         """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs are a dict instead of the DGLGraph."""
+        # Spans: the rows of the graph in the arrays of each type; None is the key of labels.
         schema, spans = self.schema, dict[Any, slice]()
         spans[None] = slice(graph_id, graph_id + 1)
         for t, most in self.rows.items():
@@ -131,7 +132,7 @@ class Part:
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
-        """Return rows of an array, in the dtype of the schema; bfloat16 as its bits."""
+        """Return rows of an array, in the dtype of the schema; bfloat16 values as their bits (uint16)."""
         return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
 
     def blocks(self) -> Iterator[GraphBlock]:
@@ -141,7 +142,7 @@ class Part:
             yield block_of(self.schema, *self._within(slice(first, min(first + _GRAPHS_PER_BLOCK, self.num_graphs))))
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
-        """Return two functions for a run of graphs: from type to lengths, and from the key of an array to rows."""
+        """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         rows[None] = graphs
@@ -155,7 +156,7 @@ class Part:
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
     ) -> NoReturn:
-        """Raise FormatError: endpoints or indices of a graph are outside it; `end` is their content, as in `ENDS`."""
+        """Raise FormatError: endpoints or indices of a graph are outside it; `end` is the content of their array."""
         self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:

@@ -21,12 +21,12 @@ from dgl_tuplepack.storage.format import DTYPES, Key
 from dgl_tuplepack.storage.rows import GraphRows, address_of, array_record
 from dgl_tuplepack.storage.selection import Selection
 
-# The most nodes or edges that the index types of DGL can number.
+# Index type of DGL -> the most nodes or edges that it can number.
 _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64)}
 
 
 class Face(Protocol):
-    """Makes batches of one framework of tensors in the order of `tensors_of`."""
+    """Make batches of one framework from tensors in the order of `tensors_of`."""
 
     # Whether the numbers of nodes and edges of each graph are among the tensors.
     has_counts: bool
@@ -34,11 +34,11 @@ class Face(Protocol):
     has_pairs: bool
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return the batch; `totals` are nodes of each type, edges of each type, and graphs."""
+        """Return the batch; `totals` are the numbers of nodes of each type, edges of each type, and graphs."""
 
 
 class DglFace:
-    """Makes DGLGraphs with their labels, as DGL's collate does."""
+    """Make DGLGraphs with their labels, as DGL's collate does."""
 
     has_counts, has_pairs = True, False
 
@@ -51,20 +51,20 @@ class DglFace:
 
 
 class PlainBatches:
-    """Makes batches without padding from the arrays of a selection, for the framework of `face`."""
+    """Make batches without padding from the arrays of a selection, for the framework of `face`."""
 
     def __init__(self, store: Selection, schema: Schema, face: Face) -> None:
         self._schema, self._face, self._parts = schema, face, store.parts
         self._types: list[GraphType | None] = [*schema.node_types, *schema.edge_types, None]
         self._tensors = [made for made in tensors_of(schema) if made[0][0] != "per_graph" or face.has_counts]
-        # Type and shape of a row of each tensor, and its dtype as numpy's, None where numpy lacks it, and torch's.
+        # For each tensor: number of its type, shape of a row, dtype of numpy (None if numpy lacks it), dtype of torch.
         self._made = [
             (self._types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
             for key, dtype, row in self._tensors
         ]
-        # Endpoints that are rows of one tensor come first.
+        # The number of tensors at the start that are rows of one tensor: sources and destinations of each edge type.
         self._pairs = 2 * len(schema.edge_types) if face.has_pairs else 0
-        # Nothing is padded, but the kernel takes an address.
+        # Nothing is padded, but the kernel needs an address.
         self._no_fill = np.zeros(1, np.uint8)
         self._fields = np.array([self._field(number) for number in range(len(self._tensors))], FIELD)
         self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
@@ -79,19 +79,21 @@ class PlainBatches:
             new_tensor(2, (totals[t],), in_numpy, dtype) for t, _, in_numpy, dtype in self._made[: self._pairs : 2]
         ]
         tensors = [new_tensor(totals[t], row, in_numpy, dtype) for t, row, in_numpy, dtype in self._made[self._pairs :]]
+        # Sources are the first half of a pair, destinations the second half.
         addresses = [pair.data_ptr() + row * pair.nbytes // 2 for pair in pairs for row in (0, 1)]
         addresses += [tensor.data_ptr() for tensor in tensors]
         memory = np.array(addresses, np.int64)
         wrong = assemble(
             memory, self._fields, self._stored, graphs.totals, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
+        # The kernel returns -1 - (f * n + i) if field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
         return self._face(graphs, totals, pairs + tensors)
 
     def _field(self, number: int) -> tuple[int, ...]:
-        """Return the record `FIELD` of a tensor, which has a stretch of memory of its own, for the kernel."""
+        """Return the record `FIELD` (`_core/kernels/assemble.py`) of a tensor, which has its own stretch of memory."""
         key, dtype, row = self._tensors[number]
         content, t = key[:2]
         kind = PER_GRAPH if content == "per_graph" else ENDPOINTS if content in ENDS else ROWS
@@ -104,7 +106,7 @@ class PlainBatches:
 
 
 def tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
-    """Return key, dtype and shape of a row of each tensor of a batch, in the order that `BatchBuilder` takes."""
+    """Return key, dtype and shape of a row of each tensor of a batch, in the order that `BatchBuilder` expects."""
     return [
         *((("per_graph", t), torch.int64, ()) for t in (*schema.node_types, *schema.edge_types)),
         *(((end, e), schema.idtype, ()) for e in schema.edge_types for end in ENDS),
@@ -126,7 +128,7 @@ def checked_totals(schema: Schema, totals: IntArray) -> list[int]:
 
 
 def new_tensor(number: int, row: tuple[int, ...], in_numpy: np.dtype[Any] | None, dtype: torch.dtype) -> Tensor:
-    """Return memory for `number` rows, from numpy, which allocates it in half the time that torch needs."""
+    """Return a new tensor of `number` rows; numpy allocates its memory in half the time that torch needs."""
     if in_numpy is None:
         return torch.empty((number, *row), dtype=dtype, device="cpu")
     return torch.from_numpy(np.empty((number, *row), in_numpy))

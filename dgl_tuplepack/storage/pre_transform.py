@@ -19,7 +19,7 @@ from dgl_tuplepack.storage.format import PreTransform
 
 
 class Transformed(Source):
-    """A source whose graphs are transformed when they are read; sizes are those of the transformed graphs.
+    """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform.
 
     Random numbers are a function of `seed`, the position of the graph, and `shard`, the name of a shard. `name`
     identifies the transform, instead of its `repr`.
@@ -37,7 +37,7 @@ class Transformed(Source):
         self.ties, self.indices = source.ties, source.indices
 
     def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return a source of the same graphs with these levels of their attributes."""
+        """Return a source of the same graphs with these levels (attribute -> level) of their PyG attributes."""
         other = super().with_levels(levels)
         other._transform = copy.copy(self._transform)  # type: ignore[attr-defined]
         other._transform.levels = levels  # type: ignore[attr-defined]
@@ -59,7 +59,8 @@ class Transformed(Source):
         return sizes_of_items(first, named, self.levels)
 
     def items(self) -> Iterator[Any]:
-        """Yield the transformed graphs with their labels; pairs keep their ids."""
+        """Yield the transformed graphs with their labels; items keep their ids."""
+        # A source that has blocks may have no items.
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):
@@ -68,5 +69,6 @@ class Transformed(Source):
     def _transformed(self, position: int, item: Any) -> Any:
         where = f"item {position}"
         given = parts_of(item, where)
+        # Seed random numbers from the position, in place of an id, and from the shard, in place of an epoch.
         (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
         return as_item(transformed._replace(id=given.id))

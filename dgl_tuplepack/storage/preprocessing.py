@@ -81,9 +81,9 @@ def preprocess(
     limits
         Limits of the packs, or a list of two to four limits; None: search them.
     graphs_per_batch
-        Search limits for batches that hold this many graphs on average (>= 1) in the split "train", or among all
-        graphs if there is none, as `packed_loader` does. All graphs fit. None: search the smallest limits with which
-        packs are about as full as they can be; such packs may hold few graphs.
+        Search limits for batches that hold this many graphs (>= 1) of the split "train" on average, or of all graphs
+        if there is no such split, as `packed_loader` does. The limits hold every graph. None: search the smallest
+        limits with which packs are about as full as they can be; such packs may hold few graphs.
     multiple_of
         With searched limits, the padded shape is a multiple of this number.
     seed
@@ -97,9 +97,9 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold so
-        few graphs, a store without plans is left. Nothing is written if the sizes are available beforehand, as for an
-        OGB folder or a store without `pre_transform`.
+        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold
+        that few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand,
+        as for an OGB folder or a store without `pre_transform`.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
@@ -126,6 +126,7 @@ def preprocess(
             with timed(seconds, "plan"):
                 plans = _pack_splits(graphs, chosen[0], seed)
         except InputError as error:
+            # Keep the written graphs, and raise the error when the store is complete.
             failed.append(error)
         save_plans(data, plans)
 
@@ -150,7 +151,7 @@ def preprocess(
 def checked_settings(
     limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
 ) -> tuple[Limits | Buckets | None, int, int]:
-    """Check the settings of limits and plans, before anything is written."""
+    """Check the settings of limits and plans; return the limits, `multiple_of` and the seed."""
     given = None if limits is None else as_shapes(limits)
     if graphs_per_batch is not None:
         whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
@@ -184,10 +185,11 @@ def limits_for(
     multiple_of: int,
     every: SizeHistogram,
 ) -> tuple[Limits | Buckets, int]:
-    """Return limits that hold every graph, and the number of packs per batch.
+    """Return limits that hold `every` graph, and the number of packs per batch.
 
-    Given limits are returned with one pack. With `graphs_per_batch`, limits are searched for that many of the graphs
-    `leading`. Without it, they are the smallest limits with which packs are about as full as they can be.
+    Given limits are returned with one pack. With `graphs_per_batch`, search limits for batches that hold that many of
+    the graphs `leading` on average. Otherwise, search the smallest limits with which packs are about as full as they
+    can be.
     """
     if limits is not None:
         return limits, 1
@@ -218,7 +220,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans with it, replacing older plans.
 
-    Errors are those of `pack`; FormatError if another process has replaced the store or is writing to it.
+    Raises the errors of `pack`; FormatError if another process has replaced the store or is writing to it.
     """
     plans = _pack_splits(store, limits, seed)
     with locked(store.path, lambda: None):
@@ -232,7 +234,7 @@ def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, Pa
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Measure how long a step takes."""
+    """Measure the seconds that a step takes, and write them to ``seconds[step]``."""
     begin = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - begin

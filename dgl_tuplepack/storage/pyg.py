@@ -14,7 +14,7 @@ from dgl_tuplepack.storage.rows import GraphRows
 
 
 class PygFace:
-    """Makes batches equal to those of `Batch.from_data_list`."""
+    """Make batches equal to the results of `Batch.from_data_list`."""
 
     has_counts, has_pairs = False, True
 
@@ -25,5 +25,6 @@ class PygFace:
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Return the `Batch`."""
+        # The nodes of each type, then the edges of each type, in every graph.
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)

@@ -50,7 +50,7 @@ class Stored(SizedSource):
         return store
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return slices of the arrays; for a subset, gather its rows."""
+        """Return all graphs in blocks: slices of the arrays, or for a subset its gathered rows."""
         if self._given.chosen is None:
             return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
         return _chosen_blocks(self._given, self._given.chosen)
@@ -82,6 +82,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     order = np.argsort(part_of, kind="stable")
     # position[i]: index of graph ids[i] after sorting by store.
     position = np.argsort(order)
+    # For each store: its part, and the indices of its chosen graphs in this part.
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
         for part in np.unique(part_of)

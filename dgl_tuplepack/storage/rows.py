@@ -1,4 +1,4 @@
-"""Where the rows of the graphs of a batch lie in the parts of a selection, and what the kernel must know of them."""
+"""Find the rows of the graphs of a batch in the parts of a selection, and describe arrays for the kernel."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dgl_tuplepack.storage.selection import Selection
 class GraphRows:
     """n graphs: their positions in the selection, their ids, the parts that hold them, and their rows for each type.
 
-    `parts`, int64 ``[n]``, has the index of a part of the selection for each graph. ``rows[t]``, int64 ``[3, n]``, has
-    the first row in the part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` is the
-    number of rows of all graphs. Types are numbered: node types, edge types, then labels, which have one row for each
-    graph.
+    `ids` are the ids that the batch reports. `parts`, int64 ``[n]``, has the index of the part of each graph.
+    ``rows[t]``, int64 ``[3, n]``, has three numbers for each graph: its first row in the part, its number of rows, and
+    its first row in the batch. ``totals[t]`` is the number of rows of all graphs. Types are numbered: node types, edge
+    types, then labels, which have one row for each graph.
     """
 
     positions: IntArray
@@ -40,7 +40,7 @@ class GraphRows:
 
 
 class Finder:
-    """Finds the graphs of a batch."""
+    """Find the graphs of a batch in the parts of a selection."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -65,6 +65,7 @@ class Finder:
         wrong = find_graphs(
             positions, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
         )
+        # Negative: an id is outside 0..N-1. Otherwise 1 + t * n + i: the offsets of type t of graph i are damaged.
         if wrong < 0:
             as_ids(ids, len(self._selection))
         if wrong > 0:

@@ -34,7 +34,7 @@ _AGREE = "shards of one dataset must agree"
 class Selection:
     """Graphs of the stores `parts`, with ids 0..N-1.
 
-    A selection is pickled as its path and ids. Another process maps the same files, or refuses them if they changed.
+    A selection is pickled as its path and ids. Another process maps the same files; FormatError if they have changed.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Selection:
     chosen
         int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
     kept_ids
-        int64 ``[N]``, the ids of the graphs in batches; None for 0..N-1.
+        int64 ``[N]``, the ids that batches report for the graphs; None for 0..N-1.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
@@ -74,7 +74,7 @@ class Selection:
 
     @property
     def pre_transform(self) -> PreTransform | None:
-        """The transform that the graphs had before they were written; None if they had none."""
+        """The transform that was applied to the graphs before they were written, or None."""
         return self.parts[0].metadata.pre_transform
 
     @functools.cached_property
@@ -90,7 +90,7 @@ class Selection:
         )
 
     def batch_schema(self, as_stored: bool) -> Schema:
-        """Return the schema of batches: with narrowed integers `as_stored`, or in their own dtypes."""
+        """Return the schema of batches; `as_stored`: narrowed integers keep the dtypes in which they are stored."""
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
@@ -104,7 +104,7 @@ class Selection:
 
     @property
     def graph_ids(self) -> IntArray:
-        """int64 ``[N]``, the ids of the graphs in batches: 0..N-1, but for a split the ids in the whole selection."""
+        """int64 ``[N]``, the ids that batches report: 0..N-1, but for a split the ids in the whole selection."""
         return np.arange(len(self)) if self.kept_ids is None else self.kept_ids
 
     def ids_in_store(self, ids: IntArray) -> IntArray:
@@ -128,7 +128,7 @@ class Selection:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split, joined over all parts that have it; empty for a subset."""
+        """The ids of each split, by its name, joined over all parts that have it; empty for a subset."""
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
@@ -151,7 +151,7 @@ class Selection:
         # Share the opened files: copy.copy would open the path again, which may hold another store by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # Drop cached values, which are those of all graphs.
+        # Drop cached values, which are for all graphs.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(positions if self.chosen is None else self.chosen[positions], None)
@@ -164,7 +164,7 @@ class Selection:
         return split
 
     def _choose(self, positions: IntArray, kept_ids: IntArray | None) -> None:
-        """Keep a read-only copy of the positions, which no one can change: compiled code trusts them."""
+        """Keep a copy of the positions, read-only, since compiled code does not check them."""
         self.chosen, self.kept_ids = positions.copy(), kept_ids
         self.chosen.setflags(write=False)
 

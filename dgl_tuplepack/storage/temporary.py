@@ -1,4 +1,4 @@
-"""A store in a temporary folder, which is removed when nothing refers to the store anymore."""
+"""A store in a temporary folder, which is removed when nothing refers to the store any longer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def temporary_store(source: Source, **declared: Any) -> GraphStore:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
     folder = _Folder()
     store = GraphStore.write(f"{folder.path}/store", source, **declared)
-    # Subsets share the attribute.
+    # Subsets share this attribute, which keeps the folder.
     store.__dict__["_folder"] = folder
     return store
 

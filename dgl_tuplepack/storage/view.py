@@ -1,4 +1,4 @@
-"""Whole batches of a store, by lists of ids."""
+"""A view of a store that returns a whole batch for a list of ids."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Arrays(Protocol):
 
     @property
     def selection(self) -> Selection:
-        """The graphs, by ids."""
+        """The selection that ids refer to."""
 
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function from rows of graphs to their batch: of a shape, or without padding."""
+        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
 
     def item(self, i: int) -> Any:
-        """Return one DGL graph, with its label."""
+        """Return DGL graph `i`, with its label."""
 
 
 class BatchView:
@@ -54,7 +54,7 @@ class BatchView:
     separate
         Give each tensor of a padded batch its own memory.
     as_stored
-        Hand out integers that were narrowed as they are stored, in batches without padding.
+        In batches without padding, return narrowed integers in the dtypes in which they are stored.
     framework
         "dgl" or "pyg": the framework of batches without padding.
     with_ids
@@ -123,14 +123,14 @@ class BatchView:
         return self._transform(batch, self.store.selection.ids_in_store(graphs.positions).tolist(), epoch_of(ids))
 
     def _item(self, i: int) -> Any:
-        """Return one graph: as the store has it for DGL, and by the maker of this view for PyG."""
+        """Return one graph: the item of the store for DGL, the only graph of a batch for PyG."""
         if self.framework == "dgl":
             return self.store.item(i)
         number = int(i)
         return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
 
     def __getitems__(self, ids: Sequence[int]) -> Any:
-        """Refuse (InputError) a loader that collates single graphs; torch's loaders call this."""
+        """Return a batch for each of `ids`, as torch's loaders ask; InputError if they would collate single graphs."""
         if self.shapes:
             return [self[i] for i in ids]
         loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"
@@ -144,9 +144,9 @@ class BatchView:
         return (self[i] for i in range(len(self)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the transform draws from if ids do not carry one, also in worker processes.
+        """Set the epoch of the transform's random numbers, also in worker processes.
 
-        The ids of a `PackBatchSampler` carry it.
+        It is for ids that carry no epoch; the ids of a `PackBatchSampler` carry one.
         """
         if self._transform is not None:
             self._transform.draws.set_epoch(epoch)
@@ -161,5 +161,5 @@ def with_graph_ids(batch: Any, ids: Tensor) -> Any:
 
 
 def is_one_id(ids: Any) -> bool:
-    """Whether `ids` is one id, and not several."""
+    """Return whether `ids` is a single id."""
     return hasattr(ids, "__index__") and getattr(ids, "ndim", 0) == 0

@@ -24,7 +24,7 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
 class StoreWriter:
-    """Writes the arrays of one store into a data folder, block after block.
+    """Write the arrays of one store into a data folder, block after block.
 
     Memory is bounded by one block and the size classes. `compact` narrows integer features and labels.
     """
@@ -53,7 +53,7 @@ class StoreWriter:
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
-        # Files are numbered: feature names may contain, or differ only in, characters that file names cannot have.
+        # Number the files: the names of two features may differ only in characters that file names cannot have.
         names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
         words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
         file = f"{len(self._writers):02d}_{'_'.join(words)[:60]}.npy"

@@ -1,1 +1,1 @@
-"""Datasets of many shards: read, planned and written shard by shard, in one process, in many, or on a cluster."""
+"""Datasets of many shards: read, planned and written shard by shard, in one or more processes, or on a cluster."""

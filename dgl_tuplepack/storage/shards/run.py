@@ -83,7 +83,7 @@ def preprocess_shards(
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all shards, and a manifest.
 
-    A second run does only what is missing: a finished shard whose source files have not changed is verified and kept.
+    A second run does only the missing work: a finished shard whose source files have not changed is verified and kept.
     Objects without files are written again. A shard that fails does not stop the others.
 
     Parameters
@@ -105,8 +105,8 @@ def preprocess_shards(
     workers
         Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
-        Run the tasks here instead: any ``concurrent.futures.Executor``, such as
-        ``distributed.Client.get_executor()``. Stores and plans depend neither on it nor on the number of workers.
+        Run the tasks on this executor instead: any ``concurrent.futures.Executor``, such as
+        ``distributed.Client.get_executor()``. Stores and plans do not depend on it, or on the number of workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
     pre_transform, transform_seed, transform_name
@@ -118,13 +118,14 @@ def preprocess_shards(
     Returns
     -------
     Sharded
-        The dataset as a `MultiStore`, and what was done.
+        The dataset as a `MultiStore`, and the names of the written, kept and planned shards.
 
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; the message names each of them and the cause. The other shards
-        are kept. If a shard of an earlier dataset was replaced, that dataset opens again after the next successful run.
+        Shards could not be read, written or planned; the message names each failed shard and the cause. The other
+        shards are kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run
+        succeeds.
     FormatError
         The folder holds a store or other files, cannot be written, or another run writes to it.
     SizesError
@@ -203,7 +204,7 @@ def verify_shards(
     Raises
     ------
     ShardsError
-        Shards have changed since they were written; the message names each of them.
+        Shards have changed since they were written; the message names each changed shard.
     InputError
         `workers` is not an integer in 1..4096.
     FormatError
@@ -225,7 +226,7 @@ def _all(submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: st
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:
-    """Refuse shards whose schema differs from the first, and shards without splits if others have some."""
+    """Raise ShardsError for shards with a schema unlike the first, or without splits if others have splits."""
     first, failed = written[0], dict[str, str]()
     with_splits = next((shard.name for shard in written if shard.has_splits), None)
     for shard in written:
@@ -251,7 +252,7 @@ def _refuse(failed: Mapping[str, str], number: int) -> None:
 
 
 def _manifest(out: Path) -> Manifest | None:
-    """Return the manifest; None if there is none, or it cannot be read."""
+    """Return the manifest; None if it is missing or cannot be read."""
     try:
         return Manifest.load(out)
     except FormatError:
@@ -270,7 +271,7 @@ def _locked_folder(out: Path) -> Iterator[None]:
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder with content that no run leaves."""
+    """Raise FormatError for a folder that contains something other than the files of a run."""
     if not out.is_dir():
         return
     names = sorted(os.listdir(out))
@@ -278,7 +279,7 @@ def _check_folder(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None:
         return
-    # Left by a run that did not finish.
+    # Accept the files of a run that did not finish.
     others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
     if others:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")

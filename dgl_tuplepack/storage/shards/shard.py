@@ -1,4 +1,4 @@
-"""A shard: its name, the source of its graphs on any fsspec file system, and a hash that shows when it changes."""
+"""A shard: its name, the source of its graphs on any fsspec file system, and a hash that changes with the source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shard:
     source
         A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     settings
-        Keywords for a source that is a path, such as those of `OgbFolder`; other sources ignore them.
+        Keywords for a source that is a path, such as the keywords of `OgbFolder`; other sources ignore them.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Shard:
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 that changes with the source: the hash of what the file system reports about its files.
+        """Return a SHA-256 that changes with the source: the hash of the file system's facts about its files.
 
         None for an object without files. FormatError if the source cannot be reached.
         """
@@ -96,7 +96,7 @@ class Shard:
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
     """Name all shards with distinct, plain folder names (SizesError if that is impossible).
 
-    A path is named by its last component, or by as many of its last components as make all names distinct.
+    Paths are named by their last component. If names repeat, all paths are named by more of their last components.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it in a list.")
@@ -184,7 +184,7 @@ def _is_local(files: Any) -> bool:
 
 
 def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
-    """Return what the file system reports of each file of a source, by its path below the source ("." for itself).
+    """Return the file system's facts about each file of a source, by its path below the source ("." for itself).
 
     FormatError if the source cannot be listed or has no files, or if a file lies outside it, as in a forged archive.
     """
@@ -210,7 +210,7 @@ def _copy_files(files: Any, found: Mapping[str, dict[str, Any]], target: Path, u
 
 @contextlib.contextmanager
 def _failures_of(url: str) -> Iterator[None]:
-    """Turn any exception of a file system, when it reads `url`, into a FormatError."""
+    """Turn any exception that a file system raises while it reads `url` into a FormatError."""
     try:
         yield
     except Exception as error:

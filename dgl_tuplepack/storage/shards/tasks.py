@@ -1,4 +1,4 @@
-"""The tasks for one shard, in any process: their arguments and results are small."""
+"""The tasks for one shard. They run in any process, so their arguments and results are small."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "prepr
 class WrittenShard:
     """Facts that a run needs about the store of a shard.
 
-    `has_splits`: a split has graphs. `kept`: the store existed already.
+    `has_splits`: at least one split has graphs. `kept`: the store existed before the run.
     """
 
     name: str
@@ -52,8 +52,8 @@ def write_shard(
 ) -> WrittenShard:
     """Write the store of a shard, unless an intact store of the same source exists.
 
-    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Errors are those of
-    `GraphStore.write`; after an error, an earlier store is unchanged.
+    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Raises the
+    errors of `GraphStore.write`; after an error, an earlier store is unchanged.
     """
     folder, identity = out / shard.name, shard.identity()
     store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
@@ -122,7 +122,7 @@ def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> boo
 
 
 def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
-    """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
+    """Raise FormatError for plans that are missing, are for other graphs, or have other limits or another seed."""
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(

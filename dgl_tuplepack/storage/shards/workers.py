@@ -21,7 +21,7 @@ Submit = Callable[..., Future[Any]]
 
 @dataclass(frozen=True)
 class Failed:
-    """The cause of a failure."""
+    """The cause of a task's failure, as text."""
 
     cause: str
 
@@ -30,13 +30,13 @@ _DIED = Failed(
     "a process that worked on it, or on another shard of the pool, died (killed, or out of memory); run again with "
     "fewer workers, which does only what is missing."
 )
-# In a process of the pool: whether the run was interrupted. Tasks that the pool had queued must not start then.
+# In a process of the pool: whether the run was interrupted. If so, tasks in the queue must not start.
 _interrupted = False
 
 
 @contextmanager
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
-    """Yield a function that submits a task to the executor, or to a pool of processes; None: run in this process."""
+    """Yield a function that submits a task to the executor or to a pool; None for one worker, which is this process."""
     if executor is not None:
         yield lambda *task: executor.submit(_attempt, *task)
     elif workers == 1:
@@ -53,13 +53,13 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
         return
     names: dict[Future[Any], str] = {}
     try:
-        # Start processes with Ctrl-C blocked: while they import, it would make each print a traceback.
+        # Block Ctrl-C while processes start: each would print a traceback if it were interrupted during its imports.
         _hold_interrupts(True)
         try:
             for name, arguments in tasks.items():
                 names[submit(task, *arguments)] = name
         except BrokenExecutor:
-            # A process has died. Tasks that were not submitted fail after the others.
+            # A process has died. Tasks that were not submitted are reported as failed after the others.
             pass
         finally:
             _hold_interrupts(False)
@@ -108,7 +108,7 @@ def _end_run(*_: object) -> None:
 
 
 def _work(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task in a process of the pool. Every process gets Ctrl-C, which ends the task after cleaning up."""
+    """Run a task in a process of the pool. Ctrl-C reaches every process, and ends its task, which cleans up first."""
     try:
         if not _interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)
