@@ -130,6 +130,8 @@ def preprocess(
             failed.append(error)
         save_plans(data, plans)
 
+    # Limits may have been searched before.
+    earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
             out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
@@ -142,7 +144,7 @@ def preprocess(
             "(overwrite=True, --overwrite)."
         ) from error
     assert chosen is not None
-    seconds["write"] -= seconds["limits"] + seconds["plan"]
+    seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
     return Preprocessed(store, *chosen, plans, seconds)
