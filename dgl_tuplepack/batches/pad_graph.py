@@ -31,7 +31,7 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
 
 
 def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> list[Tensor]:
-    """Return sources and destinations: first of the real edges, then of padding edges, which join padding nodes."""
+    """Return sources and destinations: of real edges, then of padding edges between padding nodes."""
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
     # Between nodes of one type, a padding edge leads to the next padding node if chained, else back to its source.

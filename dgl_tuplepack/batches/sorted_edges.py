@@ -52,7 +52,7 @@ class Content:
 
 
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
-    """Return a batch with the edges of each type sorted by destination, without waiting for the device.
+    """Return a batch with the edges of each type sorted by destination, without a device synchronisation.
 
     The nodes of a graph are consecutive, and graphs are in order. So the edges of each graph remain in the same slots,
     and masks and counts are unchanged.

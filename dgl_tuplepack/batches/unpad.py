@@ -1,4 +1,4 @@
-"""Take a padded batch apart into its graphs."""
+"""Split a padded batch into its graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     list
         DGLGraphs (or pairs), or dicts of DGLGraphs for named graphs, with the index type that they had before padding.
         Features and labels are views of the batch. Edge features of a batch with sorted edges are copies, in the order
-        of the original graph. Indices are copies that count from the first node or edge of their graph.
+        of the original graph. Features and labels that hold node or edge indices are copies, renumbered from 0 within
+        each graph.
 
     Raises
     ------
@@ -57,7 +58,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
     src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    # Each column with the type that it indexes, or None.
+    # Pair each column with the type that it indexes, or None.
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)

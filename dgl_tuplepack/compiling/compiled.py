@@ -101,7 +101,7 @@ class CompiledFunction:
         return result
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile for a new signature, and compare with the uncompiled function before anything is written."""
+        """Compile for a new signature, and compare with uncompiled code before the real call changes any tensor."""
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
             self._check_arguments(leaves)
@@ -118,7 +118,7 @@ class CompiledFunction:
             with progress_bar(desc=text, bar_format="{desc}", leave=False):
                 self._compare_once(args, kwargs)
             self._signatures.add(signature)
-            _log.info("%s: compiled for its signature number %d", self._name, len(self._signatures))
+            _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
     def _compare_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare, unless another thread has shown meanwhile that the code is right."""
@@ -213,7 +213,7 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Compile once more with another cache, in case a file is damaged; then leave the function uncompiled."""
+        """Retry once with a new cache, in case a cached file is damaged; then leave the function uncompiled."""
         if not self._has_failed and torch_private.use_another_cache():
             self._has_failed = True
             return self._by_torch(self._device)

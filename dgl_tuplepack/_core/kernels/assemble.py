@@ -33,7 +33,7 @@ _NAMES = (
     "dtype",  # code of the dtype
     "fill",  # address of the rows that fill its padding
     "fill_slots",  # number of these rows: 1, or one for each slot
-    "ahead",  # for endpoints: shift of the ends of padding edges, in padding nodes
+    "ahead",  # for endpoints: how many padding nodes to shift the endpoints of padding edges by
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]

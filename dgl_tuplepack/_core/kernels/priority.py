@@ -18,7 +18,7 @@ from dgl_tuplepack._core.kernels.types import (
 
 @jit
 def priority(rule: Rule, size: ConstIntVector) -> int:
-    """Return the priority of one size, int64 ``[k]``."""
+    """Return the priority of `size` ``[k]``."""
     kind = rule.kind
     if kind == PRODUCT:
         value = np.int64(1)
