@@ -244,7 +244,8 @@ class Attributed(list[Any]):
 
 def test_attributes_of_the_dataset_are_those_of_the_loaders_dataset(store: tp.GraphStore) -> None:
     items = Attributed(ITEMS)
-    assert tp.GraphDataLoader(items, in_memory=False).dataset is tp.GraphDataLoader(items).dataset.dataset is items
+    assert tp.GraphDataLoader(items).dataset is items
+    assert tp.GraphDataLoader(items, in_memory=True).dataset.dataset is items
     assert tp.GraphDataLoader(items).dataset.gclasses == 2
     loader = tp.GraphDataLoader(store, batch_size=8)
     assert loader.dataset.dataset is store

@@ -168,7 +168,7 @@ def test_threads_share_a_view(store: tp.GraphStore) -> None:
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphStore, device: str | None) -> None:
     """All tensors lie in one memory, and `x` and the labels are of one dtype: autograd must tell them apart."""
-    batch = store if device is None else store.to(device).padded(tp.Limits(20, 26, 8))[[0, 1]]
+    batch = (store if device is None else store.to(device)).padded(tp.Limits(20, 26, 8))[[0, 1]]
     weights = torch.ones_like(batch.node_features["x"], requires_grad=True)
     total = (weights * batch.node_features["x"]).sum()
     batch.labels.add_(1)

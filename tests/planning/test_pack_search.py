@@ -16,8 +16,8 @@ from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projec
 from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.bounds.pricing import SHIFT
-from dgl_tuplepack.planning.packing import closing
 from dgl_tuplepack.planning.packing.patterns import Patterns
+from dgl_tuplepack.planning.packing.stages import closing
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
