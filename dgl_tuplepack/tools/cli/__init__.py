@@ -13,8 +13,11 @@ import sys
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        # These imports are slow, so interrupts often arrive here.
-        from dgl_tuplepack.tools.cli.process import run
+        from dgl_tuplepack._core.interrupts import interrupts_held
+
+        # These imports are slow, and run callbacks of libraries in which an interrupt would be lost.
+        with interrupts_held():
+            from dgl_tuplepack.tools.cli.process import run
 
         code = run()
     except KeyboardInterrupt:
