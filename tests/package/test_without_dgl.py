@@ -94,7 +94,8 @@ def test_a_folder_is_loaded_at_once_and_batches_move_and_change(
     plan = tp.pack(store, limits)
     sampler = tp.PackBatchSampler(store, plan.limits, plan=plan)
     view = store.subset(range(10)).padded(sampler.limits)
-    for batch in (view[[0, 3]], store.to("cpu").padded(sampler.limits)[[0, 3]]):
+    whole, there = store.padded(sampler.limits), store.to("cpu").padded(sampler.limits)
+    for batch in (view[[0, 3]], there[[0, 3]], whole[[0, 3]]):
         print(batch.num_real_nodes == store.sizes.array[[0, 3], 0].sum(), len(batch.node_mask))
     store.verify()
     """
