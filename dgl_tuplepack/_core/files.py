@@ -101,13 +101,17 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Return the value of the JSON file `path`; raise FormatError if it cannot be read, or is not JSON."""
-    text = read_text(path)
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
+    """Return the value of a JSON text; raise FormatError, which calls the text `name`, if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         # Python's parser also raises these errors for too many digits or brackets.
         raise FormatError(
-            f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
+            f"{name} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
 
 
@@ -160,7 +164,11 @@ class JsonFormat:
 
     def write(self, path: str | os.PathLike[str], content: Mapping[str, Any], indent: int | None = None) -> None:
         """Write a file; see `write_bytes`."""
-        write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
+        write_text(path, self.text(content, indent))
+
+    def text(self, content: Mapping[str, Any], indent: int | None = None) -> str:
+        """Return the text of a file."""
+        return json.dumps(self.document(content), indent=indent) + "\n"
 
     def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
         """Read a file, and provide its document in a ``with`` block; see `checking`."""

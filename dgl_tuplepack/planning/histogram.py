@@ -16,7 +16,7 @@ import numpy as np
 
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import INT64_MAX, as_path, choice, shown
-from dgl_tuplepack._core.files import JsonFormat, read_json, read_text, write_text
+from dgl_tuplepack._core.files import JsonFormat, parse_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
@@ -214,10 +214,7 @@ class SizeHistogram:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
-        if _suffix(path) == ".csv":
-            write_text(path, self.to_csv())
-        else:
-            _FILE.write(path, self.to_dict())
+        write_text(path, self.to_csv() if _suffix(path) == ".csv" else self.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
@@ -229,12 +226,23 @@ class SizeHistogram:
             The file is missing, of another format, of a newer version, altered or damaged; the message names the first
             bad line.
         """
-        if _suffix(path) == ".csv":
-            return cls.from_csv(read_text(path), str(path))
-        document = read_json(path)
+        read = cls.from_csv if _suffix(path) == ".csv" else cls.from_json
+        return read(read_text(path), str(path))
+
+    def to_json(self) -> str:
+        """Return the text of a ``.json`` file, in one line."""
+        return _FILE.text(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str, name: str = "the text") -> SizeHistogram:
+        """Make a histogram from the result of `to_json`, or from a bare list of ``[nodes, edges, count]`` rows.
+
+        Error messages call the text `name`; they are as for `load`.
+        """
+        document = parse_json(text, name)
         if isinstance(document, list):
             document = _FILE.document({"components": (), "rows": document})
-        with _FILE.checking(document, path):
+        with _FILE.checking(document, name):
             cells = len(document["components"] or HOMOGENEOUS) + 1
             for number, row in enumerate(document["rows"], start=1):
                 _check_row(row, cells, f"row {number}")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import typer
 
 from benchmarks import shapes
 from benchmarks.literature import FAMILIES, Case
+from benchmarks.packing import BENCHMARK, in_new_process
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import Limits, SizeHistogram, load_example, pack, search_limits
 
@@ -114,7 +113,7 @@ def latency(
 ) -> None:
     """Measure the processor time of plans and searches, each in a process of its own, and of cold starts."""
     chosen = [name for name in calls() if only in name]
-    rows = [_in_process([str(Path(__file__).parents[1] / "benchmark.py"), "latency-one", name]) for name in chosen]
+    rows = [in_new_process(BENCHMARK, "latency-one", name) for name in chosen]
     show("latency", rows)
     if cold:
         rows += _cold()
@@ -123,13 +122,6 @@ def latency(
         rows += _compared(compare)
         show(f"packs at effort 1, more than at effort {compare:g}", rows[-1:])
     write_json(json_path, rows)
-
-
-def _in_process(arguments: list[str], **environment: str) -> dict[str, Any]:
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env={**os.environ, **environment})
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def _cold() -> list[dict[str, Any]]:
@@ -143,7 +135,7 @@ def _cold() -> list[dict[str, Any]]:
             {
                 "program": name,
                 "cache": cache,
-                **_in_process(["-c", f"{program}\n{shown}", store], NUMBA_CACHE_DIR=f"{folder}/{name}"),
+                **in_new_process("-c", f"{program}\n{shown}", store, NUMBA_CACHE_DIR=f"{folder}/{name}"),
             }
             for name, program in programs.items()
             for cache in ("empty", "filled")

@@ -20,13 +20,9 @@ INSTANCES = 10
 
 # Class -> ((smallest, largest) of both sizes, limit).
 _RANGES = {
-    1: ((100, 400), 1000),
-    2: ((1, 1000), 1000),
-    3: ((200, 800), 1000),
-    4: ((50, 200), 1000),
-    5: ((25, 100), 1000),
+    1: ((100, 400), 1000), 2: ((1, 1000), 1000), 3: ((200, 800), 1000), 4: ((50, 200), 1000), 5: ((25, 100), 1000),
     6: ((20, 100), 150),
-}
+}  # fmt: skip
 CLASSES = (*_RANGES, 7, 8)
 
 Sizes = NDArray[np.int64]
@@ -189,18 +185,8 @@ def _two_kinds(draw: Generator, graphs: int) -> Case:
 
 
 FAMILIES: dict[str, Callable[[Generator, int], Case]] = {
-    "uniform few": _uniform("4", 100, 400, 1000),
-    "uniform many": _uniform("16", 10, 115, 1000),
-    "two or three": _uniform("2 or 3", 20, 100, 150),
-    "molecules": _molecules,
-    "heavy tail": _heavy_tail,
-    "correlated": _alike,
-    "anti-correlated": _opposed,
-    "triples": _triples,
-    "thirds": _thirds,
-    "planted": _planted,
-    "few classes": _repeated,
-    "three components": _three,
-    "capped": _capped,
-    "large and small": _two_kinds,
-}
+    "uniform few": _uniform("4", 100, 400, 1000), "uniform many": _uniform("16", 10, 115, 1000),
+    "two or three": _uniform("2 or 3", 20, 100, 150), "molecules": _molecules, "heavy tail": _heavy_tail,
+    "correlated": _alike, "anti-correlated": _opposed, "triples": _triples, "thirds": _thirds, "planted": _planted,
+    "few classes": _repeated, "three components": _three, "capped": _capped, "large and small": _two_kinds,
+}  # fmt: skip

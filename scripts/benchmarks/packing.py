@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -22,6 +23,8 @@ from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 
 app = typer.Typer()
+
+BENCHMARK = Path(__file__).resolve().parents[1] / "benchmark.py"
 
 # Name -> (histogram, limits, cap on graphs).
 CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
@@ -48,7 +51,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "uniform 10^4": ("uniform 10000", (1000, 2200), None),
     "uniform 10^5": ("uniform 100000", (1000, 2200), None),
 }
-# For docs/complexity.md: numbers of size classes.
+# For docs/benchmarks/planning.md: numbers of size classes.
 SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
@@ -104,10 +107,11 @@ def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None
     print(json.dumps(result))
 
 
-def in_new_process(*arguments: object) -> dict[str, Any]:
-    """Run a hidden command of `benchmark.py` in a new process; return the JSON that it prints."""
-    command = [sys.executable, Path(__file__).resolve().parents[1] / "benchmark.py", *map(str, arguments)]
-    result: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+def in_new_process(*arguments: object, **environment: str) -> dict[str, Any]:
+    """Run Python with these arguments in a new process; return the JSON that it prints."""
+    command, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=variables)
+    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
@@ -150,7 +154,7 @@ def packing(
         for method in methods.split(","):
             for heuristic in _heuristics(name, method):
                 typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
-                results.append(in_new_process("one", name, method, heuristic, repeats, seed))
+                results.append(in_new_process(BENCHMARK, "one", name, method, heuristic, repeats, seed))
     if results:
         show("packing", list(map(_row, results)))
     several = buckets.measured() if only in buckets.CASE else []
@@ -163,14 +167,14 @@ def packing(
 def complexity(
     repeats: Annotated[int, typer.Option(min=1)] = 3,
     json_path: JsonOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot of benchmarks/planning.md to this file.")] = None,
 ) -> None:
     """Measure time and memory by number of size classes (random sizes, limits 1000/2200)."""
     results = []
     for classes in SCALING:
         for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
             typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
-            results.append(in_new_process("one", f"uniform {classes}", method, heuristic, repeats, 0))
+            results.append(in_new_process(BENCHMARK, "one", f"uniform {classes}", method, heuristic, repeats, 0))
     show("complexity", list(map(_row, results)))
     write_json(json_path, results)
     if plot is not None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import as_instance
@@ -139,10 +139,33 @@ def test_many_classes_are_packed_by_best_fit_first(limit, monkeypatch):
     fitted = pack(sizes, Limits(limit, limit), "best_fit").num_packs
     assert pack(sizes, Limits(limit, limit), effort=0).num_packs == fitted
     # Without enough work for best fit, the first plan is another one, and valid.
-    monkeypatch.setattr(sys.modules["dgl_tuplepack.planning.packing.auto"], "_MOST_FIT_WORK", 1000)
+    module = sys.modules["dgl_tuplepack.planning.packing.auto"]
+    monkeypatch.setattr(module, "_MOST_WORK_TOGETHER", 1000)
+    assert fitted <= pack(sizes, Limits(limit, limit), effort=0).num_packs <= 1.02 * fitted
+    monkeypatch.setattr(module, "_MOST_WORK_OF_PARTS", 1000)
     plan = pack(sizes, Limits(limit, limit), effort=0)
     plan.validate()
     assert plan.method == "auto:minimum_bin_slack"
+
+
+def test_many_classes_of_several_components_are_packed_by_best_fit_in_parts():
+    sizes = np.random.default_rng(0).integers(2000, 10_001, (100_000, 3))
+    histogram = SizeHistogram.from_sizes(GraphSizes(sizes, ("nodes:a", "nodes:b", "nodes:c")))
+    limits, settings = Limits.from_components(dict.fromkeys(histogram.components, 15_000)), Settings(effort=0)
+    # Minimum bin slack, with the few steps that so many classes allow, needs more than 77,000 packs.
+    assert METHODS["auto"](histogram, limits, settings).num_packs < 46_000
+    assert settings.work.spent <= work_of(1)
+
+
+@pytest.mark.parametrize("limit", [100_000, 600_000])
+def test_the_first_plan_of_many_graphs_of_many_sizes_takes_no_more_work_than_an_effort_of_one(limit):
+    draw = np.random.default_rng(0)
+    sizes = np.unique(draw.integers(1, 1001, (40_000, 2)), axis=0)
+    histogram = SizeHistogram(sizes, draw.integers(1, 1001, len(sizes)))
+    settings = Settings(effort=0)
+    plan = METHODS["auto"](histogram, Limits(limit, limit), settings)
+    assert plan.gap <= 0.03 * plan.lower_bound
+    assert settings.work.spent <= work_of(1)
 
 
 def test_equal_seeds_give_equal_plans():

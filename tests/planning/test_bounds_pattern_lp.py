@@ -43,7 +43,7 @@ def test_the_table_holds_the_best_pack_for_every_room(sizes, data):
     for k in (1, 2, 3):
         part = [size[3 - k :] for size in sizes]
         table = np.zeros(int(np.prod(limits[3 - k :] + 1)), dtype=np.int64)
-        fill_table(table, np.array(part), np.array(values), limits[3 - k :].copy(), 0, len(part))
+        fill_table(table, np.array(part), np.array(values), limits[3 - k :].copy(), False, 0, len(part))
         room = data.draw(st.tuples(*[st.integers(0, limit) for limit in limits[3 - k :].tolist()]))
         cell = np.ravel_multi_index(room, tuple(limits[3 - k :] + 1))
         assert table[cell] == literal_best_pack(part, values, room)

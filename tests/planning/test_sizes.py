@@ -86,8 +86,7 @@ def test_bad_values_are_named(values: Any, parts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "k"),
-    [((), 3), (("nodes",), 2), (("a", "b", "c"), 2), (("a", "a"), 2), (("a", ""), 2), (("a", 3), 2)],
+    ("names", "k"), [((), 3), (("nodes",), 2), (("a", "b", "c"), 2), (("a", "a"), 2), (("a", ""), 2), (("a", 3), 2)]
 )
 def test_bad_component_names_are_refused(names: tuple[Any, ...], k: int) -> None:
     with refused(SizesError, f"{k} components need {k} distinct component names", repr(names), "components="):

@@ -54,8 +54,10 @@ def _warn_uncached(reason: str) -> None:
 
 
 def helper(function: Function) -> Function:
-    """Make a function callable from kernels, for any types; it is compiled together with each kernel."""
-    return cast(Function, numba.njit(nogil=True)(function))
+    """Make a function callable from kernels only, for any types; it is compiled together with each kernel."""
+    # Python cannot call it, which saves compiling two wrappers.
+    njit: Any = numba.njit
+    return cast(Function, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
 
 def _numba_type(hint: Any) -> Any:

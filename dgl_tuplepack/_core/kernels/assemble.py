@@ -17,7 +17,7 @@ from dgl_tuplepack._core.kernels.gather import (
     gather_endpoints,
     gather_rows,
     repeat_bytes,
-    repeat_index,
+    repeat_value,
 )
 from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, array_type
 
@@ -76,34 +76,29 @@ def assemble(
             else:
                 first = field["fill"] + totals[t] * field["row_bytes"]
                 copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
-        elif kind == ENDPOINTS:
-            nodes = field["nodes"]
-            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], 1)
-            if wrong:
-                return wrong - f * number
-            if field["dtype"] == INT64:
-                add_padding_ends(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
-            else:
-                add_padding_ends(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
-        elif kind == INDICES:
-            nodes, width = field["nodes"], field["width"]
+        elif kind in (ENDPOINTS, INDICES):
+            nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
             # Indices of padding point to the first padding node or edge; the caller has left at least one.
-            repeat_index(rest, field["dtype"], totals[nodes], (slots[t] - totals[t]) * width)
+            if kind == INDICES and field["dtype"] == INT64:
+                repeat_value(rest, np.int64, totals[nodes], padding * width)
+            elif kind == INDICES:
+                repeat_value(rest, np.int32, totals[nodes], padding * width)
+            elif field["dtype"] == INT64:
+                add_padding_ends(rest, np.int64, padding, totals[nodes], slots[nodes], field["ahead"])
+            else:
+                add_padding_ends(rest, np.int32, padding, totals[nodes], slots[nodes], field["ahead"])
         elif kind == MASK:
-            carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
-            carray(pointer_at(rest, np.uint8), slots[t] - totals[t])[:] = 0
-        elif kind == PER_GRAPH:
-            per_graph = carray(pointer_at(out, np.int64), slots[-1])
-            per_graph[:number] = rows[t, 1]
-            per_graph[number:] = 0
+            repeat_value(out, np.uint8, 1, totals[t])
+            repeat_value(rest, np.uint8, 0, slots[t] - totals[t])
+        elif kind in (PER_GRAPH, GRAPH_IDS):
+            values, of_graphs = carray(pointer_at(out, np.int64), slots[-1]), ids if kind == GRAPH_IDS else rows[t, 1]
+            for i in range(number):
+                values[i] = of_graphs[i]
+            repeat_value(out + 8 * number, np.int64, -1 if kind == GRAPH_IDS else 0, slots[-1] - number)
             # Any padding belongs to the last slot.
-            if number < slots[-1]:
-                per_graph[slots[-1] - 1] = slots[t] - totals[t]
-        elif kind == GRAPH_IDS:
-            graph_ids = carray(pointer_at(out, np.int64), slots[-1])
-            graph_ids[:number] = ids
-            graph_ids[number:] = -1
+            if kind == PER_GRAPH and number < slots[-1]:
+                values[slots[-1] - 1] = slots[t] - totals[t]
     return 0

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
-from dgl_tuplepack._core.kernels.fenwick import holder, reduce
+from dgl_tuplepack._core.kernels._jit import helper, jit
+from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
 # Indices of the state of `fill_packs`: entries and patterns written, work done, next hard class, packs filled.
@@ -72,10 +72,10 @@ class Written(NamedTuple):
     repeats: IntVector
 
 
-class _Pack(NamedTuple):
+class Pack(NamedTuple):
     """The pack being filled, and scratch memory.
 
-    Its `room` ``[d]``; its graphs of each class, `amount` ``[C]``; and the classes that it holds, `touched` ``[C]``.
+    Its `room` ``[d]``; its graphs of each class, `amount` ``[C]`` (0 at first); and its classes, `touched` ``[C]``.
     `best` ``[1 + 2 C]`` is the result of the search: the number of entries, then (class, number) pairs, which leave
     ``least[0]`` of weighted room. `stack` ``[3, C]``: class, number and tries at each level of the search.
     """
@@ -88,7 +88,7 @@ class _Pack(NamedTuple):
     least: FloatVector
 
 
-@jit
+@helper
 def _alive_from(following: IntVector, position: int) -> int:
     """Return the first class from `position` on with graphs left, or C; shorten the links on the way."""
     while following[position] != position:
@@ -97,7 +97,7 @@ def _alive_from(following: IntVector, position: int) -> int:
     return position
 
 
-@jit
+@helper
 def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
     """Return how many graphs of one class fit into `room`, at most `most`."""
     for component in range(len(room)):
@@ -109,7 +109,7 @@ def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
     return most
 
 
-@jit
+@helper
 def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
     for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
         if sizes[row, component] > room[component]:
@@ -117,7 +117,7 @@ def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
     return True
 
 
-@jit
+@helper
 def _not_above(keys: FloatVector, value: float, start: int) -> int:
     """Return the first position >= `start` whose key is <= `value`; keys descend."""
     low, high = start, len(keys)
@@ -132,8 +132,8 @@ def _not_above(keys: FloatVector, value: float, start: int) -> int:
     return low
 
 
-@jit
-def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, width: int) -> int:
+@helper
+def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, width: int) -> int:
     """Search depth-first for content that leaves less weighted room than ``least[0]``; return the number of steps.
 
     A level gives up after `width` tries, so that earlier choices change too. `room` is restored at the end.
@@ -207,8 +207,8 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     return done
 
 
-@jit
-def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size: int, turn: float) -> int:
+@helper
+def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: int, turn: float) -> int:
     """Add every n-th of the remaining `graphs`, up to `sample_size`, as far as they fit; return the classes held.
 
     `touched` starts with the class that the pack already holds, which is skipped. The offset follows the golden ratio,
@@ -219,7 +219,7 @@ def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size:
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     held = 1
     while graph < graphs:
-        position, inside = holder(left.tree, graph)
+        position, inside = class_of(left.tree, graph)
         if position >= len(remaining):
             break
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
@@ -236,8 +236,8 @@ def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size:
     return held
 
 
-@jit
-def _emit(left: Left, pack: _Pack, held: int, most: int, written: Written, state: IntVector) -> int:
+@helper
+def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state: IntVector) -> int:
     """Append the pattern, repeated as often as graphs allow but at most `most` times; return its number of graphs.
 
     One pack of it is already subtracted from `remaining`.
@@ -256,7 +256,7 @@ def _emit(left: Left, pack: _Pack, held: int, most: int, written: Written, state
         if remaining[position] == 0:
             left.following[position] = position + 1
         if len(tree) > 0:
-            reduce(tree, position, (more + 1) * number)
+            remove_graphs(tree, position, (more + 1) * number)
         written.classes[at + entry] = position
         written.multiplicities[at + entry] = number
         amount[position] = 0
@@ -269,7 +269,9 @@ def _emit(left: Left, pack: _Pack, held: int, most: int, written: Written, state
 
 
 @jit
-def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_limit: int, state: IntVector) -> None:
+def fill_packs(
+    classes: Classes, left: Left, goal: Goal, pack: Pack, written: Written, work_limit: int, state: IntVector
+) -> None:
     """Fill packs until no graphs, no work or no space for patterns is left.
 
     Each pack starts with the hardest remaining class. If packs hold many graphs, a systematic sample of all remaining
@@ -280,16 +282,10 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape
-    pack = _Pack(
-        np.empty(components, dtype=np.int64),
-        np.zeros(number_classes, dtype=np.int64),
-        np.empty(number_classes, dtype=np.int64),
-        np.empty(1 + 2 * number_classes, dtype=np.int64),
-        np.empty((3, number_classes), dtype=np.int64),
-        np.empty(1),
-    )
     room, amount, touched, best, least = pack.room, pack.amount, pack.touched, pack.best, pack.least
-    graphs = remaining.sum()
+    graphs = 0
+    for number in remaining:
+        graphs += number
     while graphs > 0 and state[WORK] < work_limit:
         if state[ENTRIES] + number_classes > len(written.classes) or state[PATTERNS] + 1 >= len(written.offsets):
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 
@@ -40,7 +40,7 @@ def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix
     return sums, masks
 
 
-@jit
+@helper
 def window_pair(
     left: ConstIntMatrix, right: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int
 ) -> tuple[int, int, int]:

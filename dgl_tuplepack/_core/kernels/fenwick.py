@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 
-@jit
-def cumulated(counts: ConstIntVector) -> IntVector:
+def tree_of(counts: ConstIntVector) -> IntVector:
     """Return the Fenwick tree of `counts` ``[C]``, int64 ``[C + 1]``."""
-    tree = np.zeros(len(counts) + 1, dtype=np.int64)
-    for position in range(1, len(tree)):
-        tree[position] += counts[position - 1]
-        parent = position + (position & -position)
-        if parent < len(tree):
-            tree[parent] += tree[position]
-    return tree
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    ends = np.arange(len(sums))
+    # A node holds the counts between its number without the lowest bit and its number.
+    return sums - sums[ends & (ends - 1)]  # type: ignore[no-any-return]
 
 
-@jit
-def reduce(tree: IntVector, position: int, number: int) -> None:
+@helper
+def remove_graphs(tree: IntVector, position: int, number: int) -> None:
     """Remove `number` graphs from the class at `position`."""
     position += 1
     while position < len(tree):
@@ -32,8 +28,8 @@ def reduce(tree: IntVector, position: int, number: int) -> None:
         position += position & -position
 
 
-@jit
-def holder(tree: ConstIntVector, graph: int) -> tuple[int, int]:
+@helper
+def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
     """Return the class of a graph, and its number within the class; graphs are numbered class by class."""
     position, bit = 0, 1
     while 2 * bit < len(tree):

@@ -42,18 +42,25 @@ def find_graphs(
         if ids[i] < 0 or ids[i] >= most:
             return -1 - i
         graph = chosen[ids[i]] if subset else ids[i]
-        parts[i] = np.searchsorted(first_ids, graph, side="right") - 1
-        row = graph - first_ids[parts[i]]
+        part, end = 0, len(first_ids)
+        while end - part > 1:
+            middle = (part + end) >> 1
+            if first_ids[middle] <= graph:
+                part = middle
+            else:
+                end = middle
+        parts[i] = part
+        row = graph - first_ids[part]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
-            prefetch(offsets[t, parts[i]]["address"] + row * 8, 16)
+            prefetch(offsets[t, part]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
         total = 0
         for i in range(number):
-            part, row = offsets[t, parts[i]], rows[last, 0, i]
-            pair = carray(pointer_at(part["address"] + row * 8, np.int64), 2)
-            if pair[0] < 0 or pair[1] < pair[0] or pair[1] > part["rows"]:
+            stored, row = offsets[t, parts[i]], rows[last, 0, i]
+            pair = carray(pointer_at(stored["address"] + row * 8, np.int64), 2)
+            if pair[0] < 0 or pair[1] < pair[0] or pair[1] > stored["rows"]:
                 return 1 + t * number + i
             rows[t, 0, i], rows[t, 1, i], rows[t, 2, i] = pair[0], pair[1] - pair[0], total
             total += pair[1] - pair[0]

@@ -163,12 +163,11 @@ def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_sl
 
 
 @helper
-def repeat_index(out: int, dtype: int, value: int, number: int) -> None:
-    """Write `value` as int32 or int64, `number` times."""
-    if dtype == INT64:
-        carray(pointer_at(out, np.int64), number)[:] = value
-    else:
-        carray(pointer_at(out, np.int32), number)[:] = value
+def repeat_value(out: int, dtype: Any, value: int, number: int) -> None:
+    """Write `value` as `dtype`, `number` times."""
+    values = carray(pointer_at(out, dtype), number)
+    for j in range(number):
+        values[j] = value
 
 
 @helper

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.open_packs import (
     ADDED,
     BLOCK,
@@ -40,7 +40,7 @@ class Placing(NamedTuple):
     key: np.uint64
 
 
-@jit
+@helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
     """Return the same rows, doubled in number if all are used."""
     if used < len(rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatVector, IntMatrix, IntVector
 
 
@@ -23,7 +23,7 @@ class Packs(NamedTuple):
     cap: int
 
 
-@jit
+@helper
 def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None:
     """Restore the heap (highest key first, then lowest pack number) below index `at`."""
     pack = heap[at]

@@ -30,8 +30,10 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
                 atom = bond
                 back = 1 if bits & np.uint64(3) else 2 + int((bits >> np.uint64(2)) & np.uint64(3))
             else:
-                atom = int((bits >> np.uint64(8)) % np.uint64(nodes))
                 back = 4 + int(bits & np.uint64(1))
+                # The first atoms have no atom that far back; a graph of fewer atoms closes smaller rings.
+                first = min(back, nodes - 1)
+                atom = first + int((bits >> np.uint64(8)) % np.uint64(nodes - first))
             other = max(atom - back, 0)
             ends[0, edge], ends[1, edge] = atom, other
             if edge + 1 < edge_offsets[graph + 1]:

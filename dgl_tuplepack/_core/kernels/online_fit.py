@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.types import (
     ConstFloatVector,
     ConstIntMatrix,
@@ -21,7 +21,7 @@ OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 
 
-@jit
+@helper
 def _weigh(
     size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
 ) -> None:
@@ -41,7 +41,7 @@ def _weigh(
         weights[component] = weight / limits[component]
 
 
-@jit
+@helper
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
     """Return the open pack with room for `size` that has the least weighted room, the first of ties; -1 if none."""
     fullest, least = -1, np.inf
@@ -55,7 +55,7 @@ def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: 
     return fullest
 
 
-@jit
+@helper
 def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
     """Put a graph into an open pack; return whether the pack is full.
 
@@ -73,7 +73,7 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
     return full
 
 
-@jit
+@helper
 def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
     """Close an open pack, give its number to the last open pack, and update the oldest; return `closed`."""
     graphs, opening = len(limits) - 1, len(limits)

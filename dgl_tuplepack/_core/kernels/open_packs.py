@@ -10,7 +10,7 @@ cost O(blocks + BLOCK) at worst instead of O(groups). The layout is a B-tree (Ba
 
 from __future__ import annotations
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 BLOCK = 32
@@ -20,7 +20,7 @@ BLOCK = 32
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
-@jit
+@helper
 def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
     """Return the position of the first group with priority >= `value`; ``BLOCK * blocks`` if there is none."""
     head = 1 + components
@@ -45,7 +45,7 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
     return BLOCK * low + int(first)
 
 
-@jit
+@helper
 def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
     for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
         if size[component] > rows[row, first + component]:
@@ -98,7 +98,7 @@ def find_emptiest(
     return -1, steps
 
 
-@jit
+@helper
 def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
     """Write the largest remainders of a block's groups into the block."""
     for component in range(components):
@@ -109,7 +109,7 @@ def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMat
             pool[block, 1 + component] = max(pool[block, 1 + component], groups[group, REMAINDER + component])
 
 
-@jit
+@helper
 def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
     """Move the upper half of a full block into a free block right after it; return that block."""
     block, fresh = order[place], int(order[blocks])

@@ -6,8 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatMatrix, IntMatrix, IntVector
+from dgl_tuplepack._core.kernels._jit import helper, jit
+from dgl_tuplepack._core.kernels.types import (
+    ConstIntMatrix,
+    ConstIntVector,
+    FloatMatrix,
+    FloatVector,
+    IntMatrix,
+    IntVector,
+)
 
 # Rounding errors of the few operations of a bound are much smaller than this margin.
 _SAFE = 1 + 1e-12
@@ -30,8 +37,9 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return numbers that bound the worth of graphs of each class and all after it, float64 ``[C, 2 d + 3]``.
 
-    First, for each of d components and for their even mixture: the most value per whole limit, infinite if a class has
-    0 of the component. Then, for the same d + 1: the smallest share of the limit. Last, the largest value.
+    First, for each of d components and for their even mixture: the most value per whole limit. Then, for the same
+    d + 1: the most graphs per whole limit. Both are infinite if a class has 0 of the component. Last, the largest
+    value.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
@@ -43,35 +51,36 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
                 share = sizes[row, component] / limits[component]
                 mixed += share / components
             result[row, component] = values[row] / share if share > 0 else np.inf
-            result[row, components + 1 + component] = share
-        result[row, 2 * components + 2] = values[row]
+            result[row, components + 1 + component] = 1 / share if share > 0 else np.inf
+        result[row, -1] = values[row]
         if row + 1 < classes:
-            for component in range(components + 1):
-                smallest = components + 1 + component
-                result[row, component] = max(result[row, component], result[row + 1, component])
-                result[row, smallest] = min(result[row, smallest], result[row + 1, smallest])
-            result[row, -1] = max(result[row, -1], result[row + 1, -1])
+            for at in range(2 * components + 3):
+                result[row, at] = max(result[row, at], result[row + 1, at])
     return result
 
 
-@jit
-def _most(tail: FloatMatrix, row: int, room: ConstIntVector, limits: ConstIntVector) -> float:
-    """Return an upper bound on the worth of graphs of the classes from `row` on that fit into `room`."""
-    components = len(room)
-    mixed, most, graphs = 0.0, np.inf, np.inf
-    for component in range(components + 1):
-        share = mixed
-        if component < components:
-            share = room[component] / limits[component]
-            mixed += share / components
-        share *= _SAFE
+@helper
+def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) -> None:
+    """Write the room as a share of the limit of each of d components, then of their even mixture, to ``[d + 1]``."""
+    mixed = 0.0
+    for component in range(len(room)):
+        share = room[component] / limits[component]
+        mixed += share / len(room)
+        shares[component] = share * _SAFE
+    shares[-1] = mixed * _SAFE
+
+
+@helper
+def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goal: int) -> bool:
+    """Return False only if `value` and any graphs from `row` on that fit into the room are worth less than `goal`."""
+    graphs = np.inf
+    for at in range(len(shares) - 1, -1, -1):
         # If a class has 0 of a component, that component does not limit its graphs.
-        if tail[row, component] < np.inf:
-            most = min(most, share * tail[row, component])
-        smallest = tail[row, components + 1 + component]
-        if smallest > 0:
-            graphs = min(graphs, share / smallest)
-    return float(min(most, np.floor(graphs) * tail[row, -1]) * _SAFE)
+        if tail[row, at] < np.inf:
+            if value + shares[at] * tail[row, at] * _SAFE < goal:
+                return False
+            graphs = min(graphs, shares[at] * tail[row, len(shares) + at])
+    return bool(value + np.floor(graphs) * tail[row, -1] * _SAFE >= goal)
 
 
 @jit
@@ -100,10 +109,10 @@ def search_packs(
     """
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number, components = sizes.shape
-    room = np.empty(components, dtype=np.int64)
+    room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
     # Rows of the graphs in the pack, and in the best, with repeats; `at` is the next row to try. Each level needs at
     # least one step.
-    path = np.empty(2 + int(min(1 / tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
+    path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     best_path = np.empty_like(path)
     used = np.zeros(number, dtype=np.int64)
     total, complete = 0, True
@@ -112,6 +121,7 @@ def search_packs(
             room[component] = limits[component] - sizes[begin, component]
         value, best, depth, steps, at = values[begin], least, 1, 0, begin
         best_depth = 0
+        _measure(room, limits, shares)
         path[0] = begin
         used[begin] = 1
         while depth > 0:
@@ -122,7 +132,7 @@ def search_packs(
             found = False
             while at < number:
                 steps += 1
-                if value + _most(tail, at, room, limits) < best + 1:
+                if not _may_reach(tail, at, shares, value, best + 1):
                     break
                 fits = used[at] < counts[at]
                 for component in range(components):
@@ -143,6 +153,7 @@ def search_packs(
                 value += values[at]
                 for component in range(components):
                     room[component] -= sizes[at, component]
+                _measure(room, limits, shares)
             else:
                 depth -= 1
                 at = path[depth]
@@ -150,6 +161,7 @@ def search_packs(
                 value -= values[at]
                 for component in range(components):
                     room[component] += sizes[at, component]
+                _measure(room, limits, shares)
                 at += 1
         for level in range(best_depth):
             contents[begin - first, best_path[level]] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.types import (
     MAXIMUM,
     MINIMUM,
@@ -16,7 +16,7 @@ from dgl_tuplepack._core.kernels.types import (
 )
 
 
-@jit
+@helper
 def priority(rule: Rule, size: ConstIntVector) -> int:
     """Return the priority of `size` ``[k]``."""
     kind = rule.kind

@@ -13,6 +13,8 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most steps of the search for packs that begin with one class.
 _MOST_STEPS = 50_000
+# A step takes as long for fewer components as for this many.
+_FEWEST_COMPONENTS = 3
 # Classes that one call of the kernel searches.
 _CLASSES_PER_SLICE = 64
 # The packs to start from are filled to at least 1 / _FULL.
@@ -61,7 +63,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
         last = min(first + _CLASSES_PER_SLICE, len(order))
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
-        effort.spend(abs(steps) * len(instance.limits) // 2 + (last - first) * len(order))
+        effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)

@@ -19,6 +19,8 @@ _COLUMNS_PER_ROUND = 200
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
+# The dual method looks at all entries of the matrix in each iteration.
+_ENTRIES_PER_WORK = 2
 # Iterations of one slice; the effort is checked after each slice.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
@@ -78,13 +80,14 @@ class PatternLP:
     def _add(self, columns: IntArray) -> None:
         if not len(columns):
             return
-        rows, classes = np.nonzero(columns)
+        # Much faster than `np.nonzero` of integers in two dimensions.
+        rows, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
         starts = np.searchsorted(rows, np.arange(len(columns))).astype(np.int32)
         self._solver.addCols(
             len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
             len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
         )  # fmt: skip
-        self._columns.append(columns)
+        self._columns.extend(columns)
         # The last basis stays primal feasible, so the primal simplex method can continue from it.
         if self._hurry:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
@@ -131,6 +134,8 @@ class PatternLP:
             pivots = self._solver.getInfo().simplex_iteration_count
             share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
             effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
+            if not self._hurry:
+                effort.spend(max(0, pivots) * self._solver.getNumNz() // _ENTRIES_PER_WORK)
             if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
                 break
             if effort.exhausted:
@@ -154,9 +159,9 @@ class PatternLP:
 
     def solution(self) -> tuple[IntArray, FloatArray]:
         """Return the patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M may be 0."""
-        columns = np.concatenate(self._columns)[: len(self._repeats)]
         used = np.flatnonzero(self._repeats > _TOLERANCE)
-        return columns[used], self._repeats[used]
+        columns = np.array([self._columns[at] for at in used.tolist()], dtype=np.int64)
+        return columns.reshape(len(used), len(self.instance.counts)), self._repeats[used]
 
 
 def _scale(packs: float) -> float:

@@ -68,10 +68,12 @@ class Tabulated(Priced):
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
         """Return best packs, each with a class that no previous pack has."""
-        from dgl_tuplepack._core.kernels.knapsack import best_content, values_with
+        from dgl_tuplepack._core.kernels.knapsack import best_content
 
         instance = self.instance
-        values = values_with(self.table, instance.sizes, self.duals, instance.limits)
+        cells = np.ravel_multi_index(tuple(instance.sizes.T), tuple(instance.limits + 1)).astype(np.int64)
+        # For each class, the largest value of a pack with at least one graph of it.
+        values = self.duals + self.table[len(self.table) - 1 - cells]
         covered = np.zeros(len(values), dtype=np.bool_)
         rows: list[IntArray] = []
         for row in np.argsort(-values, kind="stable").tolist():
@@ -79,7 +81,7 @@ class Tabulated(Priced):
                 break
             if not covered[row]:
                 content = np.zeros(len(values), dtype=np.int64)
-                best_content(self.table, instance.sizes, self.duals, instance.limits, row, content)
+                best_content(self.table, instance.sizes, cells, self.duals, instance.limits, row, content)
                 if float(content @ duals) > 1 + 1e-7:
                     covered |= content > 0
                     rows.append(content)
@@ -127,7 +129,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
     for first in range(0, len(worthy), at_once):
-        fill_table(table, sizes, worth, instance.limits, first, min(first + at_once, len(worthy)))
+        fill_table(table, sizes, worth, instance.limits, False, first, min(first + at_once, len(worthy)))
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
 
@@ -140,13 +142,14 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
     & Neron 2007, restricted to the sizes that occur.
     """
-    from dgl_tuplepack._core.kernels.knapsack import lift_values
+    from dgl_tuplepack._core.kernels.knapsack import fill_table
 
     instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
+    sizes, lifted_values = instance.sizes[order], values[order]
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
-        last = min(first + at_once, len(order))
-        lift_values(table, instance.sizes, values, instance.limits, order, first, last)
+        fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))
+    values[order] = lifted_values
     return Tabulated(instance, values, max(int(table[-1]), 1), table)

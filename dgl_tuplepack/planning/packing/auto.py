@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,9 +17,9 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority
-from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, joined
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
 from dgl_tuplepack.planning.packing.stages.sequence import (
     LAST_NEW_TURN,
     MOST_ROUNDS,
@@ -59,8 +60,8 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     and more and longer searches. The seed decides where samples start.
 
     Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort or time continues the
-    same search, so the plan is never worse. Time and memory: see the stages and ``docs/complexity.md``, which also
-    shows how much each stage gains.
+    same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
+    which also shows how much each stage gains.
     """
     effort, instance = settings.work, as_instance(histogram, limits)
     bound = quick_bound(instance)
@@ -93,37 +94,73 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
 # graphs, or if there are many graphs of each size.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
-_MOST_FIT_WORK = 95_000_000
+# Work of the instance, its bound and the plan, for each number of a size and each component.
+_WORK_PER_SIZE = 5
+# Up to this many numbers of sizes, best fit may pack all classes together; else it packs parts of some classes.
+_MOST_TOGETHER = 200_000
+_CLASSES_OF_A_PART = 6000
+_MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
+# Fewest packs of a share of all graphs.
+_PACKS_OF_A_SHARE = 256
 
 
 def first_patterns(
     histogram: SizeHistogram, limits: Limits, instance: Instance, bound: int, seed: int, effort: Effort
 ) -> tuple[Patterns, str]:
     """Return the first patterns of "auto", which are also its result with an effort of 0, and their method."""
-    tuning = Tuning(steps=100, turn=_first_sample(seed))
-    few_graphs = histogram.num_graphs <= min(_MANY_GRAPHS * needed_packs(instance), _MANY_OF_A_SIZE * len(histogram))
-    if len(histogram) > _MANY_CLASSES and few_graphs:
-        patterns = _fitted(histogram, limits, effort)
-        if patterns is not None:
-            return patterns, "best_fit product"
-        tuning = replace(tuning, steps=25, walk=25)
+    tuning, shares = Tuning(steps=100, turn=_first_sample(seed)), 1
+    graphs, packs = histogram.num_graphs, needed_packs(instance)
+    if len(histogram) > _MANY_CLASSES:
+        effort.spend(_WORK_PER_SIZE * instance.sizes.size * len(instance.limits))
+        if graphs <= min(_MANY_GRAPHS * packs, _MANY_OF_A_SIZE * len(histogram)):
+            patterns = _fitted(histogram, limits, effort)
+            if patterns is not None:
+                return patterns, "best_fit product"
+            tuning = replace(tuning, steps=25, walk=25)
+        # With this number, a share has about as many graphs as are left over because counts are no multiple of it.
+        equal = math.isqrt(graphs // len(histogram))
+        if graphs > 2 * equal * packs:
+            shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
+            tuning = replace(tuning, steps=50, walk=50)
     always = Effort(1 << 62)
-    patterns = minimum_bin_slack(instance, bound, tuning, always)
+    patterns = _repeated(instance, shares, bound, tuning, always)
     effort.spend(always.spent)
-    assert patterns is not None
     return patterns, "minimum_bin_slack"
 
 
 def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns | None:
     """Return the patterns of best fit; None if it takes too long, or priorities would overflow."""
-    allowed = Effort(_MOST_FIT_WORK)
     try:
         priority = as_priority("product", limits)
     except MethodError:
         return None
-    patterns = fit_within("best_fit", histogram, limits, priority, Settings(), allowed)
-    effort.spend(allowed.spent)
-    return patterns
+    classes = len(histogram)
+    attempts = [(-(-classes // _CLASSES_OF_A_PART), _MOST_WORK_OF_PARTS)]
+    if histogram.sizes.size <= _MOST_TOGETHER:
+        attempts.insert(0, (1, _MOST_WORK_TOGETHER))
+    for parts, work in attempts:
+        allowed, found = Effort(work), list[Patterns]()
+        for first in range(parts):
+            part = SizeHistogram(histogram.sizes[first::parts], histogram.counts[first::parts], histogram.components)
+            patterns = fit_within("best_fit", part, limits, priority, Settings(), allowed)
+            if patterns is None:
+                break
+            found.append(patterns.with_classes(np.arange(first, classes, parts)[patterns.classes]))
+        effort.spend(allowed.spent)
+        if len(found) == parts:
+            return joined(found)
+    return None
+
+
+def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
+    """Fill packs with an equal share of the graphs of each class, repeat these, and then pack the other graphs."""
+    share, classes = instance.with_counts(instance.counts // shares)
+    patterns = minimum_bin_slack(share, bound // shares, tuning, effort)
+    assert patterns is not None
+    repeated = Patterns(patterns.offsets, classes[patterns.classes], patterns.multiplicities, patterns.repeats * shares)
+    packed = completed(instance, repeated, tuning, effort)
+    assert packed is not None
+    return packed
 
 
 def _first_sample(seed: int) -> float:

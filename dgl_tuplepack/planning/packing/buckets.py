@@ -1,4 +1,4 @@
-"""Packs of several shapes: choose the graphs of each shape, and pack them with another packing method."""
+"""Packs of several buckets: choose the graphs of each bucket, and pack them with another packing method."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 
 def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
-    """Plan packs of several shapes, from the largest shape to the smallest.
+    """Plan packs of several buckets, from the largest bucket to the smallest.
 
-    For each shape, all remaining graphs are packed into it. Packs with a graph that no smaller shape holds are kept;
-    graphs of the other packs remain for the smaller shapes. So small graphs fill the room next to large ones. Only the
-    smallest shape, which has nearly all packs, is planned with effort. In the end each pack has the smallest shape
+    All remaining graphs are packed into each bucket. Packs with a graph that no smaller bucket holds are kept; graphs
+    of the other packs remain for the smaller buckets. So small graphs fill the room next to large ones. Only the
+    smallest bucket, which has nearly all packs, is planned with effort. In the end each pack has the smallest bucket
     that holds its content.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
-    needed = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
+    smallest = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
     left, kept, plan = histogram.counts.copy(), list[Patterns](), None
-    for shape in reversed(range(len(buckets))):
-        needs = needed == shape
-        if not (left[needs] if shape else left).any():
+    for bucket in reversed(range(len(buckets))):
+        needs = smallest == bucket
+        if not (left[needs] if bucket else left).any():
             continue
         classes = np.flatnonzero(left)
         remaining = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
-        plan = method(remaining, buckets[shape], replace(settings, effort=0.0) if shape else settings)
+        plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
         patterns = Patterns(plan.offsets, classes[plan.classes], plan.multiplicities, plan.repeats)
-        if shape:
+        if bucket:
             rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
             patterns = patterns.take(rows, patterns.repeats[rows])
         kept.append(patterns)

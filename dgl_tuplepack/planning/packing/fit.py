@@ -32,7 +32,7 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32; near O(G log G) in
     practice, since whole blocks are skipped. G is near C, or C times a small factor. Memory O(G k). See
-    ``docs/complexity.md``.
+    ``docs/benchmarks/planning.md``.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
     shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 for the text.

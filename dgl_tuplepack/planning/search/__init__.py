@@ -19,11 +19,13 @@ from dgl_tuplepack.planning.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.planning.search.reach import Smallest, Target
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import space_of
-from dgl_tuplepack.planning.search.strategy import Strategy
+from dgl_tuplepack.planning.search.strategy import AUTO, Strategy
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
+# Default number of graphs per batch.
+GRAPHS_PER_BATCH = 64
 # The argument that selects a strategy; the first one given decides.
 _CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
 
@@ -155,6 +157,27 @@ def search_limits(
         best = points[strategy.order(evaluation)[0]]
         candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
     return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
+
+
+def search_for_batches(
+    histogram: SizeHistogram,
+    graphs_per_batch: int = GRAPHS_PER_BATCH,
+    packs_per_batch: int | str = AUTO,
+    **settings: Any,
+) -> LimitsSearch:
+    """Search limits for batches of that many graphs, or of all graphs if there are fewer.
+
+    If the largest graph makes such batches impossible, search the smallest limits with nearly the best efficiency.
+    `settings` are other arguments of `search_limits`.
+    """
+    graphs = min(graphs_per_batch, histogram.num_graphs)
+    try:
+        return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch=packs_per_batch, **settings)
+    except SearchError:
+        # Shape buckets need a number of graphs.
+        if settings.get("shapes") is not None:
+            raise
+        return search_limits(histogram, **settings)
 
 
 def strategy_of(**asked: Any) -> Strategy:

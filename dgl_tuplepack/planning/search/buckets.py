@@ -69,7 +69,7 @@ def search_buckets(
         raise SearchError(
             f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best shapes found, "
             f"{search.best.limits!r}, hold {mean:.1f} graphs on average; use about that number, another number of "
-            "shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
+            "shapes or of packs_per_batch, or set a cap (graphs=, limits --max-graphs)."
         )
     return search
 

@@ -22,7 +22,7 @@ _MOST_FREE = 32
 _MORE_FREE = 2
 _REOPENED = 3
 _MOST_SCANNED = 1 << 22
-_WORK_PER_TRIAL = 10_000
+_WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
 _ORDERED, _REOPEN = 3, 4
 
 
@@ -159,5 +159,5 @@ def _one_pack(
     candidates = others[fixed : fixed + free]
     held = sizes[base].sum(axis=0)
     chosen, work = _within(sizes[candidates], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
-    effort.spend(_WORK_PER_TRIAL + 4 * len(left) + work)
+    effort.spend(_WORK_PER_TRIAL + _WORK_PER_GRAPH * len(left) + work)
     return None if chosen is None else np.concatenate([base, candidates[chosen > 0]])

@@ -15,16 +15,23 @@ from dgl_tuplepack._core.kernels.bin_slack import (
     Classes,
     Goal,
     Left,
+    Pack,
     Written,
     fill_packs,
 )
-from dgl_tuplepack._core.kernels.fenwick import cumulated
+from dgl_tuplepack._core.kernels.fenwick import tree_of
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _MOST_PATTERNS = 1 << 15
+# In the first half of the steps: most choices tried at one level of the search before it backtracks.
+_WIDTH = 6
+# Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**_DOUBLINGS.
+_DOUBLINGS = 6
+# Share of the average waste; a pack that wastes no more is accepted without further search.
+_ACCEPTED_WASTE = 0.5
 # Packs with more graphs than this are filled with samples first.
 _SAMPLE_FROM = 1.5
 # Steps of the kernel between two checks of the effort; and work of a step, of a `_Filling`, and of each class in it.
@@ -41,15 +48,9 @@ class Tuning:
     steps: int = 2000
     # Size classes that a search may visit beyond its steps in order to finish.
     walk: int = 400
-    # In the first half of the steps: most choices tried at one level of the search before it backtracks.
-    width: int = 6
     # How many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity turns
     # sampling off.
     kept: float = 5.0
-    # Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**doublings.
-    doublings: int = 6
-    # Share of the average waste allowed; a pack that wastes no more is accepted without further search.
-    tolerance: float = 0.5
     # Offset of the samples, like a seed: different numbers give different plans.
     turn: float = 0.0
 
@@ -101,7 +102,7 @@ class _Filling:
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
-        weights = _weights(scarce, tuning.doublings)
+        weights = _weights(scarce)
         shares = sizes / instance.limits
         order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
         self.classes, self.order, self.remaining = classes, order, remaining
@@ -121,17 +122,25 @@ class _Filling:
         self.goal = Goal(
             instance.limits.copy(),
             weights,
-            tolerance=spare * tuning.tolerance + 1e-12,
+            tolerance=spare * _ACCEPTED_WASTE + 1e-12,
             steps=tuning.steps,
             walk=tuning.walk,
-            width=tuning.width,
+            width=_WIDTH,
             graphs_per_pack=graphs_per_pack,
             kept=float(tuning.kept),
             turn=float(tuning.turn),
         )
         sampled = graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
-        tree = cumulated(left) if sampled else np.zeros(0, dtype=np.int64)
+        tree = tree_of(left) if sampled else np.zeros(0, dtype=np.int64)
         self.left = Left(left, np.arange(len(left) + 1), tree)
+        self.pack = Pack(
+            room=np.empty_like(instance.limits),
+            amount=np.zeros_like(left),
+            touched=np.empty_like(left),
+            best=np.empty(1 + 2 * len(left), dtype=np.int64),
+            stack=np.empty((3, len(left)), dtype=np.int64),
+            least=np.empty(1),
+        )
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
@@ -161,16 +170,17 @@ class _Filling:
         repeats = np.empty(most, dtype=np.int64)
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
         state[[ENTRIES, PATTERNS, WORK]] = 0
-        fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), _SLICE, state)
+        written = Written(offsets, entries[0], entries[1], repeats)
+        fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)
         used, found = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
         patterns = Patterns(offsets[: found + 1].copy(), classes, entries[1, :used].copy(), repeats[:found].copy())
         return patterns, int(state[WORK])
 
 
-def _weights(scarce: FloatArray, doublings: int) -> FloatArray:
+def _weights(scarce: FloatArray) -> FloatArray:
     weights = scarce / max(float(scarce.max()), 1e-300)
-    for _ in range(doublings):
+    for _ in range(_DOUBLINGS):
         weights *= weights
     weights[weights < 0.01] = 0
     # Without any weight, all graphs have size 0 and fit anywhere.

@@ -1,7 +1,7 @@
 """The stages of "auto", in the order in which a turn runs them, and the state that they share.
 
 Each stage checks whether to run in this turn, improves the best packs or the bound of the round, and counts its work.
-Its constants are directly above it; ``docs/complexity.md`` shows how much each stage gains.
+Its constants are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
 """
 
 from __future__ import annotations
