@@ -12,7 +12,7 @@ from typing import Any
 
 from dgl_tuplepack._core.checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.errors import InputError, SearchError
-from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.search import search_limits
+from dgl_tuplepack.planning.search import search_for_batches, search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.storage.folder import check_folder, locked, writing_to
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
@@ -38,7 +38,7 @@ class Preprocessed:
     limits
         Limits of all plans; a tuple for shape buckets.
     packs_per_batch
-        Packs per batch, chosen for `graphs_per_batch`; 1 without it.
+        Packs per batch, chosen for `graphs_per_batch`; 1 if limits were given.
     plans
         One plan for each split; without splits, one plan with an empty name for all graphs.
     seconds
@@ -82,8 +82,9 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search them.
     graphs_per_batch
         Search limits for batches that hold this many graphs (>= 1) of the split "train" on average, or of all graphs
-        if there is no such split, as `packed_loader` does. The limits hold every graph. None: search the smallest
-        limits with which packs are about as full as they can be; such packs may hold few graphs.
+        if there is no such split, as `packed_loader` does. The limits hold every graph. None: 64, or all graphs if
+        there are fewer; if the largest graph makes that impossible, the smallest limits with nearly the best
+        efficiency.
     multiple_of
         With searched limits, the padded shape is a multiple of this number.
     seed
@@ -103,9 +104,7 @@ def preprocess(
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    opened, chosen = resolve(source), None
-    if levels is not None:
-        opened = opened.with_levels(checked_levels(levels))
+    opened, chosen = resolve(source).with_levels(levels), None
     if opened.knows_sizes and pre_transform is None:
         with writing_to(out):
             check_folder(out, true_or_false("overwrite", overwrite))
@@ -189,21 +188,17 @@ def limits_for(
 ) -> tuple[Limits | Buckets, int]:
     """Return limits that hold `every` graph, and the number of packs per batch.
 
-    Given limits are returned with one pack. With `graphs_per_batch`, search limits for batches that hold that many of
-    the graphs `leading` on average. Otherwise, search the smallest limits with which packs are about as full as they
-    can be.
+    Given limits are returned with one pack. Otherwise, search limits for batches that hold `graphs_per_batch` of the
+    graphs `leading` on average.
     """
     if limits is not None:
         return limits, 1
+    settings: dict[str, Any] = {"multiple_of": multiple_of, "holding": every}
     if graphs_per_batch is None:
-        return search_limits(every, multiple_of=multiple_of).best.limits, 1
-    search = search_limits(
-        leading,
-        graphs_per_batch=min(graphs_per_batch, leading.num_graphs),
-        packs_per_batch="auto",
-        multiple_of=multiple_of,
-        holding=every,
-    )
+        search = search_for_batches(leading, **settings)
+    else:
+        number = min(graphs_per_batch, leading.num_graphs)
+        search = search_limits(leading, graphs_per_batch=number, packs_per_batch="auto", **settings)
     return search.best.limits, search.packs_per_batch
 
 

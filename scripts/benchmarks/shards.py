@@ -20,8 +20,8 @@ import typer
 
 from benchmarks import shapes
 from benchmarks.loading import synthetic_blocks
-from benchmarks.packing import in_new_process, peak_mib
-from benchmarks.tables import show
+from benchmarks.packing import BENCHMARK, in_new_process, peak_mib
+from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import (
     GraphSizes,
     GraphStore,
@@ -146,7 +146,7 @@ def growth_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
     """Measure time and memory from 10^4 to 10^7 graphs, each in a new process."""
     rows = []
     for exponent in range(4, 8):
-        runs = [in_new_process("growth-once", 10**exponent) for _ in range(repeats)]
+        runs = [in_new_process(BENCHMARK, "growth-once", 10**exponent) for _ in range(repeats)]
         rows.append({name: statistics.median(run[name] for run in runs) for name in runs[0]})
     return rows
 
@@ -239,16 +239,15 @@ def shards(
     number: Annotated[int, typer.Option("--shards", min=2, help="Shards of 10,000 graphs to preprocess.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Runs; results are medians.")] = 3,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json_path: JsonOption = None,
 ) -> None:
     """Measure preprocessing with one process and two, efficiency lost by separate packing, growth, and loading."""
     if only and only not in MEASUREMENTS:
         raise typer.BadParameter(f"{only!r} is unknown; choose one of {', '.join(MEASUREMENTS)}.", param_hint="--only")
-    results = {}
+    results = []
     for name, (title, measure) in MEASUREMENTS.items():
         if only in ("", name):
-            results[name] = measure(number, repeats, compact)
-            if not as_json:
-                show(title, results[name])
-    if as_json:
-        print(json.dumps(results, indent=1))
+            rows = measure(number, repeats, compact)
+            show(title, rows)
+            results += [{"measurement": name, **row} for row in rows]
+    write_json(json_path, results)

@@ -124,7 +124,9 @@ def test_given_limits_are_met_by_a_number_of_packs() -> None:
     assert {len(batch.graph_mask) for batch in capped} == {41}
     no_edges = tp.packed_loader({"train": ITEMS, "valid": ITEMS[:4]}, splits=True, limits=tp.Limits(nodes=20))
     assert no_edges["train"].limits == no_edges["valid"].limits
-    with refused(SamplerError, "graphs_per_batch=1 ", "cannot be met", "ask for 5 (1 pack per batch)", "leave limits"):
+    with refused(
+        SamplerError, "graphs_per_batch=1 ", "cannot be met", "ask for 5 (1 pack per batch)", "leave out limits"
+    ):
         tp.packed_loader(ITEMS, 1, limits=limits)
 
 

@@ -69,6 +69,18 @@ def test_limits_are_for_a_number_of_graphs_of_the_training_split(folder: Path, t
     assert preprocess(folder, tmp_path / "given", limits=tp.Limits(20, 40)).packs_per_batch == 1
 
 
+def test_limits_are_for_64_graphs_if_nothing_is_given_and_the_largest_graph_allows_it(tmp_path: Path) -> None:
+    small = tp.GraphSizes([[n, 2 * (n - 1)] for n in (3, 9, 4, 7, 5) * 40])
+    made = preprocess(random_molecules(small), tmp_path / "small")
+    search = tp.search_limits(small, graphs_per_batch=64, packs_per_batch="auto")
+    assert (made.limits, made.packs_per_batch) == (search.best.limits, 2)
+    large = tp.GraphSizes([[2, 2]] * 1000 + [[400, 798]])
+    made = preprocess(random_molecules(large), tmp_path / "large")
+    assert (made.limits, made.packs_per_batch) == (tp.search_limits(large).best.limits, 1)
+    with refused(SearchError, "graphs_per_batch=64 is out of reach"):
+        preprocess(random_molecules(large), tmp_path / "refused", graphs_per_batch=64)
+
+
 def test_a_number_of_graphs_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
     with refused(SearchError, "graphs_per_batch=8", "Limits(nodes=20, edges=40", "leave one"):
         preprocess(folder, tmp_path / "out", graphs_per_batch=8, limits=tp.Limits(20, 40))

@@ -32,7 +32,7 @@ def named(paths: list[Path]) -> dict[str, Any]:
 
 def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
     shards: dict[str, Any] = {"deadly": Misbehaving(4, "kill"), **named(write_bins(tmp_path, 2))}
-    with refused(ShardsError, "deadly: a process that worked on it", "fewer workers"):
+    with refused(ShardsError, "deadly: its process, or another process of the pool, died", "fewer workers"):
         tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
     del shards["deadly"]
     made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
@@ -60,7 +60,9 @@ def test_a_cluster_goes_on_when_a_worker_is_killed(
         assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
         # The same cluster from the command line.
         monkeypatch.setattr(
-            sys, "argv", [*ARGUMENTS, *map(str, paths), str(tmp_path / "other"), "--dask", cluster.scheduler_address]
+            sys,
+            "argv",
+            [*ARGUMENTS, *map(str, paths), "--out", str(tmp_path / "other"), "--dask", cluster.scheduler_address],
         )
         with pytest.raises(SystemExit) as ended:
             main()
@@ -86,12 +88,7 @@ if __name__ == "__main__":
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, str(tmp_path / "program.py")]
     run = subprocess.Popen(
-        arguments,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     finished = [tmp_path / "out" / f"part-{i}" / "metadata.json" for i in range(3)]
     wait_for(lambda: (tmp_path / "mark").exists() and all(path.exists() for path in finished))

@@ -21,7 +21,7 @@ from tests.support.ogb_folder import write_ogb_folder
 
 EXAMPLE = "example:ogbg-molhiv"
 MOLHIV = load_example("ogbg-molhiv")
-BIG = ["--nodes", "222", "--edges", "502"]
+BIG = ["--limits", "222,502"]
 COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
 SMALL = SizeHistogram.from_csv(COUNTS)
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
@@ -39,24 +39,33 @@ def test_sizes_shows_what_is_in_a_dataset(run: Run) -> None:
         assert part in done.out
 
 
-def test_sizes_as_json(run: Run) -> None:
-    found = json.loads(run("sizes", "-", "--json", text=COUNTS.encode()).out)
-    assert found["graphs"] == 10
-    assert found["size_classes"] == 3
-    assert found["components"]["nodes"] == {
-        "total": 29, "mean": 2.9, "min": 2, "median": 3, "p90": 3, "p99": 6, "max": 6,
-    }  # fmt: skip
+def test_sizes_has_a_row_of_figures_for_each_component(run: Run) -> None:
+    (line,) = [line for line in run("sizes", "-", text=COUNTS.encode()).out.splitlines() if "nodes" in line]
+    assert line.split("│")[1:-1] == [" nodes     ", "    29 ", " 2.90 ", "   2 ", "      3 ", "   3 ", "   6 ", "   6 "]
 
 
-def test_sizes_as_csv_are_read_again(run: Run, tmp_path: Path) -> None:
-    text = run("sizes", EXAMPLE, "--csv", "--save", tmp_path / "h.json").out
-    assert SizeHistogram.from_csv(text) == load_example("ogbg-molhiv") == SizeHistogram.load(tmp_path / "h.json")
-    packs = json.loads(run("plan", "-", "--nodes", 222, "--edges", 502, "--json", text=text.encode()).out)["packs"]
-    assert packs == 3744
+@pytest.mark.parametrize("ending", ["json", "csv"])
+def test_sizes_as_json_and_csv_are_the_histogram_and_are_read_again(run: Run, ending: str, tmp_path: Path) -> None:
+    saved, printed = tmp_path / f"saved.{ending}", tmp_path / f"printed.{ending}"
+    text = run("sizes", EXAMPLE, f"--{ending}", "--out", saved).out
+    assert saved.read_text(encoding="utf-8") == text
+    printed.write_text(text, encoding="utf-8")
+    assert SizeHistogram.load(printed) == MOLHIV
+    for source in ("-", printed):
+        assert run("sizes", source, "--csv", text=text.encode()).out == MOLHIV.to_csv()
+
+
+def test_standard_input_may_be_json_of_any_layout(run: Run) -> None:
+    pretty = json.dumps(json.loads(SMALL.to_json()), indent=2)
+    for text in (pretty, "[[3, 4, 5], [2, 2, 4],\n[6, 10, 1]]"):
+        assert run("sizes", "-", "--csv", text=text.encode()).out == SMALL.to_csv()
+    # This is CSV whose names look like JSON.
+    odd = SizeHistogram.from_counts({(3, 4): 2}, ("{{ n }}", '{"n'))
+    assert run("sizes", "-", "--csv", text=odd.to_csv().encode()).out == odd.to_csv()
 
 
 def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -> None:
-    done = run("plan", EXAMPLE, "--nodes", 222, "--edges", 502, "--graphs", 256, "--save", tmp_path / "plan.json")
+    done = run("plan", EXAMPLE, "--limits", "222,502,256", "--out", tmp_path / "plan.json")
     assert done.code == 0
     for part in ("3,744", "lower bound", "proven optimal", "99.97%", "94.69%", "cap 256"):
         assert part in done.out
@@ -69,7 +78,7 @@ def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -
     ("heuristic", "packs"), [("product", 3917), ("sum", 3838), ("node", 3789), ("1,1", 3838), ("0.5,0.5", 3838)]
 )
 def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> None:
-    limits = ("--nodes", 222, "--edges", 502, "--graphs", 256)
+    limits = ("--limits", "222,502,256")
     done = run("plan", EXAMPLE, *limits, "--method", "best_fit", "--heuristic", heuristic, "--csv")
     (row,) = records(done.out)
     assert int(row["packs"]) == packs
@@ -77,7 +86,7 @@ def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> 
 
 
 def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
-    arguments = ("plan", "-", "--nodes", 5, "--edges", 9)
+    arguments = ("plan", "-", "--limits", "5,9")
     refused = run(*arguments, text=COUNTS.encode())
     assert refused.code == 1
     assert "1 of 6 nodes, 10 edges" in refused.err
@@ -111,7 +120,7 @@ def test_limits_advises(run: Run) -> None:
             ["--budget", "60", "--cost", "nodes=1", "--cost", "edges=2"],
             {"budget": 60, "cost": {"nodes": 1, "edges": 2}},
         ),
-        (["--smallest", "--multiple-of", "4", "--graphs", "3"], {"multiple_of": 4, "graphs": 3}),
+        (["--smallest", "--multiple-of", "4", "--max-graphs", "3"], {"multiple_of": 4, "graphs": 3}),
     ],
 )
 def test_every_way_on_the_command_line(run: Run, arguments: list[str], asked: dict[str, Any]) -> None:
@@ -132,7 +141,9 @@ def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) 
     assert (few["graphs"], few["packs_per_batch"], few["graphs_per_batch"]) == (10, 1, 10)
     # All graphs are as large as 640 mean ones, so no batch that holds each of them has 64.
     large = run("limits", "-", text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
-    assert (large.code, "more than 64 graphs; see --smallest" in large.err) == (0, True)
+    assert (large.code, "more than 64 graphs; searched as limits --smallest" in large.err) == (0, True)
+    dropping = run("plan", EXAMPLE, "--graphs-per-batch", 4, "--oversize", "drop", "--effort", 0)
+    assert (dropping.code, dropping.err.count("graphs exceed"), dropping.err.count("\n")) == (0, 1, 1)
 
 
 def test_packs_of_a_batch_can_be_chosen(run: Run) -> None:
@@ -157,7 +168,7 @@ def test_limits_counts_what_it_leaves_out(run: Run) -> None:
 def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
     asked = ("plan", EXAMPLE, "--method", "best_fit")
     limits = ("--limits", "100,220", "--limits", "222,502")
-    found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
+    found = json.loads(run(*asked, *limits, "--json", "--out", tmp_path / "plan.json").out)
     assert found["limits"] == [Limits(100, 220).to_dict(), Limits(222, 502).to_dict()]
     plan = PackPlan.load(tmp_path / "plan.json")
     assert found["packs_of_shapes"] == list(plan.packs_of_shapes)
@@ -172,7 +183,7 @@ def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
     assert one["limits"] == Limits(222, 502).to_dict()
     for wrong, said in (
         (("--limits", "222,502", "--limits", "100,220"), "ascend"),
-        (("--limits", "100,220,9", "--nodes", "9"), "leave --nodes"),
+        (("--limits", "100,220,9", "--graphs-per-batch", "9"), "leave --graphs-per-batch"),
         (("--limits", "100"), "NODES,EDGES"),
     ):
         done = run(*asked, *wrong)
@@ -202,7 +213,7 @@ def test_limits_searches_buckets(run: Run) -> None:
 
 def test_other_components_have_limits_too(run: Run) -> None:
     text = b"nodes:u,edges:u:likes:v,count\n3,4,5\n2,2,4\n"
-    done = run("plan", "-", "--limit", "nodes:u=8", "--limit", "edges:likes=9", "--json", text=text)
+    done = run("plan", "-", "--limits", "nodes:u=8,edges:likes=9", "--json", text=text)
     assert json.loads(done.out)["limits"]["maxima"] == {"nodes:u": 8, "edges:u:likes:v": 9}
     done = run("limits", "-", "--target", "edges:likes=0.6", "--csv", text=text)
     assert "limit_edges:u:likes:v" in records(done.out)[0]
@@ -219,7 +230,7 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path) -> None:
     whole = run("sizes", "ogbg-molhiv", "--root", root, "--csv").out
     assert whole == "nodes,edges,count\n2,2,2\n3,4,3\n"
     parts = [
-        json.loads(run("sizes", "ogbg-molhiv", "--root", root, "--part", part, "--json").out)["graphs"]
+        SizeHistogram.from_csv(run("sizes", "ogbg-molhiv", "--root", root, "--split", part, "--csv").out).num_graphs
         for part in ("train", "valid", "test")
     ]
     assert sum(parts) == 5
@@ -228,11 +239,11 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path) -> None:
 
 def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> None:
     dgl.save_graphs(str(tmp_path / "graphs.bin"), [dgl.rand_graph(2, 2)])
-    done = run("sizes", tmp_path / "graphs.bin", "--part", "train")
-    assert (done.code, done.out) == (1, "")
-    assert "has no split 'train'; leave --part out." in done.err
-    done = run("sizes", root / "ogbg_molhiv", "--part", "training")
-    assert "has no split 'training'; choose one of train, valid, test, or leave --part out." in done.err
+    done = run("sizes", tmp_path / "graphs.bin", "--split", "train")
+    assert (done.code, done.out) == (2, "")
+    assert "has no split 'train'; leave --split out." in done.err
+    done = run("sizes", root / "ogbg_molhiv", "--split", "training")
+    assert "has no split 'training'; choose one of train, valid, test, or leave --split out." in done.err
 
 
 @pytest.mark.parametrize(
@@ -249,28 +260,27 @@ def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> No
         (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
         (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
         (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
-        (["sizes", EXAMPLE, "--part", "train"], 2, (EXAMPLE, "--part")),
+        (["sizes", EXAMPLE, "--split", "train"], 2, (EXAMPLE, "--split")),
         (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
-        (["sizes", "histogram.csv", "--part", "train"], 2, ("histogram.csv", "--part")),
+        (["sizes", "histogram.csv", "--split", "train"], 2, ("histogram.csv", "--split")),
         (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
-        (["sizes", EXAMPLE, "--save", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
-        (["sizes", EXAMPLE, "--save", "histogram.txt"], 2, ("--save", ".json, .csv", "histogram.txt")),
+        (["sizes", EXAMPLE, "--out", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
+        (["sizes", EXAMPLE, "--out", "histogram.txt"], 2, ("--out", ".json, .csv", "histogram.txt")),
         (["sizes"], 2, ("SOURCE",)),
-        (["plan", EXAMPLE], 2, ("--nodes", "--edges")),
-        (["plan", EXAMPLE, "--nodes", "0", "--edges", "9"], 2, ("--nodes",)),
-        (["plan", EXAMPLE, "--nodes", "222"], 2, ("limits are for ['nodes']", "edges")),
-        (["plan", EXAMPLE, "--limit", "nodes"], 2, ("NAME=VALUE",)),
-        (["plan", EXAMPLE, "--limit", "nodes=x"], 2, ("'x'",)),
-        (["plan", EXAMPLE, "--nodes", "100", "--edges", "220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--method", "magic"], 2, ("magic", "best_fit")),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "volume"], 2, ("volume", "product")),
+        (["plan", EXAMPLE, "--limits", "0,9"], 2, ("--limits", "'0'", "above 0")),
+        (["plan", EXAMPLE, "--limits", "nodes=222"], 2, ("limits are for ['nodes']", "edges")),
+        (["plan", EXAMPLE, "--limits", "nodes"], 2, ("NODES,EDGES[,GRAPHS]", "NAME=NUMBER", "'nodes'")),
+        (["plan", EXAMPLE, "--limits", "nodes=x"], 2, ("--limits", "'x'")),
+        (["plan", EXAMPLE, "--limits", "100,220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
+        (["plan", EXAMPLE, *BIG, "--method", "magic"], 2, ("magic", "best_fit")),
+        (["plan", EXAMPLE, *BIG, "--heuristic", "volume"], 2, ("volume", "product")),
         (["plan", EXAMPLE, *BIG, "--method", "best_fit", "--heuristic", "1,2,3"], 2, ("2 finite numbers",)),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--effort", "nan"], 2, ("--effort",)),
-        (["plan", EXAMPLE, "--nodes", "50", "--limit", "nodes=60", "--edges", "502"], 2, ("nodes is given twice",)),
-        (["plan", EXAMPLE, "--nodes", str(2**63), "--edges", "502"], 2, ("2**63-1",)),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 2, ("error, drop",)),
-        (["sizes", EXAMPLE, "--save", "."], 1, ("cannot write .: it is a folder",)),
-        (["limits", EXAMPLE, "--graphs", str(2**63)], 2, ("--graphs",)),
+        (["plan", EXAMPLE, *BIG, "--effort", "nan"], 2, ("--effort",)),
+        (["plan", EXAMPLE, "--limits", "nodes=60,edges=5,nodes=50"], 2, ("once per component", "nodes=50")),
+        (["plan", EXAMPLE, "--limits", f"{2**63},502"], 2, ("2**63-1",)),
+        (["plan", EXAMPLE, *BIG, "--oversize", "cut"], 2, ("error, drop",)),
+        (["sizes", EXAMPLE, "--out", "."], 1, ("cannot write .: it is a folder",)),
+        (["limits", EXAMPLE, "--max-graphs", str(2**63)], 2, ("--max-graphs",)),
         (["limits", EXAMPLE, "--target", "95"], 2, ("0.95 for 95 %",)),
         (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
         (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget cannot be given", "'target'")),
@@ -282,7 +292,7 @@ def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> No
         (
             ["limits", EXAMPLE, "--graphs-per-batch", "2"],
             1,
-            ("out of reach", "8.8 graphs", "--oversize drop", "--graphs"),
+            ("out of reach", "8.8 graphs", "--oversize drop", "--max-graphs"),
         ),
         (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
     ],
@@ -306,6 +316,8 @@ def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: in
         (b"", ("standard input", "nodes,edges,count")),
         (b"\xff\xfe", ("standard input", "UTF-8")),
         (b"nodes,edges,count\n", ("standard input", "no valid histogram")),
+        (b'{"rows": [', ("standard input", "not valid JSON")),
+        (b"[[3, 4, 0]]", ("row 1", "above 0")),
     ],
 )
 def test_bad_tables_on_standard_input(run: Run, text: bytes, parts: tuple[str, ...]) -> None:

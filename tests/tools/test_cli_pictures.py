@@ -33,7 +33,7 @@ def test_every_picture_is_drawn(run: Run, kind: str, tmp_path: Path) -> None:
 
 def test_a_picture_within_given_limits(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "picture.svg"
-    arguments = ("--nodes", 10, "--edges", 20, "--graphs", 3, "--oversize", "drop", "--method", "best_fit")
+    arguments = ("--limits", "10,20,3", "--oversize", "drop", "--method", "best_fit")
     done = run("plot", "fill", "-", "--out", out, *arguments, "--json", text=TEXT)
     assert done.code == 0, done.err
     assert json.loads(done.out) == {"kind": "fill", "path": str(out)}
@@ -69,7 +69,7 @@ def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytes
 def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path) -> None:
     root = write_ogb_folder(tmp_path / "ogb", GraphSizes([[3, 4], [5, 8], [4, 6], [12, 22]] * 4))
     out = tmp_path / "page.html"
-    arguments = ("--part", "train", "--limit", "nodes=30", "--limit", "edges=60", "--out", out, "--json")
+    arguments = ("--split", "train", "--limits", "nodes=30,edges=60", "--out", out, "--json")
     done = run("report", "ogbg-molhiv", "--root", root, *arguments)
     assert done.code == 0, done.err
     assert json.loads(done.out) == {"kind": "report", "path": str(out)}
@@ -85,8 +85,14 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
         (["report", "-", "--out", "."], 1, "it is a folder"),
         (["report", "-", "--out", "report.pdf"], 2, "end in .html"),
         (["report", "-", "--out", "absent/report.html"], 1, "cannot write absent/report.html"),
-        (["report", "-", "--nodes", "4", "--edges", "9"], 1, "exceed"),
-        (["report", "-", "--graphs", "12"], 2, "--graphs alone"),
+        (["report", "-", "--limits", "4,9"], 1, "exceed"),
+        (["report", "-", "--limits", "12"], 2, "--limits must be"),
+        (["report", "-", "--limits", "12,22", "--limits", "20,30"], 2, "one shape is needed"),
+        (
+            ["plot", "fill", "-", "-o", "p.png", "--limits", "12,22", "--graphs-per-batch", "3"],
+            2,
+            "leave --graphs-per-batch",
+        ),
         (["report", "-", "--graphs-per-batch", "0"], 2, "--graphs-per-batch"),
         (["plot", "sizes", "-"], 2, "--out"),
         (["plot", "sizes", "-", "--out", "."], 1, "cannot write .: it is a folder"),

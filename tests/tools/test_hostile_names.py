@@ -66,16 +66,14 @@ def test_tables_show_names_as_they_are(number: int, run: Run, tmp_path: Path, mo
     # Wide enough that nothing is folded.
     monkeypatch.setenv("COLUMNS", "4000")
     source = saved(number, tmp_path)
-    limits = [
-        part for name, most in zip(names(number), (30, 60), strict=True) for part in ("--limit", f"{name}={most}")
-    ]
+    limits = ["--limits", ",".join(f"{name}={most}" for name, most in zip(names(number), (30, 60), strict=True))]
     for command in (["sizes", source], ["plan", source, *limits], ["limits", source]):
         done = run(*command)
         assert (done.code, done.err) == (0, ""), command
         check_shown(done.out)
         assert all(printable(name) in done.out for name in names(number))
         found = json.loads(run(*command, "--json").out)
-        assert set(names(number)) <= {key for part in _mappings(found) for key in part}
+        assert set(names(number)) <= {*found.get("components", ()), *(key for part in _mappings(found) for key in part)}
 
 
 def _mappings(value: Any) -> list[dict[str, Any]]:
@@ -89,11 +87,11 @@ def test_errors_and_bad_usage_are_one_printable_line(number: int, run: Run, tmp_
     if "\ud800" in name:
         pytest.skip("no argument can have such a name")
     for code, command in (
-        (1, ["plan", source, *(f"--limit={name}=2" for name in names(number))]),
+        (1, ["plan", source, "--limits", ",".join(f"{name}=2" for name in names(number))]),
         (1, ["sizes", f"{name}/absent"]),
-        (1, ["sizes", source, "--save", tmp_path / "absent" / f"{name}.json"]),
-        (2, ["plan", source, "--limit", name]),
-        (2, ["plan", source, "--limit", f"other{name}=9"]),
+        (1, ["sizes", source, "--out", tmp_path / "absent" / f"{name}.json"]),
+        (2, ["plan", source, "--limits", name]),
+        (2, ["plan", source, "--limits", f"other{name}=9"]),
         (2, ["plan", source, f"--{name}"]),
         (2, ["plot", name, source, "--out", tmp_path / "p.png"]),
         (2, [f"other{name}"]),
@@ -153,16 +151,16 @@ def test_stores_with_any_names_are_written_shown_and_verified(number: int, run: 
     source, out = tmp_path / "first", tmp_path / name
     GraphStore.write(source, graphs, splits={NAMES[number]: [0], "rest": [1]})
     for command in (
-        ["preprocess", source, out],
+        ["preprocess", source, "--out", out],
         ["info", out],
         ["verify", out],
-        ["sizes", out, "--part", NAMES[number]],
+        ["sizes", out, "--split", NAMES[number]],
     ):
         done = run(*command)
         assert (done.code, done.err) == (0, ""), command
         check_shown(done.out)
-    done = run("sizes", out, "--part", "absent")
-    assert (done.code, done.err.count("\n")) == (1, 1)
+    done = run("sizes", out, "--split", "absent")
+    assert (done.code, done.err.count("\n")) == (2, 1)
     check_shown(done.err)
 
 
@@ -175,7 +173,7 @@ def test_any_terminal_can_write_any_name(encoding: str, tmp_path: Path) -> None:
     environment = os.environ | {
         "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding,
     }  # fmt: skip
-    for arguments, code in (([], 0), (["--part", "x"], 2), (["--save", "/absent/ü.json"], 1)):
+    for arguments, code in (([], 0), (["--split", "x"], 2), (["--out", "/absent/ü.json"], 1)):
         done = subprocess.run(
             [sys.executable, "-m", "dgl_tuplepack", "sizes", os.fsencode(tmp_path) + b"/\xff\xfe.json", *arguments],
             capture_output=True, env=environment, timeout=300,

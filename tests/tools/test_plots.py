@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from dgl_tuplepack import (
-    GraphSizes,
-    Limits,
-    PackPlan,
-    SizeHistogram,
-    load_example,
-    pack,
-    search_limits,
-)
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
 from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SearchError, SizesError
 from dgl_tuplepack.tools.plots import (
+    plot_batches,
     plot_distributions,
     plot_fill,
     plot_methods,
@@ -98,8 +92,7 @@ def test_odd_histograms_are_drawn_too(rows: list[list[int]], scale: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "scales"),
-    [("code2", ("log", "log")), ("ppa", ("linear", "log")), ("pcqm4mv2", ("linear", "linear"))],
+    ("name", "scales"), [("code2", ("log", "log")), ("ppa", ("linear", "log")), ("pcqm4mv2", ("linear", "linear"))]
 )
 def test_long_tails_get_logarithmic_scales(name: str, scales: tuple[str, str]) -> None:
     histogram = SHAPES[name](0)
@@ -190,6 +183,34 @@ def test_distributions_of_any_number_of_components(k: int) -> None:
     assert len(plot_distributions(histogram, components=["part 0"]).lines) == 1
     styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
     assert len(styles) == k
+
+
+# --- batches
+
+
+def test_batches_are_bars_of_all_their_graphs_below_their_padding() -> None:
+    batches = [[5, 3, 9, 2, 4], [1], [7, 7, 7]]
+    ax = plot_batches(batches, slots=25, padding="#123456")
+    # The largest and the smallest value of each part, by bar; the first colour fills a bar, and others cover it.
+    for number, batch in enumerate(batches):
+        parts = [patch for patch in ax.patches if round(patch.get_path().vertices[:, 0].mean()) == number]
+        padding, base, *covers = parts
+        assert to_hex(padding.get_facecolor()) == "#123456"
+        assert padding.get_path().vertices[:, 1].max() == 25
+        assert base.get_path().vertices[:, 1].max() == sum(batch)
+        colours = [to_hex(base.get_facecolor())] * sum(batch)
+        for cover in covers:
+            for low, high in cover.get_path().vertices[:, 1].reshape(-1, 5)[:, :2].astype(int).tolist():
+                colours[low:high] = [to_hex(cover.get_facecolor())] * (high - low)
+        runs = [len([*run]) for _, run in itertools.groupby(colours)]
+        assert runs == batch
+    assert len(plot_batches(batches).patches) == len(ax.patches) - len(batches)
+
+
+def test_batches_must_fit_their_slots() -> None:
+    for batches in ([], [[20, 6]]):
+        with refused(InputError, "at most 25 slots"):
+            plot_batches(batches, slots=25)
 
 
 # --- plans

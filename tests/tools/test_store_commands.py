@@ -17,20 +17,20 @@ from tests.support.stores import data_of, molecules
 
 def test_shards_are_written_shown_and_verified(tmp_path: Path, run: Run) -> None:
     bins, out = write_bins(tmp_path, 3), tmp_path / "out"
-    written = functools.partial(run, "preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    written = functools.partial(run, "preprocess", *bins, "--out", out, "--limits", "30,30", "--workers", 1)
     first = written()
     assert first.code == 0, first.err
     assert "3 shards written" in first.out
     assert "nothing to do" in written().out
-    made = json.loads(run("preprocess", *bins[:2], out, "--workers", 1, "--json").out)
+    made = json.loads(run("preprocess", *bins[:2], "--out", out, "--workers", 1, "--json").out)
     assert (made["written"], made["kept"]) == ([], ["part-0", "part-1"])
     found = json.loads(run("info", out, "--json").out)
     assert (found["shards"], found["graphs"]) == ({"part-0": 20, "part-1": 20}, 40)
     assert "limits of their plans" in run("info", out).out
     assert json.loads(run("verify", out, "--json").out) == {"store": str(out), "graphs": 40, "intact": True}
-    assert json.loads(run("sizes", out, "--json").out)["graphs"] == 40
+    assert tp.SizeHistogram.from_json(run("sizes", out, "--json").out).num_graphs == 40
     # One alone becomes a single store, as ever.
-    assert run("preprocess", out / "part-1", tmp_path / "one").code == 0
+    assert run("preprocess", out / "part-1", "-o", tmp_path / "one").code == 0
     for place, graphs in ((out, 40), (tmp_path / "one", 20)):
         assert run("verify", place).out == f"{place}: {graphs} graphs, intact\n"
     (data_of(tmp_path / "one") / "plan.json").unlink()
@@ -39,34 +39,56 @@ def test_shards_are_written_shown_and_verified(tmp_path: Path, run: Run) -> None
 
 def test_what_cannot_work_is_refused(tmp_path: Path, run: Run) -> None:
     bins, out = write_bins(tmp_path, 2), tmp_path / "out"
-    failed = run("preprocess", *bins, tmp_path / "absent.bin", out, "--workers", 1)
+    failed = run("preprocess", *bins, tmp_path / "absent.bin", "--out", out, "--workers", 1)
     assert (failed.code, "1 of 3 shards failed" in failed.err) == (1, True)
     alone = run("preprocess", bins[0])
-    assert (alone.code, "OUT is missing" in alone.err) == (2, True)
-    assert run("preprocess", *bins, out, "--workers", 1, "--dask", "tcp://x:1").code == 2
-    assert run("preprocess", *bins, out, "--workers", 0).code == 2
+    assert (alone.code, "Missing option '--out'" in alone.err) == (2, True)
+    assert run("preprocess", *bins, "--out", out, "--workers", 1, "--dask", "tcp://x:1").code == 2
+    assert run("preprocess", *bins, "--out", out, "--workers", 0).code == 2
     pytest.importorskip("distributed")
-    nobody = run("preprocess", *bins, out, "--dask", "nonsense://127.0.0.1:9")
+    nobody = run("preprocess", *bins, "--out", out, "--dask", "nonsense://127.0.0.1:9")
     assert (nobody.code, "nonsense://127.0.0.1:9" in nobody.err) == (1, True)
 
 
 def test_buckets_are_given_by_several_limits(tmp_path: Path, run: Run) -> None:
     tp.GraphStore.write(tmp_path / "in", molecules(30, most=9))
     limits = ("--limits", "12,14", "--limits", "40,50")
-    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
+    done = run("preprocess", tmp_path / "in", "--out", tmp_path / "out", *limits)
     assert done.code == 0
     assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(done.out.split())
     # It is about the number of packs, not about slots.
     assert "above" not in done.out
-    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
+    done = run("preprocess", tmp_path / "in", "--out", tmp_path / "out", *limits, "--overwrite", "--json")
     assert json.loads(done.out)["limits"] == [tp.Limits(12, 14).to_dict(), tp.Limits(40, 50).to_dict()]
     assert run("verify", tmp_path / "out").code == 0
-    done = run("preprocess", tmp_path / "in", tmp_path / "other", *limits, "--limits", "1,1")
+    done = run("preprocess", tmp_path / "in", "--out", tmp_path / "other", *limits, "--limits", "1,1")
     assert done.code == 2
     assert "ascend" in done.err
-    done = run("preprocess", tmp_path / "in", tmp_path / "all", *limits, "--workers", 1)
+    done = run("preprocess", tmp_path / "in", "--out", tmp_path / "all", *limits, "--workers", 1)
     assert done.code == 0
     assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(run("info", tmp_path / "all").out.split())
+
+
+def test_all_commands_choose_the_same_limits_by_default(tmp_path: Path, run: Run) -> None:
+    source, page = tmp_path / "in", tmp_path / "page.html"
+    tp.GraphStore.write(source, molecules(300, most=9))
+    search = tp.search_limits(source, graphs_per_batch=64, packs_per_batch="auto")
+    best = search.best.limits
+    assert best != tp.search_limits(source).best.limits
+    for given in ((), ("--graphs-per-batch", 64)):
+        out = tmp_path / f"out{len(given)}"
+        planned = json.loads(run("plan", source, *given, "--json").out)
+        written = json.loads(run("preprocess", source, "-o", out, *given, "--json").out)
+        assert json.loads(run("limits", source, *given, "--json").out) == json.loads(json.dumps(search.to_dict()))
+        assert planned["limits"] == written["limits"] == best.to_dict()
+        assert planned["packs_per_batch"] == written["packs_per_batch"] == search.packs_per_batch == 2
+        assert run("report", source, "-o", page, *given).code == 0
+        assert f"Advised: {best.nodes:,} nodes, {best.edges:,} edges." in " ".join(page.read_text().split())
+        drawn = tmp_path / "given.svg", tmp_path / "searched.svg"
+        assert run("plot", "fill", source, "-o", drawn[0], "--limits", f"{best.nodes},{best.edges}").code == 0
+        assert run("plot", "fill", source, "-o", drawn[1], *given).code == 0
+        assert drawn[0].read_bytes() == drawn[1].read_bytes()
+    assert "graphs on average: 2 packs each" in run("plan", source).out
 
 
 def test_info_shows_what_was_declared(tmp_path: Path, run: Run) -> None:

@@ -43,7 +43,7 @@ class Sharded:
     limits
         Limits of all plans.
     packs_per_batch
-        Packs per batch, chosen for `graphs_per_batch`; 1 without it.
+        Packs per batch, chosen for `graphs_per_batch`; 1 if limits were given.
     written, kept
         Names of the shards written in this run, and of the existing shards that were verified and kept.
     planned
@@ -232,8 +232,8 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
     for shard in written:
         if with_splits is not None and not shard.has_splits:
             failed[shard.name] = (
-                f"it has no splits, but {with_splits} has; its graphs would be in no split. Give the shard a split "
-                '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
+                f"it has no splits, but {with_splits} has, so its graphs would be in no split; write it as a store, "
+                'GraphStore.write(..., splits={"train": ...}), and give the store as the shard, or leave it out.'
             )
         try:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
@@ -282,7 +282,7 @@ def _check_folder(out: Path) -> None:
     # Accept the files of a run that did not finish.
     others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
     if others:
-        raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
+        raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")
 
 
 def _is_ours(path: Path) -> bool:

@@ -27,26 +27,14 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard of a dataset, small enough to be sent to a worker.
+    """One shard of a dataset, small enough to be sent to a worker."""
 
-    Attributes
-    ----------
-    name
-        Name of its folder.
-    source
-        A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
-    settings
-        Keywords for a source that is a path, such as the keywords of `OgbFolder`; other sources ignore them.
-    """
-
+    # Name of its folder.
     name: str
+    # A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     source: Any
+    # Keywords for a source that is a path, such as the keywords of `OgbFolder`; other sources ignore them.
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_path(self) -> bool:
-        """Whether the source is a path or a URL."""
-        return isinstance(self.source, str)
 
     def local_path(self) -> Path | None:
         """Return the path of the source, links resolved; None if it is an object, or not on a local file system."""
@@ -68,14 +56,14 @@ class Shard:
         url = _files_of(self.source)
         if url is None:
             return None
-        settings = self.settings if self.is_path else resolve(self.source).settings
+        settings = self.settings if isinstance(self.source, str) else resolve(self.source).settings
         content = [_listed(*_file_system(url), url), dict(settings)]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
         """Yield the source for `GraphStore.write`; files that are not local are copied first."""
-        if not self.is_path:
+        if not isinstance(self.source, str):
             yield self.source
             return
         files, path = _file_system(self.source)
@@ -99,7 +87,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     Paths are named by their last component. If names repeat, all paths are named by more of their last components.
     """
     if isinstance(shards, str | bytes | os.PathLike):
-        raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it in a list.")
+        raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")
     if not shards:
         raise SizesError("there are no shards; give at least one.")
     sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
@@ -121,7 +109,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
-            f"two shards are called {repeated[0]!r}; give each shard once, or in Python a mapping of names to shards."
+            f"two shards have the name {repeated[0]!r}; give each shard once, or a mapping of names to shards (Python)."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 

@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.storage.format import MANIFEST, PreTransform, other_transform
+from dgl_tuplepack.storage.format import MANIFEST, PreTransform
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
 from dgl_tuplepack.storage.manifest import ShardEntry, check_unchanged
 from dgl_tuplepack.storage.plans import load_plans, plan_file
@@ -66,12 +66,13 @@ def write_shard(
     def finish(_: StoredGraphs, data: Path) -> None:
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
-    # Apply the transform here, with the name of the shard, so that shards draw different random numbers.
-    relations: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
+    settings: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
+        source = resolve(source).with_levels(settings.pop("levels"))
         if expected is not None:
-            source = Transformed(resolve(source), pre_transform, expected.seed, expected.transform, shard=shard.name)
-        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, **relations)
+            # With the name of the shard, so that shards draw different random numbers.
+            source = Transformed(source, pre_transform, expected.seed, expected.transform, shard=shard.name)
+        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, levels=None, **settings)
     return _written(shard, GraphStore(folder), kept=False)
 
 
@@ -81,7 +82,7 @@ def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
 
 
 def _finished(
-    folder: Path, identity: str | None, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
     """Return the store in a folder if it is intact and was written from the same source with the same settings.
 
@@ -101,11 +102,14 @@ def _finished(
         # A missing or damaged store is written again.
         return None
     if applied != expected:
-        raise FormatError(other_transform(folder, applied, expected))
+        raise FormatError(
+            f"{folder} was written with the pre_transform {applied!s:.500}, but needs {expected!s:.500}; write it "
+            "again (overwrite=True, --overwrite), or choose another folder."
+        )
     if relations != declared:
         raise FormatError(
-            f"{folder} was written with {relations or 'no ties, indices and levels'!s:.200}, but is needed with "
-            f"{declared or 'none'!s:.200}; write it again (overwrite=True), or to another folder."
+            f"{folder} was written with {relations or 'no ties, indices and levels'!s:.200}, but needs "
+            f"{declared or 'none'!s:.200}; write it again (overwrite=True), or choose another folder."
         )
     return store
 

@@ -27,8 +27,8 @@ class Failed:
 
 
 _DIED = Failed(
-    "a process that worked on it, or on another shard of the pool, died (killed, or out of memory); run again with "
-    "fewer workers, which does only what is missing."
+    "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers, "
+    "which does only what is missing."
 )
 # In a process of the pool: whether the run was interrupted. If so, tasks in the queue must not start.
 _interrupted = False

@@ -23,15 +23,13 @@ from dgl_tuplepack.tools.cli.store import info, preprocess, verify
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo-output"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two pictures.")] = Path("demo-output"),
     graphs: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=32_901, help="Number of molecules; default: all.")
     ] = None,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Number of training epochs.")] = 1,
     seed: options.Seed = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on standard output, and tables on standard error.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Pack synthetic molecules with the sizes of ogbg-molhiv, and train on them; needs no network and no data."""
     # Report a missing package by its name before anything else is imported.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,13 @@ from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 
 Value = TypeVar("Value")
 
 # Sources that only the command line accepts: named datasets and histograms.
 NAMED = "an OGB name together with --root"
-COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for CSV on standard input")
+COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for a histogram on standard input")
 # Sources that contain graphs.
 GRAPHS = paths([NAMED])
 
@@ -48,10 +50,8 @@ Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help=f"One of {paths([NAMED, *COUNTED])}.", show_default=False)
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
-Part = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
-Nodes = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum nodes per pack.")]
-Edges = Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum edges per pack.")]
-Graphs = Annotated[
+Split = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
+MaxGraphs = Annotated[
     int | None, typer.Option(metavar="N", min=1, callback=_at_most_int64, help="Maximum graphs per pack.")
 ]
 GraphsPerBatch = Annotated[
@@ -60,19 +60,17 @@ GraphsPerBatch = Annotated[
         metavar="N",
         min=1,
         callback=_at_most_int64,
-        help="Mean number of graphs per batch: the batch_size of plain batches, such as 64.",
+        help="Mean number of graphs per batch, the batch_size of plain batches; "
+        f"default: {GRAPHS_PER_BATCH}, if the largest graph allows it.",
     ),
-]
-Limit = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Limit of any component, such as nodes:user=90.")
 ]
 GivenLimits = Annotated[
     list[str] | None,
     typer.Option(
         "--limits",
         metavar="NODES,EDGES[,GRAPHS]",
-        help="Limits of a pack, or NAME=NUMBER,... by component. "
-        f"For shape buckets, repeat the option {FEWEST} to {MOST} times, smallest first.",
+        help="Limits of a pack, such as 222,502, or by component, such as nodes:user=90,edges:likes=200. "
+        f"For shape buckets, give plan or preprocess the option {FEWEST} to {MOST} times, smallest first.",
     ),
 ]
 MultipleOf = Annotated[
@@ -92,8 +90,8 @@ Oversize = Annotated[
     str,
     typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV on standard output.")]
 
 
 @contextmanager
@@ -105,37 +103,32 @@ def usage_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def given_limits(nodes: int | None, edges: int | None, graphs: int | None, others: list[str] | None) -> Limits | None:
-    """Return the limits from --nodes, --edges, --graphs and --limit; None if none is given."""
-    given = {name: value for name, value in (("nodes", nodes), ("edges", edges)) if value is not None}
-    maxima = named("--limit", others, whole)
-    for name in given.keys() & maxima.keys():
-        raise typer.BadParameter(f"{name} is given twice, by --{name} and by --limit; leave one out.")
-    maxima = given | maxima
-    if not maxima and graphs is not None:
-        raise typer.BadParameter("--graphs alone cannot limit a pack; give --nodes and --edges too.")
-    return Limits.from_components(maxima, graphs) if maxima else None
-
-
-def shapes_of(texts: Sequence[str]) -> Limits | Buckets:
-    """Return the limits from --limits, given once or several times."""
+def given_limits(
+    texts: Sequence[str] | None, graphs_per_batch: int | None = None, multiple_of: int = 1
+) -> Limits | Buckets | None:
+    """Return the limits from --limits, None without it; raise if options of a search are given too."""
+    if not texts:
+        return None
+    for option, is_given in (("--graphs-per-batch", graphs_per_batch is not None), ("--multiple-of", multiple_of != 1)):
+        if is_given:
+            raise typer.BadParameter(f"--limits replaces the search; leave {option} or --limits out.")
     limits = [_limits(text) for text in texts]
-    with usage_errors():
-        return as_shapes(limits if len(limits) > 1 else limits[0])
+    return as_shapes(limits if len(limits) > 1 else limits[0])
 
 
 def _limits(text: str) -> Limits:
+    if "=" in text:
+        # A comma ends a limit only after a value, since names may contain commas.
+        maxima = named("--limits", re.sub(r"(=[^=,]*),", "\\1\0", text).split("\0"), whole)
+        graphs = maxima.pop("graphs", None)
+        return Limits.from_components(maxima, graphs)
     values = text.split(",")
-    if "=" not in text:
-        if not 2 <= len(values) <= 3:
-            raise typer.BadParameter(f"--limits {text!r} must be NODES,EDGES or NODES,EDGES,GRAPHS.")
-        return Limits(*(whole(value) for value in values))
-    maxima = named("--limits", values, whole)
-    graphs = maxima.pop("graphs", None)
-    return Limits.from_components(maxima, graphs)
+    if not 2 <= len(values) <= 3:
+        raise typer.BadParameter(f"--limits must be NODES,EDGES[,GRAPHS] or NAME=NUMBER,..., but is {text!r}.")
+    return Limits(*(whole("--limits", value) for value in values))
 
 
-def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value]) -> dict[str, Value]:
+def named(option: str, texts: Sequence[str] | None, parse: Callable[[str, str], Value]) -> dict[str, Value]:
     """Return ``NAME=VALUE`` options as a mapping."""
     values: dict[str, Value] = {}
     for text in texts or ():
@@ -143,7 +136,7 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value
         name, equals, value = text.rpartition("=")
         if not equals or not name or name in values:
             raise typer.BadParameter(f"{option} must be NAME=VALUE, once per component, but is {text!r}.")
-        values[name] = parse(value)
+        values[name] = parse(option, value)
     return values
 
 
@@ -163,23 +156,23 @@ def check_output(as_json: bool, as_csv: bool) -> None:
         raise typer.BadParameter("--json and --csv cannot be given together; choose one.")
 
 
-def whole(text: str) -> int:
-    """Parse a whole number >= 1."""
+def whole(option: str, text: str) -> int:
+    """Parse a whole number >= 1 of an option."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
-        raise typer.BadParameter(f"{text!r} is not a whole number above 0.")
+        raise typer.BadParameter(f"{option}: {text!r} is not a whole number above 0.")
     return number
 
 
-def real(text: str) -> float:
-    """Parse a number."""
+def real(option: str, text: str) -> float:
+    """Parse a number of an option."""
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number.") from None
+        raise typer.BadParameter(f"{option}: {text!r} is not a number.") from None
 
 
 def heuristic(text: str | None) -> str | tuple[float, ...] | None:
@@ -189,4 +182,4 @@ def heuristic(text: str | None) -> str | tuple[float, ...] | None:
     if not any(c.isdigit() for c in text):
         advice = f"choose one of {', '.join(NAMES)}, or weights such as 1,0.5"
         raise typer.BadParameter(f"{text!r} is not a heuristic; {advice}.")
-    return tuple(real(weight) for weight in text.split(","))
+    return tuple(real("--heuristic", weight) for weight in text.split(","))

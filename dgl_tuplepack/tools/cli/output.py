@@ -94,6 +94,11 @@ def shown(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
 
 
+def of_batches(graphs: float, packs: int) -> str:
+    """Return the mean number of graphs of a batch, and its number of packs, as text."""
+    return f"batches of {graphs:.1f} graphs on average: {packs} pack{'s' if packs > 1 else ''} each"
+
+
 def percent(fraction: float) -> str:
     """Return a fraction as a percentage."""
     return f"{fraction:.2%}"

@@ -11,22 +11,19 @@ from rich.console import Console
 
 from dgl_tuplepack._core.text import csv_text
 from dgl_tuplepack.planning.bounds import without_oversize
-from dgl_tuplepack.planning.buckets import Buckets, all_of
-from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, save_to
+from dgl_tuplepack.tools.cli.limits import search_for_plan
+from dgl_tuplepack.tools.cli.output import of_batches, percent, print_line, print_result, print_table, save_to
 from dgl_tuplepack.tools.cli.source import read_histogram
 
 
 def plan(
     source: options.Source,
-    nodes: options.Nodes = None,
-    edges: options.Edges = None,
-    graphs: options.Graphs = None,
-    limit: options.Limit = None,
     given: options.GivenLimits = None,
+    graphs_per_batch: options.GraphsPerBatch = None,
     method: options.Method = "auto",
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
@@ -34,33 +31,35 @@ def plan(
         float, typer.Option(metavar="N", min=0, help="Amount of work for auto; 1 takes about a second.")
     ] = 1.0,
     oversize: options.Oversize = "error",
-    save: Annotated[
-        Path | None, typer.Option(help="Write the plan to this file, for PackPlan.load and PackBatchSampler(plan=...).")
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the plan to this file, for PackPlan.load and packed_loader(plan=...)."),
     ] = None,
     root: options.Root = None,
-    part: options.Part = None,
+    split: options.Split = None,
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Pack the graphs of SOURCE within limits; show the packs, the lower bound, the gap and the efficiencies."""
+    """Pack the graphs of SOURCE within limits; show the packs, the lower bound, the gap and the efficiencies.
+
+    Without --limits, search them for --graphs-per-batch, as dgl-tuplepack limits does.
+    """
     options.check_output(as_json, as_csv)
-    limits: Limits | Buckets | None = options.given_limits(nodes, edges, graphs, limit)
-    if given and (limits is not None or graphs is not None):
-        raise typer.BadParameter("--limits sets every limit; leave --nodes, --edges, --graphs and --limit out.")
-    limits = options.shapes_of(given) if given else limits
+    limits, packs = options.given_limits(given, graphs_per_batch), 1
     heuristic = options.heuristic(heuristic_name) or "product"
+    histogram = read_histogram(source, root, split)
     if limits is None:
-        raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")
-    histogram = read_histogram(source, root, part)
+        search = search_for_plan(histogram, graphs_per_batch, oversize)
+        limits, packs = search.best.limits, search.packs_per_batch
     limits = limits.aligned(histogram.components)
     histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
     # A spinner, because the duration is unknown; it shows in a terminal only.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
         packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
-    seconds = time.perf_counter() - begin
-    save_to(save, packed.save)
-    summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
+    summary = summarise(packed) | {"limits": limits.to_dict(), "packs_per_batch": packs, "dropped": dropped}
+    summary["seconds"] = time.perf_counter() - begin
+    save_to(out, packed.save)
     print_result(
         lambda: summary, lambda: csv_text([_row(summary)]), lambda: _show(summary), as_json=as_json, as_csv=as_csv
     )  # fmt: skip
@@ -85,6 +84,8 @@ def _show(summary: dict[str, Any]) -> None:
     ]  # fmt: skip
     headings = ["component", "limit", "efficiency", "empty slots", "most used", "efficiency of that"]
     print_table("Slots of one epoch", headings, rows)
+    packs = summary["packs_per_batch"]
+    print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))
 
 
 def _figures(summary: dict[str, Any]) -> list[list[Any]]:

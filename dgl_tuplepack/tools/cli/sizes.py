@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import print_result, print_table, save_to
+from dgl_tuplepack.tools.cli.output import print_csv, print_table, save_to
 from dgl_tuplepack.tools.cli.source import read_histogram
 
 _QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -18,30 +18,34 @@ _QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 def sizes(
     source: options.Source,
     root: options.Root = None,
-    part: options.Part = None,
-    save: Annotated[Path | None, typer.Option(help="Write the histogram to this .json or .csv file.")] = None,
+    split: options.Split = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the histogram to this .json or .csv file.")
+    ] = None,
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Show how large the graphs of SOURCE are. With --csv, print the histogram; other commands read it as -."""
+    """Show how large the graphs of SOURCE are.
+
+    With --json or --csv, print the histogram, which other commands read as SOURCE from a file or as -.
+    """
     options.check_output(as_json, as_csv)
-    options.check_ending("--save", save, (".json", ".csv"))
-    histogram = read_histogram(source, root, part)
-    save_to(save, histogram.save)
-    summary = _summary(histogram)
-    title = f"{histogram.num_graphs:,} graphs of {len(histogram):,} distinct sizes"
-    rows = [[name, *figures.values()] for name, figures in summary["components"].items()]
-    headings = ["component", "total", "mean", *_QUANTILES]
-    print_result(
-        lambda: summary, histogram.to_csv, lambda: print_table(title, headings, rows), as_json=as_json, as_csv=as_csv
-    )
+    options.check_ending("--out", out, (".json", ".csv"))
+    histogram = read_histogram(source, root, split)
+    save_to(out, histogram.save)
+    if as_json:
+        print(histogram.to_json(), end="")
+    elif as_csv:
+        print_csv(histogram.to_csv())
+    else:
+        _show(histogram)
 
 
-def _summary(histogram: SizeHistogram) -> dict[str, Any]:
-    """Return graphs and distinct sizes of a histogram, and the total, mean and quantiles of each component."""
-    components = {}
+def _show(histogram: SizeHistogram) -> None:
+    """Print the total, the mean and quantiles of each component."""
+    rows = []
     for column, (name, total) in enumerate(histogram.totals().items()):
         values = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))
-        figures = dict(zip(_QUANTILES, values, strict=True))
-        components[name] = {"total": total, "mean": total / histogram.num_graphs, **figures}
-    return {"graphs": histogram.num_graphs, "size_classes": len(histogram), "components": components}
+        rows.append([name, total, total / histogram.num_graphs, *values])
+    title = f"{histogram.num_graphs:,} graphs of {len(histogram):,} distinct sizes"
+    print_table(title, ["component", "total", "mean", *_QUANTILES], rows)

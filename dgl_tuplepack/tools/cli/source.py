@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.numbers import Counted
 from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
@@ -18,19 +18,19 @@ from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
 _EXAMPLE = "example:"
 
 
-def read_histogram(source: str, root: Path | None = None, part: str | None = None) -> SizeHistogram:
-    """Return the histogram of a SOURCE, or of its split `part`; a saved histogram allows neither `root` nor `part`."""
+def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
+    """Return the histogram of a SOURCE, or of one `split`; a saved histogram allows neither `root` nor `split`."""
     opened = open_source(source, root)
-    if part is None:
+    if split is None:
         return opened.histogram()
     if isinstance(opened, Counted):
-        _refuse_option(source, "--part")
+        _refuse_option(source, "--split")
     sizes, splits = opened.sizes(), opened.splits()
-    if part not in splits:
-        advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
-        raise SizesError(f"{source} has no split {part!r}; {advice}.")
+    if split not in splits:
+        advice = f"choose one of {', '.join(splits)}, or leave --split out" if splits else "leave --split out"
+        raise typer.BadParameter(f"{source} has no split {split!r}; {advice}.")
     # Positions in a split are not dataset ids, so the histogram has no ids.
-    return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
+    return SizeHistogram.from_sizes(sizes.take(splits[split])).without_ids()
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
@@ -70,4 +70,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    return SizeHistogram.from_csv(text, "standard input")
+    # In CSV, a name that contains a quote is quoted itself.
+    is_json = "".join(text[:100].split()).startswith(('{"', "[["))
+    return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

@@ -39,18 +39,21 @@ _PACKAGES = (
 )
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE",
+        help=f"One or several of {options.GRAPHS}. Several, --workers or --dask make a sharded dataset; "
+        "its shards may be fsspec URLs.",
+        show_default=False,
+    ),
+]
+
 
 def preprocess(
-    shards_and_out: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SHARD... OUT",
-            help=f"SHARD: {options.GRAPHS}. Several SHARDs, --workers or --dask make a sharded dataset; "
-            "its shards may be fsspec URLs. OUT: folder of the new store.",
-            show_default=False,
-        ),
-    ],
-    limits: options.GivenLimits = None,
+    sources: Sources,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new store.", show_default=False)],
+    given: options.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
@@ -58,7 +61,9 @@ def preprocess(
         bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a sharded dataset.")
     ] = False,
     root: options.Root = None,
-    split: Annotated[str | None, typer.Option(help="Split scheme of an OGB folder; default: the usual one.")] = None,
+    split_scheme: Annotated[
+        str | None, typer.Option(help="Split scheme of an OGB folder, such as scaffold; default: the usual one.")
+    ] = None,
     add_inverse_edge: Annotated[
         bool | None, typer.Option(help="Whether to add the reverse of each edge of an OGB folder.")
     ] = None,
@@ -72,36 +77,28 @@ def preprocess(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Read each SHARD, write stores and plans to OUT, and verify them.
+    """Read each SOURCE, write stores and plans, and verify them.
 
-    One SHARD becomes one store. Several become a folder with a manifest and a store for each shard; a second run
-    processes only missing or changed shards.
+    One SOURCE becomes one store. Several become a folder with a manifest and a store for each shard; a second run
+    processes only missing or changed shards. Without --limits, search them for --graphs-per-batch.
     """
-    # If SHARD and OUT were two arguments, Typer would report a missing OUT as a missing SHARD.
-    if len(shards_and_out) < 2:
-        raise typer.BadParameter(
-            f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
-        )
-    shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
-    if limits and (multiple_of != 1 or graphs_per_batch is not None):
-        raise typer.BadParameter("--limits replaces the search; leave --graphs-per-batch and --multiple-of out.")
+    chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers runs on this machine, --dask on a cluster; leave one out.")
-    chosen = options.shapes_of(limits) if limits else None
     # Pass only settings that were given: a shard whose settings differ from the last run counts as changed.
-    asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
+    asked = {"split": split_scheme, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
         "limits": chosen, "graphs_per_batch": graphs_per_batch, "multiple_of": multiple_of, "compact": compact,
         "overwrite": overwrite, "seed": seed,
     }  # fmt: skip
-    if len(shards) > 1 or workers is not None or dask is not None:
-        paths = [path_of(shard, root) for shard in shards]
+    if len(sources) > 1 or workers is not None or dask is not None:
+        paths = [path_of(source, root) for source in sources]
         with _cluster(dask) as executor:
             settings |= {"workers": workers, "executor": executor, "ogb_settings": ogb}
             _preprocess_shards(paths, out, as_json, settings)
     else:
-        _preprocess_one(open_source(shards[0], root, ogb), out, as_json, settings)
+        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
@@ -145,7 +142,7 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
         print_table(f"Plans with at most {_bounds(summary['limits'])} per pack", headings, rows)
     if packs > 1:
-        print_line(f"batches of that many graphs have {packs} packs each")
+        print_line(f"batches have {packs} packs each")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
 
 

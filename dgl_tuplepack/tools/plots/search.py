@@ -13,8 +13,6 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The colour bar may extend above 100 % by this fraction of its range below 100 %.
-_BEYOND = 0.03
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
 # White with a black edge stands out on light and dark, in colour and in greyscale.
@@ -45,7 +43,8 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     order = np.argsort(scores, kind="stable")
     style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
     dots = ax.scatter(*points[order].T, c=scores[order], s=34, marker="s", **style)
-    _label_colour_bar(ax.figure.colorbar(dots, ax=ax).ax)
+    bar = ax.figure.colorbar(dots, ax=ax, label="harmonic mean of the efficiencies")
+    bar.ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
     ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
@@ -55,14 +54,6 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
         drawing.set_whole(axis)
     ax.legend(**drawing.LEGEND_ABOVE)
     return ax
-
-
-def _label_colour_bar(ax: Any) -> None:
-    """Label the colour bar in per cent, and cut it slightly above 100 %."""
-    low, high = ax.get_ylim()
-    ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
-    ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
-    ax.set_ylabel("harmonic mean of the efficiencies")
 
 
 def _best_label(search: LimitsSearch) -> str:

@@ -12,6 +12,7 @@ from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.histogram import as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 
 __all__ = ["write_report"]
 
@@ -22,7 +23,7 @@ def write_report(
     *,
     name: str = "Graphs",
     limits: Limits | None = None,
-    graphs_per_batch: int = 64,
+    graphs_per_batch: int = GRAPHS_PER_BATCH,
     seed: int = 0,
     oversize: str = "error",
 ) -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.search import LimitsSearch, search_limits
+from dgl_tuplepack.planning.search import LimitsSearch, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
 
 # With more graphs than this, epochs in random order are not simulated.
@@ -73,11 +72,7 @@ class Findings:
 def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
     """Search limits, pack within `limits` (None: the best limits found), and compare with plain batching."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
-    try:
-        search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
-    except SearchError:
-        # Batches with room for the largest graph hold more than `graphs` graphs on average.
-        search = search_limits(histogram)
+    search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
     if histogram.num_graphs <= _MOST_SIMULATED:

@@ -1,0 +1,64 @@
+"""A picture of batches: one bar each, cut into its graphs, with its padding on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.tools.plots import _drawing as drawing
+
+# Neighbouring graphs differ in colour, also in greyscale.
+_SLICES = ("#0f4c81", "#2f93b5", "#8fd0c6")
+_WIDTH = 0.8
+
+
+def plot_batches(
+    batches: Sequence[Sequence[int]], ax: Any = None, *, slots: int | None = None, padding: str = "0.7"
+) -> Any:
+    """Draw each batch as a bar of its graphs, one above the other.
+
+    Parameters
+    ----------
+    batches
+        The nodes of each graph, batch by batch; another component works too.
+    slots
+        Height to which padding fills every bar; None: no padding.
+    padding
+        Colour of the padding.
+
+    Raises
+    ------
+    InputError
+        There are no batches, or a batch exceeds `slots`.
+    """
+    totals = [sum(batch) for batch in batches]
+    if not batches or (slots is not None and max(totals) > slots):
+        raise InputError(f"the picture needs batches of at most {slots} slots, but their contents are {totals}.")
+    ax = drawing.axes_or_new(ax, 6.4, 3.2)
+    for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
+        if slots is not None:
+            _fill(ax, number, [0], [slots], padding)
+        # The first colour fills the bar and the others cover it, which keeps vector files small.
+        _fill(ax, number, [0], [total], _SLICES[0])
+        ends = np.cumsum(batch)
+        for first, colour in enumerate(_SLICES[1 : len(batch)], 1):
+            chosen = slice(first, None, len(_SLICES))
+            _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
+    ax.set(xlim=(-0.6, len(batches) - 0.4), ylim=(0, 1.02 * (slots or max(totals))))
+    return ax
+
+
+def _fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:
+    """Fill bar `number` from each of `lows` to each of `highs`, as one path."""
+    left, right = number - _WIDTH / 2, number + _WIDTH / 2
+    corners = [
+        [(left, low), (left, high), (right, high), (right, low), (left, low)]
+        for low, high in zip(lows, highs, strict=True)
+    ]
+    path, patches = load("matplotlib.path").Path, load("matplotlib.patches")
+    codes = [path.MOVETO, *[path.LINETO] * 3, path.CLOSEPOLY] * len(corners)
+    ax.add_patch(patches.PathPatch(path(np.reshape(corners, (-1, 2)), codes), color=colour, linewidth=0))

@@ -1,0 +1,89 @@
+"""The options of all commands together: one name for one thing, with one meaning and one default."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from dgl_tuplepack.tools.cli.commands import app
+from tests.support.command import Run
+
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+# Options that may differ between commands, and the reason.
+DIFFERENT = {
+    "--out": "each command writes another kind of file or folder; only names of finished results are defaults",
+    "SOURCE": "preprocess reads several sources, and only sources of graphs",
+    "STORE": "info needs none with --system",
+}
+# Names that options had before; each has one name now.
+FORMER = {"--part", "--save", "--nodes", "--edges", "--limit", "--auto-limits"}
+
+
+def parameters() -> Iterator[tuple[str, str, Any]]:
+    """Yield the command, the name and the parameter of every option and argument."""
+    for command, made in COMMANDS.items():
+        for parameter in made.params:
+            is_option = parameter.param_type_name == "option"
+            name = max(parameter.opts, key=len) if is_option else parameter.metavar
+            yield command, name, parameter
+
+
+def facts(parameter: Any) -> tuple[Any, ...]:
+    """Return what a user can see of a parameter, without its name."""
+    return (
+        parameter.param_type_name,
+        *(str(vars(parameter).get(name)) for name in ("metavar", "help", "default", "multiple", "min", "max")),
+        tuple(sorted([*parameter.opts, *parameter.secondary_opts])),
+        parameter.required,
+        str(parameter.type_descriptor.annotation),
+    )
+
+
+def test_a_name_has_one_meaning_one_type_and_one_default() -> None:
+    found = defaultdict(set)
+    for _, name, parameter in parameters():
+        found[name].add(facts(parameter))
+    assert {name for name, meanings in found.items() if len(meanings) > 1} == set(DIFFERENT)
+
+
+def test_one_thing_has_one_name() -> None:
+    names = defaultdict(set)
+    for _, name, parameter in parameters():
+        assert name not in FORMER
+        names[parameter.help].add(name)
+    assert {help: same for help, same in names.items() if len(same) > 1} == {}
+
+
+def test_every_file_or_folder_that_a_command_writes_is_its_out() -> None:
+    writing = {command: parameter.opts for command, name, parameter in parameters() if name == "--out"}
+    assert set(writing) == {"sizes", "plan", "preprocess", "plot", "report", "demo"}
+    assert all(options == ["--out", "-o"] for options in writing.values())
+    assert {name for _, name, parameter in parameters() if "write" in parameter.help.lower()} == {"--out"}
+
+
+def test_every_command_that_plans_accepts_limits_or_a_number_of_graphs() -> None:
+    for option, commands in {
+        "--limits": {"plan", "preprocess", "plot", "report"},
+        "--graphs-per-batch": {"limits", "plan", "preprocess", "plot", "report"},
+        "--split": {"sizes", "limits", "plan", "plot", "report"},
+    }.items():
+        assert {command for command, name, _ in parameters() if name == option} == commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_breaks_no_line_inside_a_sentence(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "600")
+    paragraphs = [" ".join(paragraph.split()) for paragraph in COMMANDS[name].help.split("\n\n")]
+    lines = [line.strip() for line in run(name, "--help").out.splitlines()]
+    assert all(paragraph in lines for paragraph in paragraphs)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_text_of_help_is_whole_sentences(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert parameter.help[0].isupper() or parameter.help.startswith(".")
+        assert parameter.help.endswith("."), parameter.help
