@@ -23,7 +23,7 @@ NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
 SEPARATOR = "/"
 
 
-def key_of(t: Any) -> Any:
+def public_type(t: Any) -> Any:
     """Return the public name of a type of named graphs. If a graph is homogeneous, its edges have its name, too."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
@@ -34,7 +34,7 @@ def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], na
     Set `named` if the types belong to named graphs.
     """
     if named:
-        return (*map(node_component, node_types), *(edge_component(key_of(e)) for e in edge_types))
+        return (*map(node_component, node_types), *(edge_component(public_type(e)) for e in edge_types))
     if len(node_types) == len(edge_types) == 1:
         return HOMOGENEOUS
     return (*map(node_component, node_types), *map(edge_component, edge_types))

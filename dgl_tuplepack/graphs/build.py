@@ -16,13 +16,9 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 
 @functools.cache
-def dgl_and_formats() -> tuple[Any, Any]:
-    """Return the module `dgl`, and DGL's object for all sparse formats.
-
-    The object is cached: converting the formats again for each graph would take half of the time of making the graph.
-    """
-    dgl = load("dgl")
-    return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
+def all_sparse_formats() -> Any:
+    """Return DGL's object for all sparse formats. Converting them again takes half of the time of making a graph."""
+    return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
 
 
 @functools.lru_cache(maxsize=64)
@@ -49,7 +45,7 @@ def build_graph(
     The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` sort the types and check the
     endpoints again, which takes as long as everything else and waits for the device. This function does neither.
     """
-    dgl, _ = dgl_and_formats()
+    dgl = load("dgl")
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
     relations = [
         relation(ends, edge_type, num_nodes, None if row_pointers is None else row_pointers[edge_type])
@@ -67,21 +63,21 @@ def relation(
     ends: tuple[Tensor, Tensor], edge_type: EdgeType, num_nodes: Mapping[str, int], pointers: Tensor | None = None
 ) -> Any:
     """Return DGL's index of the edges of one type."""
-    dgl, formats = dgl_and_formats()
+    index, formats = load("dgl").heterograph_index, all_sparse_formats()
     (src, dst), (source, _, destination) = ends, edge_type
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
-        return dgl.heterograph_index.create_unitgraph_from_coo(*sizes, src, dst, formats)
+        return index.create_unitgraph_from_coo(*sizes, src, dst, formats)
     # Edge ids are optional in DGL 1.1, but without them its sums with edge features fail.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
-    return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
+    return index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
 def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, int]) -> Any:
     """Return DGL's index of the edges of all types; `types` is what `graph_of_types` returns."""
     if types is None:
         return relations[0]
-    dgl, _ = dgl_and_formats()
+    dgl = load("dgl")
     numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
     return dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
 
@@ -137,11 +133,10 @@ class BatchBuilder:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._node_types, self._edge_types = [*schema.node_types], [*schema.edge_types]
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
         self._features = [[*of] for of in (*schema.node_features.values(), *schema.edge_features.values())]
-        dgl, _ = dgl_and_formats()
+        dgl = load("dgl")
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
@@ -151,25 +146,25 @@ class BatchBuilder:
         order: the nodes per graph, for each node type; the edges per graph, for each edge type; the sources and
         destinations of each edge type; node features, edge features and labels, as in ``schema.columns()``.
         """
-        schema, remaining, number = self._schema, iter(tensors), len(self._node_types)
-        num_nodes = dict(zip(self._node_types, totals, strict=False))
+        schema, remaining, number = self._schema, iter(tensors), len(self._schema.node_types)
+        num_nodes = dict(zip(schema.node_types, totals, strict=False))
         # zip must read the types first: with `remaining` first, it would read one tensor too many and drop it.
-        nodes_per_graph = dict(zip(self._node_types, remaining, strict=False))
-        edges_per_graph = dict(zip(self._edge_types, remaining, strict=False))
+        nodes_per_graph = dict(zip(schema.node_types, remaining, strict=False))
+        edges_per_graph = dict(zip(schema.edge_types, remaining, strict=False))
         if schema.graph_names:
-            ends = {e: (next(remaining), next(remaining)) for e in self._edge_types}
+            ends = {e: (next(remaining), next(remaining)) for e in schema.edge_types}
             nodes = {t: {name: next(remaining) for name in names} for t, names in schema.node_features.items()}
             edges = {e: {name: next(remaining) for name in names} for e, names in schema.edge_features.items()}
             per_graph = nodes_per_graph, edges_per_graph
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
-            relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in self._edge_types]
+            relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in schema.edge_types]
             frames = [
                 self._new_frame(dict(zip(names, remaining, strict=False)), rows)
                 for names, rows in zip(self._features, totals, strict=False)
             ]
             index = joined_relations(relations, self._types, num_nodes)
-            graph = self._new_graph(index, [*self._node_types], [*self._short_types], frames[:number], frames[number:])
+            graph = self._new_graph(index, [*schema.node_types], [*self._short_types], frames[:number], frames[number:])
             set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
         labels = dict(zip(schema.labels, remaining, strict=True))
         return (graph, as_label(labels)) if labels else graph

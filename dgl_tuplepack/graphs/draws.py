@@ -79,7 +79,7 @@ class Draws:
         epoch, is_set, _ = self._shared.tolist()
         return epoch, bool(is_set)
 
-    def watches(self, graph_id: int) -> bool:
+    def may_repeat(self, graph_id: int) -> bool:
         """Return whether to check this graph for draws; the first graph that draws in an unknown epoch is enough."""
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 

@@ -1,4 +1,4 @@
-"""The schema of a dataset, learnt from one example."""
+"""Find the schema of a dataset from one example."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
-from dgl_tuplepack.graphs.named import by_name, check_alike, features_of, is_pyg, located_types, names_of, types_in
+from dgl_tuplepack.graphs.named import by_name, check_alike, features_of, graph_names, is_pyg, located_types, types_in
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, refuse_levels, specs_of
@@ -41,7 +41,5 @@ def schema_of(
         labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
         idtype=next(iter(by_name(graphs).values())).idtype,
         has_ids=graph_id is not None,
-        graph_names=names_of(graphs),
-        ties={} if ties is None else ties,
-        indices={} if indices is None else indices,
-    )
+        graph_names=graph_names(graphs),
+    ).with_declared(ties, indices)

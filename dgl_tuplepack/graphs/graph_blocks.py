@@ -14,15 +14,13 @@ from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
 from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import begins_with_pyg, check_position, parts_of
+from dgl_tuplepack.graphs.items import begins_with_pyg, parts_in_blocks
+from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties
 from dgl_tuplepack.graphs.schema import Schema, as_label
 from dgl_tuplepack.graphs.values import as_array, as_tensor
-
-# Graphs per block: enough for the full speed of `dgl.batch`, and little memory even for large graphs.
-_GRAPHS = 512
 
 
 def graph_blocks(
@@ -45,23 +43,11 @@ def graph_blocks(
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = schema_of(first, ties, indices, levels)
-    return schema, _blocks(itertools.chain([first], iterator), schema)
+    blocks = parts_in_blocks(itertools.chain([first], iterator))
+    return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)
 
 
-def _blocks(items: Iterator[Any], schema: Schema) -> Iterator[GraphBlock]:
-    for begin in itertools.count(0, _GRAPHS):
-        block = list(itertools.islice(items, _GRAPHS))
-        if not block:
-            return
-        yield _block(block, schema, begin)
-
-
-def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
-    where = [f"item {begin + i}" for i in range(len(items))]
-    parts = [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)]
-    for i, part in enumerate(parts):
-        check_position(part.id, begin + i, where[i])
-    graphs = joined(schema, parts, where)
+def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:

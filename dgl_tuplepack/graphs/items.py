@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dgl_tuplepack._core.checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_graph, is_pyg
+
+# Enough for the full speed of `dgl.batch` and PyG's `collate`, and little memory even for large graphs.
+_ITEMS_PER_BLOCK = 512
 
 
 class EpochIds(list[int]):
@@ -65,17 +69,16 @@ class Parts(NamedTuple):
 
 
 def parts_of(item: Any, where: str) -> Parts:
-    """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
+    """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these wrapped by `with_ids`.
 
     The graph may also be a dict of named graphs, which is returned in the order of the names. The labels of a PyG graph
-    stay in the graph, as attributes. An id by `with_ids` replaces an id inside the item. Raise SchemaError for other
+    stay in the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError for other
     items; errors call the item `where`.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     if is_pyg(item):
-        # Labels of a PyG graph are attributes of it.
         return Parts(item, None, None)
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     graph = item[0] if item else None
@@ -83,12 +86,12 @@ def parts_of(item: Any, where: str) -> Parts:
         graph = _named_graphs(given, item, where)
     if len(item) > 3:
         raise SchemaError(
-            f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
-            "several labels in one dict."
+            f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); put "
+            "several labels into one dict."
         )
     if any(each.is_block for each in by_name(graph).values()):
         raise SchemaError(
-            f"{where} is a block (message flow graph), which DGL cannot batch; convert it with dgl.block_to_graph."
+            f"{where} is a block (message flow graph), which DGL cannot batch; convert it by dgl.block_to_graph."
         )
     return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
 
@@ -113,13 +116,23 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
     return checked_graphs(graphs, where)
 
 
-def check_position(graph_id: int | None, position: int, where: str) -> None:
-    """Refuse (SchemaError) an item whose id is not its position, since ids in a store are positions."""
-    if graph_id is not None and graph_id != position:
-        raise SchemaError(
-            f"{where} has the id {graph_id}, but ids in a store are positions; keep other ids as a label, "
-            "(graph, {'y': label, 'id': id}), or return (graph, label)."
-        )
+def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[str]]]:
+    """Yield the parts and the display names of a few hundred items at a time.
+
+    Raise SchemaError for an item whose id is not its position, since ids in a store are positions.
+    """
+    iterator, position = iter(items), 0
+    while block := list(islice(iterator, _ITEMS_PER_BLOCK)):
+        where = [f"item {position + i}" for i in range(len(block))]
+        parts = [parts_of(item, item_name) for item, item_name in zip(block, where, strict=True)]
+        for item_name, part in zip(where, parts, strict=True):
+            if part.id is not None and part.id != position:
+                raise SchemaError(
+                    f"{item_name} has the id {part.id}, but ids in a store are positions; keep other ids as a label, "
+                    "(graph, {'y': label, 'id': id}), or return (graph, label)."
+                )
+            position += 1
+        yield parts, where
 
 
 def begins_with_pyg(item: Any) -> bool:
@@ -149,10 +162,9 @@ def _id(value: Any, where: str) -> int:
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:
         raise SchemaError(
-            f"{where} has {shown(value)} ({type(value).__name__}) as its third part, which is its id and must be an "
-            "integer in 0..2**63-1, since a batch holds the ids as a tensor. Let the dataset return (DGLGraph, label) "
-            "and wrap it in with_ids(dataset): ids are then positions, and you can look up names by them in a list; "
-            "join several labels in one dict."
+            f"{where} has {shown(value)} ({type(value).__name__}) as its third part, but that is the id, an integer in "
+            "0..2**63-1; let the dataset return (DGLGraph, label), with several labels in one dict, and wrap it in "
+            "with_ids(dataset): ids are then positions, by which you can look up names in a list."
         )
     return number
 
@@ -196,8 +208,8 @@ class WithIds:
         number = as_integer(index)
         if number is None:
             raise InputError(
-                f"a dataset with ids is indexed by one integer, but got {shown(index)}; ids are positions in the "
-                "dataset; look up names of your own in a list."
+                f"a dataset with ids is indexed by one integer, but got {shown(index)}; give the position of an item, "
+                "and look up names of your own in a list."
             )
         return number
 
@@ -206,7 +218,7 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
     """Refuse (InputError) a list of items whose length differs from the number of ids."""
     if len(items) != len(ids):
         raise InputError(
-            f"a dataset returned {len(items)} items for {len(ids)} ids, but needs one for each; correct its "
+            f"a dataset returned {len(items)} items for {len(ids)} ids, but must return one for each; correct its "
             "__getitems__."
         )
 

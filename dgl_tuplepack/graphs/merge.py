@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.items import Parts
 from dgl_tuplepack.graphs.joined import JoinedGraphs
-from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, is_pyg, located_types, names_of
+from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, graph_names, is_pyg, located_types
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_specs
 
 
@@ -91,7 +91,7 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
 
 
 def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
-    names = names_of(graphs[0])
+    names = graph_names(graphs[0])
     return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 
 

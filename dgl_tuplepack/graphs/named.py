@@ -1,7 +1,7 @@
 """Items of several named graphs, read as one graph whose types include the names of the graphs.
 
 The types of a homogeneous graph "atoms" become "atoms" and ("atoms", "_E", "atoms"); a type "C" of a heterograph "mol"
-becomes "mol/C". The types of a graph without a name, the usual item, stay as they are.
+becomes "mol/C". The types of a graph without a name, the usual item, are unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def by_name(graphs: Any) -> Mapping[str, Any]:
     return graphs if isinstance(graphs, dict) else {"": graphs}
 
 
-def names_of(graphs: Any) -> tuple[str, ...]:
+def graph_names(graphs: Any) -> tuple[str, ...]:
     """Return the names of named graphs; an empty tuple for a graph without a name."""
     return tuple(graphs) if isinstance(graphs, dict) else ()
 

@@ -41,9 +41,9 @@ def checked_levels(levels: Any) -> Levels:
     )
     if not good:
         raise SchemaError(
-            'levels must be a dict of names of attributes to "node", "edge", "graph", the name of an attribute that '
-            f"counts nodes or is endpoints of edges, or None to leave one out, but is {shown(levels)}; give one, such "
-            'as {"w": "edge"}.'
+            'levels must map names of attributes to "node", "edge", "graph", the name of an attribute that counts '
+            f"nodes or is endpoints of edges, or None to leave one out, but is {shown(levels)}; give a dict such as "
+            '{"w": "edge"}.'
         )
     return dict(levels)
 
@@ -79,37 +79,23 @@ class Types:
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
         """Edge types whose endpoints are not the `edge_index` of their own storage, or of a plain `Data`."""
-        return {
-            e: attribute
-            for e, attribute in self.edges.items()
-            if attribute != (None if e == EDGE_TYPE else e, ENDPOINTS)
-        }
+        usual = {e: (None if e == EDGE_TYPE else e, ENDPOINTS) for e in self.edges}
+        return {e: attribute for e, attribute in self.edges.items() if attribute != usual[e]}
 
 
 @dataclass(frozen=True)
 class PygLayout:
-    """The layout of attributes in the PyG graphs that a schema was learnt from.
+    """The layout of attributes in the PyG graphs of a schema."""
 
-    Attributes
-    ----------
-    dims
-        Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
-    rows
-        Number of rows per graph of an attribute of graphs, if it is not 1.
-    counted
-        Node types with an attribute `num_nodes`.
-    ends
-        `Types.ends`.
-    left_out
-        Attributes that were left out.
-    shifted
-        Attributes other than endpoints that `__inc__` shifts; not kept in files.
-    """
-
+    # Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
     dims: Mapping[Column, int | None] = field(default_factory=dict)
+    # Number of rows per graph of an attribute of graphs, if it is not 1.
     rows: Mapping[Column, int] = field(default_factory=dict)
+    # Node types with an attribute `num_nodes`.
     counted: tuple[str, ...] = ()
+    # `Types.ends`.
     ends: Mapping[EdgeType, Attribute] = field(default_factory=dict)
+    # Not kept in files: attributes that were left out, and attributes other than endpoints that `__inc__` shifts.
     left_out: tuple[str, ...] = field(default=(), compare=False)
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
@@ -126,12 +112,14 @@ class PygLayout:
 
     def as_document(self) -> dict[str, Any]:
         """Return the layout for a file; `from_document` reads it."""
-        document = {
+        document: dict[str, Any] = {
             "dims": [[*column, dim] for column, dim in self.dims.items()],
             "rows": [[*column, rows] for column, rows in self.rows.items()],
             "counted": list(self.counted),
         }
-        return document | ({"ends": [[e, *attribute] for e, attribute in self.ends.items()]} if self.ends else {})
+        if self.ends:
+            document["ends"] = [[e, *attribute] for e, attribute in self.ends.items()]
+        return document
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
@@ -157,9 +145,9 @@ def refuse_without_ends(what: str) -> NoReturn:
 def refuse_unknown(what: str) -> NoReturn:
     """Raise the error for graphs whose number of nodes PyG would guess."""
     raise SchemaError(
-        f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
-        "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
-        "a class whose __inc__ returns the number of nodes of each, as in PyG's guide, or one HeteroData."
+        f"the number of nodes of {what} is unknown: it has neither num_nodes nor an attribute such as x; set num_nodes "
+        "(PyG itself would count up to the last node that has an edge). To put several graphs into one Data, use a "
+        "class whose __inc__ returns the number of nodes of each, as in PyG's guide, or use a HeteroData."
     )
 
 
@@ -238,18 +226,14 @@ class Names:
     @functools.cached_property
     def counted(self) -> frozenset[str]:
         """Node types with `num_nodes`: types in `layout.counted`, and types without a feature that counts nodes."""
-        types = (
-            t
-            for t, attribute in zip(self.types.nodes, self.node_attributes, strict=True)
-            if attribute.number is not None
-        )
+        types = [t for t in self.types.nodes if self.types.attribute_of(t)[1] == NUMBER]
         return frozenset(t for t in types if t in self.layout.counted or not self._is_counted(t))
 
     def _is_counted(self, node_type: str) -> bool:
         """Return whether PyG infers the number of nodes from a node feature."""
-        found = {key: column[0] for column, t, key in self.columns if t == self.types.storage_of(node_type)}
-        named = [key for key in found if key in NODE_KEYS] or [key for key in found if "node" in key]
-        return bool(named) and found[named[0]] == "node_feature"
+        contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
+        counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
+        return bool(counting) and contents[counting[0]] == "node_feature"
 
 
 def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:
@@ -262,7 +246,7 @@ def _laid_out(value: Tensor, dim: int, has_rows: bool) -> Tensor:
     return (value.flatten(0, 1) if has_rows else value).movedim(0, dim)
 
 
-def names_of(
+def attribute_names(
     node_types: Sequence[str], edge_types: Sequence[EdgeType], columns: Sequence[Column], layout: PygLayout | None
 ) -> Names:
     """Return the attributes of columns; SchemaError if two columns would have the same name."""

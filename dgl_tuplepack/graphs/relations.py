@@ -43,7 +43,10 @@ def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
                 'first, such as {"nodes:bonds": "edges:atoms"}.'
             )
         if edge_type in tied.values() or node_type in tied:
-            raise SchemaError(f"ties name {shown(nodes)} or {shown(edges)} twice; a component is tied to one other.")
+            raise SchemaError(
+                f"ties name {shown(nodes)} or {shown(edges)} twice, but a component can be tied to only one other; "
+                "leave out one of the ties."
+            )
         tied[node_type] = edge_type
     return tied
 
@@ -96,8 +99,8 @@ def _component(what: str, name: str, types: Types) -> str:
     is_general = name in _NODES_OR_EDGES
     found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
-        problem = f"which may be {' or '.join(found)}" if found else "which is none of them"
-        raise SchemaError(f"{what} name {shown(name)}, {problem}; the components are {', '.join(types)}.")
+        problem = f"which may be {' or '.join(found)}" if found else "which is no component"
+        raise SchemaError(f"{what} name {shown(name)}, {problem}; give one of the components {', '.join(types)}.")
     return found[0]
 
 
@@ -138,7 +141,7 @@ def check_values(
             i = int(wrong[0])
             raise SchemaError(
                 f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
-                "so there must be equally many: correct the graph, or the ties."
+                "so their numbers must be equal: correct the graph, or the ties."
             )
     for column, target in schema.index_columns.items():
         rows, most = values(column), lengths(target)

@@ -20,8 +20,8 @@ from dgl_tuplepack.graphs.named import (
     check_types,
     count,
     features_of,
+    graph_names,
     located_types,
-    names_of,
     types_in,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels, PygLayout
@@ -107,22 +107,14 @@ class Schema:
         """Map each type that a label indexes to the name of the label, which is empty for a single label."""
         return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
 
-    def with_relations(self, ties: Ties | None, indices: Indices | None) -> Schema:
-        """Return the schema with `ties` and `indices` replaced; None keeps the present ones."""
-        if ties is None and indices is None:
-            return self
-        return replace(
-            self, ties=self.ties if ties is None else ties, indices=self.indices if indices is None else indices
-        )
-
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
         """Return the schema with ties and indices added to the present ones."""
-        return self.with_relations(_added(self.ties, ties), _added(self.indices, indices))
+        return replace(self, ties=_added(self.ties, ties), indices=_added(self.indices, indices))
 
     def check_types(self, graph: Any, where: str) -> None:
         """Refuse (SchemaError) a graph, or named graphs, with other types or names."""
         expected = self.node_types, self.edge_types
-        check_types(types_in(graph), expected, where, "the example", (names_of(graph), self.graph_names))
+        check_types(types_in(graph), expected, where, "the example", (graph_names(graph), self.graph_names))
 
     def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
         """Yield each feature and label with its spec."""
@@ -158,8 +150,7 @@ class Schema:
         graph = next(iter(by_name(graphs).values()))
         if graph.batch_size != 1:
             raise SchemaError(
-                f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
-                "split it with dgl.unbatch."
+                f"{where} is a batch of {graph.batch_size} graphs, but must be a single graph; split it by dgl.unbatch."
             )
         if graph.idtype != self.idtype:
             raise SchemaError(
@@ -182,7 +173,9 @@ class Schema:
                 yield specs_of(features_of(graph, own)), specs, owner
 
 
-def _added(own: Any, declared: Any) -> Any:
+def _added(own: Mapping[str, str], declared: Any) -> Any:
+    if declared is None:
+        return own
     # `Schema` refuses a value that is not a mapping.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
@@ -190,7 +183,7 @@ def _added(own: Any, declared: Any) -> Any:
 def refuse_levels(levels: Levels | None, what: str) -> None:
     """Refuse (SchemaError) the setting `levels` for graphs that are not PyG graphs."""
     if levels:
-        raise SchemaError(f"levels are for attributes of PyG graphs, but {what} is not one; leave levels out.")
+        raise SchemaError(f"levels are for attributes of PyG graphs, but {what} has none; leave levels out.")
 
 
 def as_tensors(label: Any) -> dict[str, Tensor]:
@@ -209,13 +202,13 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
-                f"{_named(name, value)}, which is not a tensor, array or number ({error!s:.200}); let the dataset "
-                f"return one of them, or a dict of them.{hint}"
+                f"{_named(name, value)}, but must be a tensor, array or number ({error!s:.200}); convert it in the "
+                f"dataset.{hint}"
             ) from error
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
-            fault = "a tensor without values" if tensor.is_meta else "not a dense tensor"
             raise SchemaError(
-                f"{_named(name, value)}, which is {fault}; let the dataset return a plain one, such as .to_dense()."
+                f"{_named(name, value)}, but must be a dense tensor with values; convert it in the dataset, such as by "
+                ".to_dense()."
             )
         tensors[str(name)] = tensor
     return tensors

@@ -18,11 +18,11 @@ from dgl_tuplepack.graphs.named import (
     by_name,
     counts_of,
     features_of,
+    graph_names,
     is_graph,
     is_pyg,
     located_types,
     name_of_type,
-    names_of,
     own_type,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
@@ -35,26 +35,15 @@ class GraphTransform:
     """A transform of single graphs, such as one of `dgl.transforms`, with its own random numbers for each graph.
 
     Before each graph, the global generators of torch, numpy and Python are seeded from seed, epoch and id; afterwards
-    their states are restored.
-
-    Parameters
-    ----------
-    transform
-        Callable that accepts a DGLGraph and returns one.
-    seed
-        0..2**64-1.
-    may_grow
-        Whether graphs may get more nodes or edges, or other types; not allowed after sizes were read.
-    levels
-        Levels of attributes of PyG graphs, see `graphs.pyg_layout`.
+    their states are restored. With `may_grow`, graphs may get more nodes or edges, or other types; this is not allowed
+    after sizes were read. `levels` are the levels of attributes of PyG graphs, see `graphs.pyg_layout`.
     """
 
     def __init__(
         self, transform: Callable[[Any], Any], seed: int, *, may_grow: bool = False, levels: Levels | None = None
     ) -> None:
         self.name = check_callable(transform, "a DGLGraph")
-        self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
-        self.levels = levels
+        self.transform, self.draws, self.may_grow, self.levels = transform, Draws(seed), may_grow, levels
         # Type that a label indexes -> name of the label. Its nodes (edges) must not become fewer.
         self.numbered: Mapping[GraphType, str] = {}
 
@@ -74,7 +63,7 @@ class GraphTransform:
 
     def _transformed(self, part: Parts, where: str, stream: int, is_known: bool) -> Any:
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
-        is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
+        is_watched = part.id is None or (not is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
         graph = _copied(part.graph)
@@ -101,7 +90,7 @@ class GraphTransform:
         if is_pyg(given):
             self._check_returned(is_pyg(found), found, where, "a PyG Data or HeteroData")
         else:
-            found = self._checked_graphs(found, names_of(given), where)
+            found = self._checked_graphs(found, graph_names(given), where)
         if not self.may_grow:
             self._check_size(found, counts, where)
         return found
@@ -117,7 +106,7 @@ class GraphTransform:
         if isinstance(found, dict) and all(isinstance(name, str) for name in found):
             found = {name: found[name] for name in sorted(found)}
         # Before sizes are read, one graph may become several, such as a graph and its line graph.
-        is_allowed = names_of(found) == names or (self.may_grow and found != {})
+        is_allowed = graph_names(found) == names or (self.may_grow and found != {})
         is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
         what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
         self._check_returned(is_allowed, found, where, what, names)
@@ -139,7 +128,7 @@ class GraphTransform:
             raise TransformError(
                 f"the transform {self.name} gave {where} the types {list(now)} instead of {list(counts)}, {remedy}"
             )
-        names = names_of(found)
+        names = graph_names(found)
         for t, number in now.items():
             nodes, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
             of_type = "" if len(counts) == 2 else f" of type {own!r}"

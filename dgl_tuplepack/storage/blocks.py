@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -34,11 +35,11 @@ def blocks_of(
     if source.schema is None or source.schema.pyg is None:
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
-        return source.schema.with_relations(ties, {**source.own_indices, **indices}), blocks
+        return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
-    return _schema_of(first).with_relations(ties, indices), chain([first], blocks)
+    return _schema_of(first).with_declared(ties, indices), chain([first], blocks)
 
 
 def _schema_of(block: GraphBlock) -> Schema:

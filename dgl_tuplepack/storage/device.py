@@ -36,13 +36,6 @@ class DeviceStore:
     each batch, only the row numbers of its graphs are sent, from pinned memory to a CUDA device. Batches are equal to
     the batches of `GraphStore`.
 
-    Attributes
-    ----------
-    store
-        The store on the disk, which has the sizes and splits.
-    device
-        Device of the arrays.
-
     Raises
     ------
     FormatError
@@ -118,8 +111,8 @@ class DeviceStore:
         """
         if framework != "dgl":
             raise InputError(
-                f"framework is {shown(framework)}, but batches without padding on {self.device} are those of DGL; move "
-                'each batch of store.batched(framework="pyg") there, batch.to(device), or take padded ones.'
+                f"framework is {shown(framework)}, but on {self.device} only DGL batches are made without padding; use "
+                'padded batches, or move each batch of store.batched(framework="pyg") there with batch.to(device).'
             )
         return BatchView(self, as_stored=as_stored, with_ids=true_or_false("with_ids", with_ids))
 

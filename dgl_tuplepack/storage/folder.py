@@ -126,7 +126,7 @@ def check_folder(path: Path, overwrite: bool) -> None:
         return
     others = [name for name in names if name != LOCK and name not in data and not _PARTIAL.fullmatch(name)]
     if others:
-        raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
+        raise FormatError(f"{path} holds other things, such as {others[0]}, but no store; choose an empty folder.")
 
 
 def is_begun(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The content of `metadata.json`, as docs/format.md specifies it."""
+"""The content of `metadata.json`, as docs/reference/format.md specifies it."""
 
 from __future__ import annotations
 
@@ -80,8 +80,6 @@ class ArrayEntry:
             src_type, relation, dst_type = document["type"]
             values["type"] = (src_type, relation, dst_type)
         entry = cls(**values)
-        if not all(isinstance(text, str) for text in (entry.file, entry.content, entry.dtype, entry.stored)):
-            raise ValueError(f"an entry of the arrays is {document!r:.200}")
         if not PLAIN_NAME.fullmatch(entry.file):
             raise ValueError(f"{entry.file!r:.100} is not a plain file name")
         if not 1 <= len(entry.shape) <= _MOST_AXES:
@@ -129,18 +127,6 @@ class PreTransform:
             raise ValueError(f"the pre_transform is {document!r:.200}")
         whole_number("seed", document["seed"], 0, UINT64_MAX)
         return cls(**document)
-
-
-def other_transform(where: Path, found: PreTransform | None, expected: PreTransform | None) -> str:
-    """Return the message for a store that was written with a `pre_transform` other than `expected`."""
-
-    def named(transform: PreTransform | None) -> str:
-        return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
-
-    return (
-        f"{where} was written {named(found)}, but is needed {named(expected)}; write it again (overwrite=True, "
-        "--overwrite), or to another folder."
-    )
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from dgl_tuplepack.batches.shape import Fill, PaddedShape
 from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.items import Identified
-from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
@@ -33,7 +34,7 @@ from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.padded import PaddedBatches
 from dgl_tuplepack.storage.part import Part
-from dgl_tuplepack.storage.plain import DglFace, PlainBatches
+from dgl_tuplepack.storage.plain import PlainBatches
 from dgl_tuplepack.storage.plans import load_plans
 from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.rows import GraphRows
@@ -131,11 +132,12 @@ class StoredGraphs(Selection):
             return PaddedBatches(self, shape, separate)
         schema = self.batch_schema(as_stored)
         if framework == "dgl":
-            return PlainBatches(self, schema, DglFace(schema))
+            builder = BatchBuilder(schema)
+            return PlainBatches(self, schema, lambda _, *content: builder.batch(*content), for_pyg=False)
         load("torch_geometric")
-        from dgl_tuplepack.storage.pyg import PygFace
+        from dgl_tuplepack.storage.pyg import PygBuilder
 
-        return PlainBatches(self, schema, PygFace(schema))
+        return PlainBatches(self, schema, PygBuilder(schema), for_pyg=True)
 
     def item(self, i: int) -> Any:
         """Return graph `i`, with its label."""
@@ -298,21 +300,18 @@ def write_graphs(
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     # Check the folder before reading the source, which may take long.
     with fresh_data(path, overwrite) as data:
-        opened = resolve(source)
-        if levels is not None:
-            opened = opened.with_levels(checked_levels(levels))
+        opened = resolve(source).with_levels(levels)
         if pre_transform is not None:
             opened = Transformed(opened, pre_transform, transform_seed, transform_name)
         schema, blocks = blocks_of(opened, ties, indices)
         number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
         if not isinstance(chosen, Mapping):
-            raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
-        names = Counter(str(name) for name in chosen)
-        if len(names) != len(chosen):
             raise SizesError(
-                f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
-                "each its own name."
+                f'splits must be a mapping of names to ids, but are {chosen!r:.200}; give {{"train": ids}}, say.'
             )
+        name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
+        if uses > 1:
+            raise SizesError(f"{uses} splits have the name {name!r:.200} as text; give each its own name.")
         if number is not None:
             for ids in chosen.values():
                 as_ids(ids, number)
@@ -335,6 +334,6 @@ def refuse_store_settings(settings: Iterable[str]) -> None:
     for name in settings:
         if name in ("as_stored", "separate"):
             raise InputError(
-                f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
+                f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
                 "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
             )

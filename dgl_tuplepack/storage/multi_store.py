@@ -26,14 +26,10 @@ class MultiStore(StoredGraphs):
 
     Attributes
     ----------
-    path
-        The folder.
-    schema
-        Types, features and labels of the graphs.
+    path, schema, original_ids
+        As in `GraphStore`; ids count the graphs of all shards.
     limits
         Limits of the plans of the shards.
-    original_ids
-        int64 ``[N]``, the id of each graph among all shards. Ids of a subset count from 0.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from dgl_tuplepack.storage.array_file import check_bytes, open_array
 from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
 
 # Graphs that are checked at once, and graphs in a block.
-_GRAPHS_PER_CHECK, _GRAPHS_PER_BLOCK = 65_536, 4096
+_GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Part:
@@ -138,8 +138,8 @@ class Part:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time, in the dtypes of the schema."""
         self.check_positions()
-        for first in range(0, self.num_graphs, _GRAPHS_PER_BLOCK):
-            yield block_of(self.schema, *self._within(slice(first, min(first + _GRAPHS_PER_BLOCK, self.num_graphs))))
+        for first in range(0, self.num_graphs, GRAPHS_PER_BLOCK):
+            yield block_of(self.schema, *self._within(slice(first, min(first + GRAPHS_PER_BLOCK, self.num_graphs))))
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
         """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""

@@ -60,6 +60,6 @@ def load_plans(store: Selection) -> dict[str, PackPlan]:
     for split, plan in plans.items():
         if plan.histogram != histograms[split]:
             raise FormatError(
-                f"{plan_file(data, split)} is not for the graphs of {store.path}; preprocess the store again."
+                f"{plan_file(data, split)} is for other graphs than {store.path} has; preprocess the store again."
             )
     return plans

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -36,13 +34,6 @@ class Transformed(Source):
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices
 
-    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return a source of the same graphs with these levels (attribute -> level) of their PyG attributes."""
-        other = super().with_levels(levels)
-        other._transform = copy.copy(self._transform)  # type: ignore[attr-defined]
-        other._transform.levels = levels  # type: ignore[attr-defined]
-        return other
-
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""
         return self._source.num_graphs()
@@ -53,10 +44,7 @@ class Transformed(Source):
 
     def sizes(self) -> GraphSizes:
         """Read and transform all graphs, and return their sizes."""
-        items = self.items()
-        first = next(items)
-        named = ((item, f"item {i}") for i, item in enumerate(itertools.chain([first], items)))
-        return sizes_of_items(first, named, self.levels)
+        return sizes_of_items(self.items(), self.levels)
 
     def items(self) -> Iterator[Any]:
         """Yield the transformed graphs with their labels; items keep their ids."""

@@ -8,19 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
-from dgl_tuplepack.graphs.pyg_layout import names_of
+from dgl_tuplepack.graphs.pyg_layout import attribute_names
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.storage.rows import GraphRows
 
 
-class PygFace:
+class PygBuilder:
     """Make batches equal to the results of `Batch.from_data_list`."""
-
-    has_counts, has_pairs = False, True
 
     def __init__(self, schema: Schema) -> None:
         columns = [column for column, _ in schema.columns()]
-        self._template = Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg), False)
+        self._template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
         self._indices, self._num_edge_types = schema.index_columns, len(schema.edge_types)
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:

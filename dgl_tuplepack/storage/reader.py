@@ -16,12 +16,9 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.part import block_of
+from dgl_tuplepack.storage.part import GRAPHS_PER_BLOCK, block_of
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
-
-# Graphs in each block of a subset.
-_GRAPHS_PER_BLOCK = 4096
 
 
 class Stored(SizedSource):
@@ -69,8 +66,8 @@ def open_stored(path: Path) -> StoredGraphs:
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
     for part in selection.parts:
         part.check_positions()
-    for first in range(0, len(ids), _GRAPHS_PER_BLOCK):
-        yield chosen_block(selection, ids[first : first + _GRAPHS_PER_BLOCK])
+    for first in range(0, len(ids), GRAPHS_PER_BLOCK):
+        yield chosen_block(selection, ids[first : first + GRAPHS_PER_BLOCK])
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:

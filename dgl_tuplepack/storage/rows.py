@@ -1,17 +1,15 @@
-"""Find the rows of the graphs of a batch in the parts of a selection, and describe arrays for the kernel."""
+"""Find the rows of the graphs of a batch in the parts of a selection."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_ids, as_integers
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
-from dgl_tuplepack._core.kernels.gather import CODES, OTHER
 from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.selection import Selection
@@ -43,9 +41,7 @@ class Finder:
     """Find the graphs of a batch in the parts of a selection."""
 
     def __init__(self, selection: Selection) -> None:
-        self._selection = selection
-        self._parts, self._first_ids = selection.parts, selection.first_ids
-        self._is_subset = selection.chosen is not None
+        self._selection, self._parts = selection, selection.parts
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
         self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
@@ -62,9 +58,8 @@ class Finder:
         number, types = len(positions), len(self._types) + 1
         parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
         rows = np.empty((types, 3, number), np.int64)
-        wrong = find_graphs(
-            positions, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
-        )
+        is_subset, first_ids = self._selection.chosen is not None, self._selection.first_ids
+        wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, parts, rows, totals)
         # Negative: an id is outside 0..N-1. Otherwise 1 + t * n + i: the offsets of type t of graph i are damaged.
         if wrong < 0:
             as_ids(ids, len(self._selection))
@@ -79,8 +74,3 @@ def address_of(array: Array) -> int:
     """Return the address of the first byte of an array; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-def array_record(array: Array) -> tuple[int, int, int]:
-    """Return the record `ARRAY` of an array in a part, for the kernel; the caller keeps the array alive."""
-    return address_of(array), prod(array.shape[1:]) * array.itemsize, CODES.get(str(array.dtype), OTHER)

@@ -32,30 +32,20 @@ _AGREE = "shards of one dataset must agree"
 
 
 class Selection:
-    """Graphs of the stores `parts`, with ids 0..N-1.
+    """Graphs of the stores `parts`, with ids 0..N-1; a subclass opens the folder `path`.
 
     A selection is pickled as its path and ids. Another process maps the same files; FormatError if they have changed.
-
-    Attributes
-    ----------
-    path
-        The folder that a subclass opens.
-    parts
-        The opened stores.
-    first_ids
-        int64 ``[len(parts) + 1]``, the number of graphs before each part, and the total.
-    chosen
-        int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
-    kept_ids
-        int64 ``[N]``, the ids that batches report for the graphs; None for 0..N-1.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
         self.path, self.parts = path, tuple(parts)
+        # int64 [N]: the positions of the graphs in all parts, read-only; None for all graphs.
         self.chosen: IntArray | None = None
+        # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
         for part in parts[1:]:
             check_same_schema(self.schema, part.schema, str(parts[0].path), str(part.path))
+        # The number of graphs before each part, and the total.
         self.first_ids: IntArray = np.cumsum([0, *(part.num_graphs for part in parts)], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -154,7 +144,7 @@ class Selection:
         # Drop cached values, which are for all graphs.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
-        subset._choose(positions if self.chosen is None else self.chosen[positions], None)
+        subset._choose(self.ids_in_store(positions), None)
         return subset
 
     def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
@@ -223,8 +213,8 @@ def check_same_schema(
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:
             raise SchemaError(
-                f"the graphs of {other} have the {what.replace('_', ' ')} {_shown(theirs)}, but those of {where} have "
-                f"{_shown(ours)}; {reason}."
+                f"the graphs of {other} have the {what.replace('_', ' ')} {_shown(theirs)}, but the graphs of {where} "
+                f"have {_shown(ours)}; {reason}."
             )
 
 

@@ -38,32 +38,19 @@ class Arrays(Protocol):
 class BatchView:
     """View of a store whose item for a list of ids is one whole batch.
 
-    `GraphStore.padded` makes views of padded batches, for a loader with ``sampler=PackBatchSampler(...),
-    batch_size=None``; `GraphStore.batched` makes views of batches without padding, which also have single graphs as
-    items. The empty list gives a batch of padding only, or of no graphs.
+    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding, which
+    also have single graphs as items. The empty list gives a batch of padding only, or of no graphs.
 
     Parameters
     ----------
     store
         Store, or store on a device, whose arrays are read.
     shapes
-        Shapes of padded batches, the smallest first; none for batches without padding. Ids of a `PackBatchSampler`
-        carry their shape; other ids get the smallest shape that holds them.
-    transform, transform_seed
-        Applied to each padded batch.
-    separate
-        Give each tensor of a padded batch its own memory.
-    as_stored
-        In batches without padding, return narrowed integers in the dtypes in which they are stored.
-    framework
-        "dgl" or "pyg": the framework of batches without padding.
-    with_ids
-        Whether batches without padding have the ids of their graphs; padded batches always do.
-
-    Attributes
-    ----------
-    shape
-        The largest of the shapes; None without padding.
+        Shapes of padded batches, the smallest first; none for batches without padding. The last one is `shape`.
+    transform, transform_seed, separate
+        For padded batches, as in `GraphStore.padded`.
+    as_stored, framework, with_ids
+        For batches without padding, as in `GraphStore.batched`.
 
     Raises
     ------
@@ -135,9 +122,9 @@ class BatchView:
             return [self[i] for i in ids]
         loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"
         raise InputError(
-            "store.batched() makes whole batches, but this loader collates single graphs; give the store itself to "
-            f"the loader that fetches whole batches, {loader}(store, batch_size=64, shuffle=True), or to any loader "
-            "with a collate_fn of your own."
+            "store.batched() makes whole batches, but this loader collates single graphs; give the store itself to a "
+            f"loader that fetches whole batches, {loader}(store, batch_size=64, shuffle=True), or to any loader with "
+            "your own collate_fn."
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -103,17 +103,9 @@ class StoreWriter:
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
         return StoreMetadata(
-            data,
-            self._num_graphs,
-            schema.node_types,
-            schema.edge_types,
-            idtype,
-            arrays,
-            graph_names=schema.graph_names,
-            ties=dict(schema.ties),
-            indices=dict(schema.indices),
-            pyg=schema.pyg,
-        )
+            data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays,
+            graph_names=schema.graph_names, ties=schema.ties, indices=schema.indices, pyg=schema.pyg,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close all files, complete or not."""

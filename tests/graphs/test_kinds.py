@@ -17,6 +17,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.readers import kinds
 from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
 from dgl_tuplepack.storage.preprocessing import preprocess
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
@@ -117,12 +118,8 @@ def written(given: Any, folder: Path) -> list[dict[Any, str]]:
 
 def shown(run: Run, source: Path | str, folder: Path) -> list[Any]:
     """What each command that takes a SOURCE makes of it."""
-    limits = ("--nodes", 12, "--edges", 20)
-    said = [
-        run("sizes", source, "--csv"),
-        run("limits", source, "--csv"),
-        run("plan", source, *limits, "--json"),
-    ]
+    limits = limits_of_a_pack()
+    said = [run("sizes", source, "--csv"), run("limits", source, "--csv"), run("plan", source, *limits, "--json")]
     drawn, page = folder / "drawn.png", folder / "page.html"
     plot = run("plot", "sizes", source, "--out", drawn, "--dpi", 30)
     report = run("report", source, "--out", page, "--name", "these", *limits)
@@ -142,7 +139,7 @@ def test_graphs_of_every_kind_are_told_and_written_alike(given: dict[str, Any], 
 def test_sizes_of_every_kind_are_told_alike_but_not_written(which: str, tmp_path: Path) -> None:
     assert told(SIZES[which]) == told(tp.GraphSizes(np.array(ROWS)))
     for write in (tp.GraphStore.write, lambda out, source: preprocess(source, out)):
-        with refused(SchemaError, "sizes only", "must be a DGLGraph", "OGB folder", "OgbFolder"):
+        with refused(SchemaError, "only sizes", "dataset of DGLGraph", "OGB folder", "OgbFolder"):
             write(tmp_path / "out", SIZES[which])
     assert not (tmp_path / "out").exists()
 
@@ -153,7 +150,7 @@ def test_a_histogram_is_enough_to_plan_with(tmp_path: Path) -> None:
     for use in (tp.sizes_of, lambda x: tp.PackBatchSampler(x, LIMITS)):
         with refused(SizesError, "a SizeHistogram has no sizes of single graphs", "dataset itself"):
             use(histogram)
-    with refused(SchemaError, "a SizeHistogram has sizes only", "must be a DGLGraph"):
+    with refused(SchemaError, "a SizeHistogram has only sizes", "dataset of DGLGraph"):
         tp.GraphStore.write(tmp_path / "s", histogram)
 
 
@@ -178,7 +175,9 @@ def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_pat
         assert shown(run, given[which], tmp_path) == expected
         for out, more in ((f"one-{number}", ()), (f"shards-{number}/x", ("--workers", 1))):
             place = tmp_path / out
-            done = run("preprocess", given[which], place if not more else place.parent, *limits_of_a_pack(), *more)
+            done = run(
+                "preprocess", given[which], "-o", place if not more else place.parent, *limits_of_a_pack(), *more
+            )
             assert done.code == 0, done.err
         (name,) = (shard.name for shard in tp.MultiStore(tmp_path / f"shards-{number}").manifest.shards)
         shard = tp.GraphStore(tmp_path / f"shards-{number}" / name)
@@ -186,7 +185,7 @@ def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_pat
 
 
 def limits_of_a_pack() -> tuple[str, ...]:
-    """As an option of ``dgl-tuplepack preprocess``."""
+    """As an option of the command line."""
     return ("--limits", "12,20")
 
 
@@ -232,9 +231,10 @@ def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
     def names(texts: Iterable[str]) -> set[str]:
         return set(re.findall(r"\b[A-Z]\w+|\.[a-z]\w+|num_nodes", " ".join(texts)))
 
-    with_graphs = names(f"{known.path} {known.object}" for known in kinds.KINDS if known.has_graphs)
-    sizes = names(known.object for known in kinds.KINDS if not known.has_graphs)
-    concepts = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
+    numbers = [known for known in kinds.KINDS if known.load() in (Numbers, Counted)]
+    with_graphs = names(f"{known.path} {known.object}" for known in kinds.KINDS if known not in numbers)
+    sizes = names(known.object for known in numbers)
+    concepts = (Path(__file__).parents[2] / "docs" / "reference" / "glossary.md").read_text()
     assert {"GraphStore", "MultiStore", "OGB", ".bin", "OgbFolder", "DGLGraph"} <= with_graphs
     for text, expected in ((tp.GraphStore.write, with_graphs), (tp.sizes_of, with_graphs | sizes)):
         assert not [name for name in expected if name not in text.__doc__]

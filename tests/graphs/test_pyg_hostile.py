@@ -123,7 +123,7 @@ def test_an_increment_that_is_the_value_of_an_attribute_names_what_is_shifted() 
 def test_a_number_does_not_tell_the_number_of_nodes(name: str) -> None:
     graphs = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), **{name: torch.tensor(3.0)}) for _ in range(2)]
     for read in (stored, tp.sizes_of):
-        with refused(SchemaError, "number of nodes of item 0 is not known", "set num_nodes"):
+        with refused(SchemaError, "number of nodes of item 0 is unknown", "set num_nodes"):
             read(graphs)
 
 
@@ -268,7 +268,7 @@ def test_types_that_some_graphs_in_memory_lack_are_refused() -> None:
         return data
 
     for read in (stored, tp.sizes_of):
-        with refused(SchemaError, "2 numbers of rows of 'edge_index' of type ('a', 's', 'a')", "has 3 graphs"):
+        with refused(SchemaError, "2 numbers of rows of 'edge_index' of type ('a', 's', 'a')", "but 3 graphs"):
             read(InMemory([graph("rs"), graph("rs"), graph("r")]))
 
 

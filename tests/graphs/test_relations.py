@@ -22,7 +22,7 @@ from tests.support.stores import data_of, rewrite_metadata
 @pytest.mark.parametrize(
     ("ties", "parts"),
     [
-        ({"nodes:angles": "edges:atoms"}, ["'nodes:angles'", "none of them", "nodes:atoms, nodes:bonds"]),
+        ({"nodes:angles": "edges:atoms"}, ["'nodes:angles'", "no component", "nodes:atoms, nodes:bonds"]),
         ({"edges:atoms": "nodes:bonds"}, ["nodes to edges", "nodes first"]),
         ({"nodes:bonds": "nodes:atoms"}, ["nodes to edges"]),
         ({"nodes:bonds": "edges:atoms", "nodes:atoms": "edges:atoms"}, ["twice"]),
@@ -133,7 +133,7 @@ def test_line_graphs_of_line_graphs_are_tied_twice() -> None:
     [
         ({"near": "nodes:atoms"}, ["'near'", "features and labels are", "'root'"]),
         ({"x": "nodes"}, ["float32", "int64 or int32"]),
-        ({"root": "nodes:angles"}, ["'nodes:angles'", "none of them"]),
+        ({"root": "nodes:angles"}, ["'nodes:angles'", "no component"]),
         ({"root": "nodes"}, ["may be nodes:atoms or nodes:bonds"]),
         ({"root": 3}, ["dict of strings"]),
         (["root"], ["dict of strings"]),
@@ -250,7 +250,7 @@ def test_a_store_keeps_what_was_declared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda document: document.update(graph_names=[]), "none of them"),
+        (lambda document: document.update(graph_names=[]), "no component"),
         (lambda document: document.update(ties={"nodes:bonds": "edges:angles"}), "edges:angles"),
         (lambda document: document.update(indices={"root": "nodes:angles"}), "nodes:angles"),
     ],

@@ -129,14 +129,14 @@ def test_the_third_part_of_an_item_is_its_id(graph_id: Any) -> None:
 def test_a_third_part_that_is_no_id_is_refused_everywhere(graph_id: Any) -> None:
     for enter in ENTRANCES:
         with refused(
-            SchemaError, type(graph_id).__name__, "third part", "must be an integer in 0..2**63-1", "with_ids(dataset)"
+            SchemaError, type(graph_id).__name__, "third part", "the id, an integer in 0..2**63-1", "with_ids(dataset)"
         ):
             enter([(graphs()[0], 1.0, graph_id)])
 
 
 def test_an_item_of_four_parts_is_refused_everywhere() -> None:
     for enter in ENTRANCES:
-        with refused(SchemaError, "has 4 parts", "join several labels in one dict"):
+        with refused(SchemaError, "has 4 parts", "put several labels into one dict"):
             enter([(graphs()[0], 1.0, 2, 3)])
 
 

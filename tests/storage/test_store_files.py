@@ -80,7 +80,7 @@ def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> No
 
 
 def test_files_are_read_by_numpy_alone(originals: Path) -> None:
-    """As docs/format.md describes them: flat arrays of all graphs, one after the other."""
+    """As docs/reference/format.md describes them: flat arrays of all graphs, one after the other."""
     items = molecules()
     graphs, labels = [graph for graph, _ in items], [label for _, label in items]
     found = {name: np.load(path, allow_pickle=False) for name, path in files_of(originals / "plain").items()}

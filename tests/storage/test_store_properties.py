@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.graphs import graph_blocks
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.storage.format import DTYPES
 from tests.support import graphs
@@ -43,7 +42,7 @@ def written(content: Content, block: int = 512, **settings: Any) -> Iterator[tup
     items = [content.example, *content.items]
     # Nobody cuts the power here; a wait for the disk would be most of the time.
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
-        with patch.object(graph_blocks, "_GRAPHS", block):
+        with patch("dgl_tuplepack.graphs.items._ITEMS_PER_BLOCK", block):
             tp.GraphStore.write(Path(folder) / "store", items, **settings)
         yield tp.GraphStore(Path(folder) / "store"), items
 

@@ -79,7 +79,7 @@ def rewrite_metadata(path: Path, change: Any) -> None:
 
 
 def checksum_of(document: dict[str, Any]) -> str:
-    """As docs/format.md has it: SHA-256 of all but the checksum, as JSON with sorted keys."""
+    """As docs/reference/format.md has it: SHA-256 of all but the checksum, as JSON with sorted keys."""
     content = {key: value for key, value in document.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -71,11 +71,7 @@ def caps(*, most: int = 6) -> st.SearchStrategy[int | None]:
 
 
 def counts(
-    *,
-    components: int,
-    values: st.SearchStrategy[int] | None = None,
-    most_classes: int = 8,
-    most_graphs: int = 6,
+    *, components: int, values: st.SearchStrategy[int] | None = None, most_classes: int = 8, most_graphs: int = 6
 ) -> st.SearchStrategy[dict[Size, int]]:
     """Size -> graphs of that size: any mixture, all equal, or small ones beside a huge one."""
     values = st.integers(0, 12) if values is None else values

@@ -23,11 +23,7 @@ _MAGNITUDES = (1, 100, 200, 30_000, 60_000, 2**31 - 1, 2**31, 2**62)
 Spec = dict[str, tuple[tuple[int, ...], torch.dtype]]
 # Settings of padded batches that suit any graphs.
 PADDING = st.fixed_dictionaries(
-    {
-        "cover_padding": st.booleans(),
-        "idtype": st.sampled_from([torch.int64, torch.int32]),
-        "sort_edges": st.booleans(),
-    }
+    {"cover_padding": st.booleans(), "idtype": st.sampled_from([torch.int64, torch.int32]), "sort_edges": st.booleans()}
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -70,8 +70,8 @@ class Chunk:
     numbered: set[GraphType | None]
     # Whether all classes have PyG's own `__inc__` and `__cat_dim__`.
     follows_pyg: bool
-    left_out: set[str] = field(default_factory=set)
-    where: list[str] = field(default_factory=list)
+    left_out: set[str]
+    where: list[str]
 
     @property
     def is_flat(self) -> bool:
@@ -83,15 +83,15 @@ class Chunk:
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
             storage, key = attribute = types.attribute_of(t)
-            known = self.nodes[storage] if key == NUMBER else None
-            if key != NUMBER:
-                if attribute not in self.attributes:
-                    what = "is endpoints of edges" if not isinstance(t, str) else "counts nodes"
-                    raise SchemaError(
-                        f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of the graphs before; "
-                        "set it."
-                    )
+            if key == NUMBER:
+                known = self.nodes[storage]
+            elif attribute in self.attributes:
                 known = self.attributes[attribute].rows
+            else:
+                what = "counts nodes" if isinstance(t, str) else "is endpoints of edges"
+                raise SchemaError(
+                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of earlier graphs; set it."
+                )
             if known is None:
                 refuse_unknown(named(self.where[0], storage))
             found[t] = known
@@ -157,8 +157,8 @@ def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
-            f"{where} is a {found} graph, but the example, or the graphs before it, are {other} graphs; give graphs of "
-            "one library."
+            f"{where} is a {found} graph, but the example, or the graphs before it, are {other} graphs; use only one "
+            "library."
         )
     if isinstance(data, Batch):
         raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
@@ -287,7 +287,7 @@ def _checked(
         first = first or (dim, expected or spec)
         if (dim is None) != (first[0] is None):
             raise SchemaError(
-                f"{what} is joined along {dim}, but along {first[0]} in the graphs before; correct __cat_dim__."
+                f"{what} is joined along {dim}, but along {first[0]} in earlier graphs; correct __cat_dim__."
             )
         # PyG joins endpoints of 32 and 64 bits to 64.
         if spec != first[1] and key != ENDPOINTS:
@@ -305,9 +305,9 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     if not is_number and (not plain or value.is_nested or value.is_meta):
         raise SchemaError(
             f"{what} is {shown(value)}{f' ({type(value).__name__})' if isinstance(value, Tensor) else ''}, but must be "
-            "a dense tensor, or a number of 64 bits; convert it - an EdgeIndex or Index by .as_tensor(), a sparse "
-            "adj_t by edge_index = torch.stack(adj_t.coo()[:2][::-1]), an array by torch.from_numpy -, or leave it out "
-            "by levels={name: None}."
+            "a dense tensor or a number of 64 bits; convert it (an EdgeIndex or Index by .as_tensor(), a sparse adj_t "
+            "by edge_index = torch.stack(adj_t.coo()[:2][::-1]), an array by torch.from_numpy), or leave it out by "
+            "levels={name: None}."
         )
     tensor = torch.tensor(value) if is_number else value
     try:

@@ -6,7 +6,7 @@ import pickle
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch_geometric.data import HeteroData
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
-from dgl_tuplepack.graphs.items import check_position, parts_of
+from dgl_tuplepack.graphs.items import parts_in_blocks
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.chunk import (
@@ -30,7 +30,7 @@ from dgl_tuplepack.graphs.pyg.chunk import (
     storages_of,
     types_in,
 )
-from dgl_tuplepack.graphs.pyg.levels import learnt
+from dgl_tuplepack.graphs.pyg.levels import schema_of_chunk
 from dgl_tuplepack.graphs.pyg.structure import (
     check_ends,
     check_shifts,
@@ -45,8 +45,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
     Attribute,
     Levels,
     Types,
+    attribute_names,
     named,
-    names_of,
     refuse_unknown,
     refuse_without_ends,
 )
@@ -55,7 +55,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Graphs that are joined at once.
+# Graphs that are joined at once to read their sizes.
 _GRAPHS = 512
 # Bytes of joined graphs to keep in memory; more go to a temporary file.
 _IN_MEMORY = 2**26
@@ -71,8 +71,8 @@ def read(
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
-        seen, has_ids = _joined(iter(items), levels, file)
-        schema = learnt(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
+        seen, has_ids = _joined(items, levels, file)
+        schema = schema_of_chunk(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
     except BaseException:
         file.close()
         raise
@@ -81,22 +81,16 @@ def read(
     return schema, blocks
 
 
-def _joined(items: Iterator[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
+def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
     """Join all items by PyG and write the chunks to a file; return them without values, and whether items have ids."""
     seen: list[Chunk] = []
     has_ids = False
-    for begin in count(0, _GRAPHS):
-        parts = [parts_of(item, f"item {begin + i}") for i, item in enumerate(islice(items, _GRAPHS))]
-        if not parts:
-            return seen, has_ids
-        where = [f"item {begin + i}" for i in range(len(parts))]
-        for i, part in enumerate(parts):
-            check_position(part.id, begin + i, where[i])
+    for parts, where in parts_in_blocks(items):
         has_ids = has_ids or parts[0].id is not None
         chunk = chunk_of([part.graph for part in parts], where, levels, seen[0] if seen else None)
         pickle.dump(chunk, file)
         seen.append(chunk.without_values())
-    raise AssertionError
+    return seen, has_ids
 
 
 def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock]:
@@ -107,7 +101,7 @@ def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock
 
 def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
     """Return the schema of one graph; raise SchemaError if the level of an attribute is unclear."""
-    return learnt(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
+    return schema_of_chunk(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
@@ -205,7 +199,9 @@ def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
 
 def _attributes(schema: Schema) -> list[Attribute]:
     """Return the storage and the attribute of each feature and label."""
-    names = names_of(schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg)
+    names = attribute_names(
+        schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg
+    )
     return [(t, key) for _, t, key in names.columns]
 
 
@@ -238,7 +234,7 @@ def _unpacked(
             i = int(differ[0])
             raise SchemaError(
                 f"{chunk.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
-                f"one for each {column[0].partition('_')[0]}, as in the graphs before; correct it, or say what it "
+                f"one for each {column[0].partition('_')[0]}, as in earlier graphs; correct it, or declare what it "
                 f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
         value = joined.value

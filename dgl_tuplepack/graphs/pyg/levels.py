@@ -30,11 +30,11 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 
 # What an attribute belongs to: the content of its column, such as "node_feature", and the type, None for graphs.
-_Home = tuple[str, GraphType | None]
-_GRAPH: _Home = ("label", None)
+_Owner = tuple[str, GraphType | None]
+_GRAPH: _Owner = ("label", None)
 
 
-def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
+def schema_of_chunk(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
     """Return the schema of the graphs in `chunk`; raise SchemaError if it is unclear.
 
     `chunk` holds all graphs that decide the schema. `declared` are the indices that the user declares.
@@ -66,17 +66,17 @@ def _schema(
         )
     counts = chunk.counts(types)
     rest = {attribute: a for attribute, a in chunk.attributes.items() if attribute not in types.edges.values()}
-    homes = {attribute: _home(attribute, a, types, counts, chunk, levels) for attribute, a in rest.items()}
+    owners = {attribute: _owner(attribute, a, types, counts, chunk, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
-    of_graphs = [key for (_, key), home in homes.items() if home == _GRAPH]
+    of_graphs = [key for (_, key), owner in owners.items() if owner == _GRAPH]
     labels: dict[str, ArraySpec] = {}
     dims: dict[Column, int | None] = {}
     rows: dict[Column, int] = {}
     indices: dict[Column, GraphType | None] = {}
-    for attribute, home in homes.items():
+    for attribute, owner in owners.items():
         joined, name = rest[attribute], attribute[1]
         spec = joined.spec
-        if home == _GRAPH:
+        if owner == _GRAPH:
             name = "" if of_graphs == [LABEL] else name
             number = int(joined.rows[0])
             if number != 1:
@@ -84,11 +84,11 @@ def _schema(
                 spec = ArraySpec((number, *spec.shape), spec.dtype)
             labels[name] = spec
         else:
-            features[home[1]][name] = spec
+            features[owner[1]][name] = spec
         if joined.dim != 0:
-            dims[*home, name] = joined.dim
+            dims[*owner, name] = joined.dim
         if attribute in indexed:
-            indices[*home, name] = indexed[attribute]
+            indices[*owner, name] = indexed[attribute]
     ends = {chunk.attributes[attribute].dtype for attribute in types.edges.values()}
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered
@@ -115,17 +115,17 @@ def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[Gra
     return found
 
 
-def _home(
+def _owner(
     attribute: Attribute,
     joined: Joined,
     types: Types,
     counts: Mapping[GraphType, IntArray],
     chunk: Chunk,
     levels: Levels,
-) -> _Home:
+) -> _Owner:
     """Return what an attribute belongs to, considering all graphs; raise SchemaError if that is unclear."""
     t, key = attribute
-    possible: dict[_Home, IntArray] = {
+    possible: dict[_Owner, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
         for of, number in counts.items()
         if types.storage_of(of) == t and not (joined.dim is None and t is None)
@@ -133,21 +133,23 @@ def _home(
     if t is None:
         possible[_GRAPH] = np.ones_like(joined.rows)
     chosen = _chosen(attribute, possible, types, levels)
-    fitting = [home for home in chosen if np.array_equal(joined.rows, possible[home]) and _has_rows(joined, home)]
+    fitting = [owner for owner in chosen if np.array_equal(joined.rows, possible[owner])]
+    if joined.dim is None:
+        fitting = [owner for owner in fitting if owner == _GRAPH]
     if not fitting or len(chosen) == 1:
-        home = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
-        _check_rows(attribute, joined, home, possible[home], chunk.where)
-        return home
+        owner = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
+        _check_rows(attribute, joined, owner, possible[owner], chunk.where)
+        return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
     # PyG also goes by the name if a graph has as many nodes as edges.
-    names = {home: "" if is_plain else _counter(home, types).replace("_index", "") for home in fitting}
+    names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
     # Narrow the choice by one hint after another: the level in the name, the name of the counter, its suffix.
     for hinted in (
-        [home for home in fitting if LEVELS[home[0]] in key or (home == _GRAPH and key == LABEL)],
-        [home for home, name in names.items() if key == name],
-        [home for home, name in names.items() if is_alike(key, name)],
+        [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)],
+        [owner for owner, name in names.items() if key == name],
+        [owner for owner, name in names.items() if is_alike(key, name)],
     ):
-        fitting = [home for home in fitting if home in hinted] or fitting
+        fitting = [owner for owner in fitting if owner in hinted] or fitting
     if len(fitting) > 1:
         raise SchemaError(
             f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each "
@@ -158,21 +160,17 @@ def _home(
     return fitting[0]
 
 
-def _has_rows(joined: Joined, home: _Home) -> bool:
-    return joined.dim is not None or home == _GRAPH
-
-
-def _counter(home: _Home, types: Types) -> str:
+def _counter(owner: _Owner, types: Types) -> str:
     """Return the name of the attribute that counts a type."""
-    return "" if home[1] is None else types.attribute_of(home[1])[1]
+    return "" if owner[1] is None else types.attribute_of(owner[1])[1]
 
 
-def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
+def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
     """Return what an attribute may belong to by `levels`, or else by its name."""
     key, level = attribute[1], levels.get(attribute[1])
-    own = {_counter(home, types): home for home in possible}
+    own = {_counter(owner, types): owner for owner in possible}
     if level is not None:
-        found = [home for home in possible if level == LEVELS[home[0]]] or ([own[level]] if level in own else [])
+        found = [owner for owner in possible if level == LEVELS[owner[0]]] or ([own[level]] if level in own else [])
         if not found:
             names = [*dict.fromkeys(LEVELS[content] for content, _ in possible)]
             names += [name for name in own if name not in (NUMBER, "")]
@@ -185,23 +183,23 @@ def _chosen(attribute: Attribute, possible: Mapping[_Home, Any], types: Types, l
     return [own[name]] if name in own and name else list(possible)
 
 
-def _check_rows(attribute: Attribute, joined: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
+def _check_rows(attribute: Attribute, joined: Joined, owner: _Owner, counts: IntArray, where: Sequence[str]) -> None:
     """Refuse (SchemaError) an attribute of nodes (edges) without a row for each, or of graphs with unequal numbers."""
-    rows, level, key = joined.rows, LEVELS[home[0]], attribute[1]
+    rows, level, key = joined.rows, LEVELS[owner[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
-    if home != _GRAPH:
+    if owner != _GRAPH:
         differ = np.flatnonzero(rows != counts) if joined.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])
             raise SchemaError(
-                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {level}s, but by its name, its "
-                f"storage or levels it belongs to {level}s; correct it, or move values of the whole graph to another "
+                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {level}s, although its name, its "
+                f"storage or levels assign it to {level}s; correct it, or move values of the whole graph to another "
                 "attribute of the graph."
             )
     elif len(differ := np.flatnonzero(rows != rows[0])):
         i = int(differ[0])
         raise SchemaError(
-            f"{what} has {rows[0]} rows in {where[0]} and {rows[i]} in {where[i]}: neither one for "
-            "each node or edge, nor equally many for each graph; pad it, make it a feature, let limits count its rows: "
+            f"{what} has {rows[0]} rows in {where[0]} and {rows[i]} in {where[i]}: neither one for each node or "
+            "edge, nor the same number for each graph; pad it, make it a feature, let limits count its rows: "
             f'levels={{"{key}": "{key}"}}, or leave it out: levels={{"{key}": None}}.'
         )

@@ -202,7 +202,7 @@ def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> No
     arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[attribute].is_ends else ""
     raise SchemaError(
         f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but it counts "
-        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as in the graphs before; "
+        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as in earlier graphs; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
 
@@ -255,8 +255,8 @@ def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphTy
         found = np.zeros_like(joined.rows) if joined.shifts is None else joined.shifts
         if target is None and joined.shifts is not None and attribute not in targets:
             raise SchemaError(
-                f"{chunk.where[0]} shifts the attribute {attribute[1]!r} by {shown(found[0].tolist())}, but the graphs "
-                "before do not; give graphs of one class, or correct __inc__."
+                f"{chunk.where[0]} shifts the attribute {attribute[1]!r} by {shown(found[0].tolist())}, but earlier "
+                "graphs do not; give graphs of one class, or correct __inc__."
             )
         if target is not None and not np.array_equal(found, counts[target]):
             refuse_shift(attribute, chunk, counts[target])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
-from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
+from dgl_tuplepack.graphs.named import check_types, counts_of, graph_names, is_pyg
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
@@ -32,8 +33,14 @@ class Items(Source):
         known = getattr(given, "sizes", None)
         self._known = known if isinstance(known, GraphSizes) else None
         self.knows_sizes = self._known is not None
-        self._number = _length(given)
-        self._is_indexed = self._number is not None and hasattr(given, "__getitem__") and not _only_iterates(given)
+        try:
+            self._number: int | None = len(given)
+        except TypeError:
+            self._number = None
+        # An `IterableDataset` may have a length, but has no items by index.
+        data = sys.modules.get("torch.utils.data")
+        only_iterates = data is not None and isinstance(given, data.IterableDataset)
+        self._is_indexed = self._number is not None and hasattr(given, "__getitem__") and not only_iterates
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
@@ -47,13 +54,13 @@ class Items(Source):
             return self._known
         if self._number is None or not self._is_indexed:
             raise SizesError(
-                f"sizes cannot be read from {type(self._given).__name__}: it has no length or no order; give a list of "
+                f"cannot read sizes from {type(self._given).__name__}: it has no length or no order; give a list of "
                 "graphs, a dataset with a length, or a pair of arrays (num_nodes, num_edges)."
             )
         if not self._number:
             raise SizesError("the dataset has no graphs; at least one is needed.")
         ids = progress_bar(range(self._number), desc="sizes", unit=" graphs", hidden=self._number < _PROGRESS_FROM)
-        return sizes_of_items(self._given[0], ((self._given[i], f"item {i}") for i in ids), self.levels)
+        return sizes_of_items((self._given[i] for i in ids), self.levels)
 
     def num_graphs(self) -> int | None:
         """Return the length; None if the source has no length."""
@@ -101,7 +108,7 @@ class SizeReader:
     def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
         graph = parts_of(item, where).graph
         if not is_pyg(graph):
-            return counts_of(graph), names_of(graph)
+            return counts_of(graph), graph_names(graph)
         from dgl_tuplepack.graphs.pyg.items import counts_of_graph
 
         return counts_of_graph(graph, where, self._levels or {}), ()
@@ -113,31 +120,21 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
     return [t for t in types if isinstance(t, str)], [t for t in types if not isinstance(t, str)]
 
 
-def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
-    """Return the sizes of items, which come in pairs (item, display name); `first` is the first item of the dataset.
+def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
+    """Return the sizes of items, of which there is at least one.
 
     The types of PyG graphs are found from all graphs, unless `is_usual` holds for the first one.
     """
+    iterator = iter(items)
+    first = next(iterator)
+    named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
         from dgl_tuplepack.graphs.pyg.items import is_usual, sizes_of_graphs
 
         if not is_usual(graph, levels or {}):
-            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in items), levels or {})
+            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in named), levels or {})
             return GraphSizes(found, components)
     size_of = SizeReader(first, "item 0", levels)
-    rows = [size_of(item, where) for item, where in items]
+    rows = [size_of(item, where) for item, where in named]
     return GraphSizes(np.array(rows, dtype=np.int64), size_of.components)
-
-
-def _length(given: Any) -> int | None:
-    try:
-        return len(given)
-    except TypeError:
-        return None
-
-
-def _only_iterates(given: Any) -> bool:
-    """Return whether `given` is an `IterableDataset`, which may have a length, but has no items by index."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(given, data.IterableDataset)

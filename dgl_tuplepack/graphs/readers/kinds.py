@@ -36,18 +36,15 @@ class Wrapped(Source):
         source = copy.copy(inner)
         # Positions replace ids inside items; blocks count graphs by position.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
-        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
+        source.by_position = lambda: (  # type: ignore[method-assign]
+            None if (dataset := inner.by_position()) is None else WithIds(dataset)
+        )
         return source
-
-
-def _with_ids(dataset: Any) -> Any:
-    """Wrap a dataset by `with_ids`; return None (graphs that can only be read in blocks) unchanged."""
-    return None if dataset is None else WithIds(dataset)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of source in the registry."""
+    """One kind of source."""
 
     # Returns the class. Called only when the kind is tried, so that planning loads no module that it does not need.
     load: Callable[[], type[Source]]
@@ -60,22 +57,16 @@ class Kind:
     may_be_object: Callable[[], bool] = lambda: True
     # Optional package, one of `EXTRAS`, to load before the class.
     needs: str = ""
-    # False if sources of this kind have sizes only.
-    has_graphs: bool = True
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
         """Return the source if it is of this kind, else None."""
-        if not self._may_be(path):
+        has_sign = path is None or not self.signs or any(os.path.exists(path / sign) for sign in self.signs)
+        if not has_sign or (path is None and not self.may_be_object()):
             return None
         if self.needs:
             load(self.needs)
         source = self.load()
         return source.of_object(given) if path is None else source.of_path(path, settings)
-
-    def _may_be(self, path: Path | None) -> bool:
-        if path is None:
-            return self.may_be_object()
-        return not self.signs or any(os.path.exists(path / sign) for sign in self.signs)
 
 
 def _pyg_dataset() -> type[Source]:
@@ -84,15 +75,11 @@ def _pyg_dataset() -> type[Source]:
     return PygDataset
 
 
-# In order: the first kind that recognises a source reads it.
+# The first kind that recognises a source reads it.
 KINDS = [
     Kind(lambda: Wrapped),
-    Kind(
-        lambda: Numbers,
-        object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))",
-        has_graphs=False,
-    ),
-    Kind(lambda: Counted, has_graphs=False),
+    Kind(lambda: Numbers, object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))"),
+    Kind(lambda: Counted),
     Kind(
         lambda: registry.find("stored"),
         path="a store, a dataset of shards",
@@ -143,12 +130,12 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
 
 
 def paths(also: Sequence[str] = ()) -> str:
-    """Return, for messages, the list of the paths that can be read, followed by `also`."""
+    """Return the list of all paths that can be read, followed by `also`, for messages."""
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
 def _objects() -> str:
-    """Return, for messages, the list of the objects that can be read."""
+    """Return the list of all objects that can be read, for messages."""
     return _joined([kind.object for kind in KINDS if kind.object])
 
 
@@ -159,8 +146,7 @@ def _joined(texts: Sequence[str]) -> str:
 def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
     if not isinstance(given, str | os.PathLike):
         raise SizesError(
-            f"neither graphs nor sizes can be read from {type(given).__name__}; give {_objects()}, or the path of "
-            f"{paths()}."
+            f"cannot read graphs or sizes from {type(given).__name__}; give {_objects()}, or the path of {paths()}."
         )
     try:
         as_path(given).stat()
@@ -168,9 +154,7 @@ def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
         raise FormatError(f"there is no {given}; give {paths(also)}.") from None
     except (OSError, ValueError) as error:
         raise FormatError(cannot("read", as_path(given), error)) from error
-    pickled = as_path(given).suffix.lower() in (".pt", ".pth", ".pkl", ".pickle")
-    hint = "Files of torch.save are pickles, which may run any code: open it yourself, and write a store from Python, "
-    raise FormatError(
-        f"{given} cannot be read as graphs or sizes; give {paths(also)}."
-        + f" {hint}tp.GraphStore.write(path, dataset)." * pickled
-    )
+    hint = ""
+    if as_path(given).suffix.lower() in (".pt", ".pth", ".pkl", ".pickle"):
+        hint = " A pickle may run any code: load it yourself, and write a store, tp.GraphStore.write(path, dataset)."
+    raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.{hint}")

@@ -134,11 +134,13 @@ class OgbFolder:
             chosen = names[0]
         if chosen is None:
             if names:
-                raise FormatError(f"{folder} holds the splits {', '.join(names)}; choose one by split=...")
+                raise FormatError(
+                    f"{folder} holds the split schemes {', '.join(names)}; choose one (split=, --split-scheme)."
+                )
             return {}
         if chosen not in names:
             raise FormatError(
-                f"{folder} holds no split {chosen!r}, but {', '.join(names) or 'none'}; choose one of them."
+                f"{folder} holds no split scheme {chosen!r}, but {', '.join(names) or 'none'}; choose one of them."
             )
         folder /= chosen
         if is_there(folder / "train.csv.gz"):
@@ -151,11 +153,11 @@ class OgbFolder:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time."""
         sizes = self.sizes
-        nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
+        doubled = 1 + self.add_inverse_edge
+        nodes, edges = sizes.num_nodes, sizes.num_edges // doubled
         with ExitStack() as opened:
-            ends, node_tables, edge_tables, label_table = self._tables(opened)
-            doubled = 1 + self.add_inverse_edge
-            as_label = self._label_converter(label_table)
+            ends, node_tables, edge_tables, label_tables = self._tables(opened)
+            as_label = self._label_converter(label_tables)
             for first in range(0, len(sizes), _GRAPHS):
                 block = slice(first, first + _GRAPHS)
                 number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
@@ -167,13 +169,13 @@ class OgbFolder:
                     edge_features={
                         EDGE_TYPE: {n: np.repeat(t.read(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
                     },
-                    labels={"": as_label(label_table.read(number))} if label_table is not None else {},
+                    labels={name: as_label(table.read(number)) for name, table in label_tables.items()},
                 )
-            for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
+            for table in (*ends, *node_tables.values(), *edge_tables.values(), *label_tables.values()):
                 table.check_end()
 
-    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
-        """Open the tables of edges, node features, edge features and labels; `opened` closes them."""
+    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], dict[str, Table]]:
+        """Open the tables of edges, node features, edge features and labels, by name; `opened` closes them."""
         raw = self._raw
 
         def npz(file: str, member: str, row: int | None = None) -> Table:
@@ -188,15 +190,15 @@ class OgbFolder:
             with opened_npz(raw / "data.npz", str(raw / "data.npz")) as arrays:
                 members = [name for name in arrays.files if name not in lists]
             tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
-            label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
+            labels: dict[str, Table] = {"": npz("graph-label.npz", "graph_label")} if self.labels else {}
         else:
             ends = [csv(raw / "edge.csv.gz")]
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
-            label_table = csv(raw / "graph-label.csv.gz") if self.labels else None
+            labels = {"": csv(raw / "graph-label.csv.gz")} if self.labels else {}
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
-        return ends, of_nodes, of_edges, label_table
+        return ends, of_nodes, of_edges, labels
 
     def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
         if len(ends) == 2:
@@ -211,16 +213,16 @@ class OgbFolder:
         # Each edge is followed by its reverse.
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
-    def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _label_converter(self, tables: Mapping[str, Table]) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Return a function that converts labels as OGB does: to int64 for classification without gaps, else float32.
 
         Labels of datasets other than OGB's own are unchanged.
         """
-        if table is None or self._task is None:
+        if not tables or self._task is None:
             return lambda values: values
         if self._task == "subtoken prediction":
             raise FormatError(f"the labels of {self.name} are text, which cannot be stored; pass labels=False.")
-        whole = self._task == "classification" and not table.has_missing
+        whole = self._task == "classification" and not tables[""].has_missing
         return lambda values: values.astype(np.int64 if whole else np.float32)
 
 

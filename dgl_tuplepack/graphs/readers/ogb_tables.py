@@ -143,6 +143,3 @@ class NpzTable:
                 f"{self.member} in {self.path} has {len(self)} rows, but the lists of sizes add up to "
                 f"{self._position}; it does not belong to them."
             )
-
-    def close(self) -> None:
-        """Do nothing: the file is closed already."""

@@ -26,8 +26,6 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 _GRAPHS = 16_384
 # Graphs that PyG joins, to find the structure of all graphs.
 _SAMPLE = 64
-# Number of rows before each graph, and of all rows, [N + 1].
-_Offsets = IntArray
 # Methods that decide which graphs an InMemoryDataset has. A class that overrides one is read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
@@ -54,8 +52,8 @@ class PygDataset(Items):
         found = _in_memory(given)
         return None if found is None else cls(given, *found)
 
-    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return a copy of the source with other `levels`."""
+    def with_levels(self, levels: Mapping[str, str | None] | None) -> Source:
+        """Return a copy of the source with these `levels`, without the structure found by other ones."""
         other = super().with_levels(levels)
         for name in ("_sample", "_structure"):
             other.__dict__.pop(name, None)
@@ -70,21 +68,24 @@ class PygDataset(Items):
         return len(inner) - 1
 
     @functools.cached_property
-    def _offsets(self) -> dict[Attribute, _Offsets]:
-        """Offsets of each attribute of the graphs; an attribute without slices belongs to the dataset only."""
-        found: dict[Attribute, _Offsets] = {}
+    def _offsets(self) -> dict[Attribute, IntArray]:
+        """The first row of each graph, and the number of rows, ``[N + 1]``, for each attribute with slices.
+
+        An attribute without slices belongs to the dataset only.
+        """
+        found: dict[Attribute, IntArray] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
             nodes = {self._nodes_key(t)}
             # The attribute that counts nodes comes first, so that it is the first one checked.
             for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
                 of_type = "" if t is None else f" of type {t!r}"
-                is_nodes = key in nodes
                 offsets, value = np.asarray(slices[key], np.int64), storage[key]
                 if len(offsets) != self._total + 1:
+                    counted = "nodes" if key in nodes else f"rows of {key!r}"
                     raise SchemaError(
-                        f"the dataset has {len(offsets) - 1} numbers of {'nodes' if is_nodes else f'rows of {key!r}'}"
-                        f"{of_type}, but has {self._total} graphs; give its items, list(dataset)."
+                        f"the dataset has {len(offsets) - 1} numbers of {counted}{of_type}, but {self._total} graphs; "
+                        "give its items, list(dataset)."
                     )
                 axis = self._data.__cat_dim__(key, value, storage) or 0
                 rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
@@ -165,10 +166,10 @@ class PygDataset(Items):
     def blocks(self) -> Iterator[GraphBlock]:
         """Return blocks cut from the collated tensors, or gathered for a subset. All graphs determine the schema."""
         from dgl_tuplepack.graphs.pyg.items import block_of
-        from dgl_tuplepack.graphs.pyg.levels import learnt
+        from dgl_tuplepack.graphs.pyg.levels import schema_of_chunk
 
-        learnt_schema = learnt(self._structure, self.levels or {}, True, self.indices)
-        self.schema = learnt_schema.with_declared(None, self.indices)
+        schema = schema_of_chunk(self._structure, self.levels or {}, True, self.indices)
+        self.schema = schema.with_declared(None, self.indices)
         self.own_indices = self.schema.indices
         # Raises if PyG shifts the sample in another way than `_structure` assumes.
         block_of(self.schema, self._sample)

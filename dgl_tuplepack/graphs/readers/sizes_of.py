@@ -51,12 +51,7 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     >>> sizes_of(([3, 2], [4, 2])).array.tolist()
     [[3, 4], [2, 2]]
     """
-    found = resolve(source)
-    if levels is not None:
-        from dgl_tuplepack.graphs.pyg_layout import checked_levels
-
-        found = found.with_levels(checked_levels(levels))
-    return found.sizes()
+    return resolve(source).with_levels(levels).sizes()
 
 
 def histogram_of(source: Any) -> SizeHistogram:

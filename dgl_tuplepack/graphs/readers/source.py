@@ -15,54 +15,34 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class Source(ABC):
-    """A source of one kind. To read another kind, add a subclass in its own file and a line in `KINDS` (kinds.py).
-
-    The line goes before `Items`, which accepts anything that can be iterated. For folders that may hold ``raw/``, it
-    also goes before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
+    """A source of one kind. CONTRIBUTING.md lists the steps to add a kind.
 
     The constructor reads only enough to recognise the source; the methods read the rest. Kinds with graphs
     in arrays return `blocks`, which are copied whole. Kinds with graphs as objects return `items`, one graph at a time.
 
     `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
     signs that needs a package. A package that only one method needs is loaded in that method, by `_core.optional.load`.
-    The docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
-
-    Attributes
-    ----------
-    title
-        Display name of the source.
-    knows_sizes
-        Whether sizes can be read without the graphs, so that limits are checked before anything is written.
-    prefers_items
-        Whether transforms use `items` even if there are `blocks`, since graphs made from blocks are DGLGraphs.
-    levels
-        Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
-    schema
-        `Schema` of the graphs, if `blocks` do not determine it.
-    files
-        File or folder that everything is read from, if known; a change there is a change of the source.
-    settings
-        Settings, as text, that together with `files` determine the graphs.
-    pre_transform
-        `PreTransform` that was applied to the graphs, if any.
-    ties, indices
-        Relations that the user declares, see `graphs.relations`.
-    own_indices
-        Indices found in the graphs while reading their `blocks`, in addition to `indices`.
     """
 
+    # Whether sizes can be read without the graphs, so that limits are checked before anything is written.
     knows_sizes = False
+    # Whether transforms use `items` even if there are `blocks`, since graphs made from blocks are DGLGraphs.
     prefers_items = False
+    # Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
+    # `Schema` of the graphs, if `blocks` do not determine it, and the `PreTransform` that was applied to them.
     schema: Any = None
     pre_transform: Any = None
+    # Relations that the user declares, see `graphs.relations`, and indices that were found while reading `blocks`.
     ties: Mapping[str, str] = {}
     indices: Mapping[str, str] = {}
     own_indices: Mapping[str, str] = {}
+    # The file or folder of all graphs, if known, and the settings, as text, that affect how it is read.
     files: Path | None = None
     settings: Mapping[str, str] = {}
 
     def __init__(self, title: str) -> None:
+        # Display name.
         self.title = title
 
     @classmethod
@@ -91,10 +71,14 @@ class Source(ABC):
         """Return the histogram of the sizes."""
         return SizeHistogram.from_sizes(self.sizes())
 
-    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return a copy of the source with other `levels`."""
+    def with_levels(self, levels: Mapping[str, str | None] | None) -> Source:
+        """Return a copy of the source with these `levels`, which are checked; for None, the source itself."""
+        if levels is None:
+            return self
+        from dgl_tuplepack.graphs.pyg_layout import checked_levels
+
         other = copy.copy(self)
-        other.levels = levels
+        other.levels = checked_levels(levels)
         return other
 
     def num_graphs(self) -> int | None:
@@ -123,9 +107,8 @@ class Source(ABC):
         a PyG graph, see `graphs.items.parts_of`.
         """
         raise SchemaError(
-            f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
-            "label) or (DGLGraph, label, id); give graphs, a dataset, an OgbFolder, a GraphStore, or the path of an "
-            "OGB folder or a store."
+            f"{self.title} has only sizes, but graphs are needed; give a list or dataset of DGLGraph, (DGLGraph, "
+            "label) or (DGLGraph, label, id), an OgbFolder, a GraphStore, or the path of an OGB folder or a store."
         )
 
 

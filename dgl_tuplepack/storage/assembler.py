@@ -1,0 +1,94 @@
+"""Fill the tensors of a batch from the arrays of a selection, in one compiled pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+import numpy as np
+
+from dgl_tuplepack._core.kernels import assemble as kernel
+from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
+from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.format import DTYPES
+from dgl_tuplepack.storage.memory import Field
+from dgl_tuplepack.storage.rows import GraphRows, address_of
+from dgl_tuplepack.storage.selection import Selection
+
+# How the kernel fills tensors that the store has no array for.
+_COMPUTED = {
+    "graph_ids": kernel.GRAPH_IDS,
+    "mask": kernel.MASK,
+    "per_graph": kernel.PER_GRAPH,
+    "row_pointers": kernel.ROW_POINTERS,
+    "edge_order": kernel.EDGE_ORDER,
+}
+
+
+class Assembler:
+    """Fill the tensors `fields` of a batch.
+
+    `fills` has the rows that pad each tensor. Padding edges of the types `chained` lead from one padding node to the
+    next. The attribute `records` describes the tensors to compiled code.
+    """
+
+    def __init__(
+        self,
+        store: Selection,
+        schema: Schema,
+        fields: Sequence[Field],
+        fills: Sequence[Array],
+        chained: Collection[EdgeType] = (),
+    ) -> None:
+        # Keep the arrays alive: compiled code holds only their addresses.
+        self._parts, self._fills, self._keys = store.parts, fills, [field.key for field in fields]
+        self._schema, self._types = schema, [*schema.types.values(), None]
+        self.records = np.array(
+            [self._record(f, fill, chained) for f, fill in zip(fields, fills, strict=True)], kernel.FIELD
+        )
+        # The array of each tensor in each part.
+        self._stored = np.zeros((len(fields), len(store.parts)), ARRAY)
+        for stored, key in zip(self._stored, self._keys, strict=True):
+            if key[0] not in _COMPUTED:
+                arrays = [part.array(*key) for part in store.parts]
+                stored[:] = [
+                    (address_of(a), prod(a.shape[1:]) * a.itemsize, CODES.get(str(a.dtype), OTHER)) for a in arrays
+                ]
+
+    def _record(self, field: Field, fill: Array, chained: Collection[EdgeType]) -> tuple[int, ...]:
+        """Return the record `FIELD` of a tensor, which `_core/kernels/assemble.py` defines."""
+        content, t = field.key[:2]
+        how, counted = _COMPUTED.get(content, kernel.ROWS), 0
+        if content in ENDS:
+            how, counted = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
+        elif field.key in self._schema.index_columns:
+            how, counted = kernel.INDICES, self._types.index(self._schema.index_columns[field.key])
+        width = prod(field.shape[1:])
+        return (
+            how,
+            self._types.index(t),
+            counted,
+            field.stretch,
+            field.first,
+            width,
+            width * field.dtype.itemsize,
+            CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
+            address_of(fill),
+            len(fill),
+            content == "destinations" and t in chained,
+        )
+
+    def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
+        """Fill the memory at some addresses; `slots` are the padded numbers of nodes, edges and graphs.
+
+        FormatError for an endpoint outside its graph.
+        """
+        wrong = kernel.assemble(
+            memory, self.records, self._stored, slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
+        )
+        # The kernel returns -1 - (f * n + i) if field f points outside graph i of n.
+        if wrong:
+            f, i = divmod(-1 - wrong, len(graphs.ids))
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._keys[f])
