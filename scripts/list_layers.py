@@ -1,4 +1,4 @@
-"""Compare every layer of dgl.nn on a DGLGraph and on a TensorGraph, and write docs/layers.md.
+"""Compare every layer of dgl.nn on a DGLGraph and on a TensorGraph, and write docs/reference/layers.md.
 
     python scripts/list_layers.py [--check] [--backend inductor]
 
@@ -25,12 +25,8 @@ from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.compiling.tensor_graph.dispatch import replacements
 from dgl_tuplepack.errors import FormatError, InputError, TuplepackError
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "layers.md"
-COUNTED = {
-    "Convolutions": cases.CONVOLUTIONS,
-    "Readouts": cases.READOUTS,
-    "Others": cases.OTHERS,
-}
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "layers.md"
+COUNTED = {"Convolutions": cases.CONVOLUTIONS, "Readouts": cases.READOUTS, "Others": cases.OTHERS}
 SECTIONS: Mapping[str, Sequence[Case]] = {**COUNTED, "Containers": cases.CONTAINERS, "More settings": cases.SETTINGS}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

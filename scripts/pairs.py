@@ -20,10 +20,7 @@ def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
     met = np.zeros((len(plan.histogram), len(plan.histogram)), dtype=bool)
     for begin, end in zip(plan.offsets[:-1], plan.offsets[1:], strict=True):
         classes, twice = plan.classes[begin:end], plan.multiplicities[begin:end] > 1
-        among = met[np.ix_(classes, classes)]
-        np.fill_diagonal(among, among.diagonal() | twice)
-        off_diagonal = ~np.eye(len(classes), dtype=bool)
-        met[np.ix_(classes, classes)] = among | off_diagonal
+        met[np.ix_(classes, classes)] |= ~np.eye(len(classes), dtype=bool) | np.diag(twice)
     return met
 
 

@@ -86,7 +86,7 @@ class PaddedBatch(BatchContent):
         """
         if self.graph_names:
             raise SchemaError(
-                f"this batch is of the named graphs {list(self.graph_names)}, so it has no single graph; use "
+                f"this batch holds the named graphs {list(self.graph_names)}, so it has no single graph; use "
                 f"batch.graphs[{self.graph_names[0]!r}]."
             )
         return self._up_to_date()

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.content import Labels
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
@@ -39,14 +38,14 @@ class BatchTransform:
     seed
         0..2**64-1. The global generators are seeded from the seed, the epoch and the ids of the graphs in the batch.
     empty
-        A padding-only batch. After the transform, its columns are those that every batch must have.
+        A padding-only batch. After the transform, every batch must have the same columns as this batch.
     """
 
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
         self.name = check_callable(transform, "a PaddedBatch")
         self.transform, self.draws = transform, Draws(seed)
         self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
-        self._specs = _specs(self(empty, [], 0))
+        self._specs = {group: _specs(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
 
     def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], epoch: int | None) -> PaddedBatch:
         """Transform a batch in place; TransformError names the cause.
@@ -102,7 +101,7 @@ class BatchTransform:
                         f"the transform {self.name} made the {content} {name!r} of {where} {shape}, but it must have "
                         f"{slots} rows, one for each slot."
                     )
-            found_specs = {name: ArraySpec(tuple(v.shape[1:]), v.dtype) for name, v in columns.items()}
+            found_specs = _specs(columns)
             expected = found_specs if self._specs is None else self._specs[content, t]
             if found_specs != expected:
                 raise TransformError(
@@ -130,18 +129,11 @@ def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], in
         yield ("node feature", t), features, batch._num_real_nodes[t], len(batch._node_masks[t])
     for e, features in batch._edge_features.items():
         yield ("edge feature", e), features, batch._num_real_edges[e], len(batch._edge_masks[e])
-    yield ("label", None), _by_name(batch.labels), batch.num_real_graphs, len(batch.graph_mask)
+    yield ("label", None), batch._labels_by_name(), batch.num_real_graphs, len(batch.graph_mask)
 
 
-def _by_name(labels: Labels) -> dict[str, Tensor]:
-    return {} if labels is None else labels if isinstance(labels, dict) else {"": labels}
-
-
-def _specs(batch: PaddedBatch) -> dict[_Group, dict[str, ArraySpec]]:
-    return {
-        group: {name: ArraySpec(tuple(v.shape[1:]), v.dtype) for name, v in columns.items()}
-        for group, columns, *_ in _columns(batch)
-    }
+def _specs(columns: dict[str, Tensor]) -> dict[str, ArraySpec]:
+    return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in columns.items()}
 
 
 def _listed(specs: dict[str, ArraySpec]) -> str:

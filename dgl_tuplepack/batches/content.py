@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgl_tuplepack.batches.graph_slots import slots_and_pointers
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of, key_of
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of, public_type
 from dgl_tuplepack.graphs.named import count, features_of, located_types
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
@@ -68,7 +68,7 @@ class BatchContent:
     # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
     def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
         if self.graph_names:
-            return {key_of(t): value for t, value in by_type.items()}
+            return {public_type(t): value for t, value in by_type.items()}
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
             return next(iter(by_type.values()))
         return dict(by_type)
@@ -178,10 +178,6 @@ class BatchContent:
     def _labels_by_name(self) -> dict[str, Tensor]:
         """Return the labels by name; a single one has the empty name."""
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
-
-    def _as_label(self, labels: dict[str, Tensor]) -> Labels:
-        """Convert labels by name to a dict, a tensor or None, as this batch has them."""
-        return labels if isinstance(self.labels, dict) else labels.get("")
 
 
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:

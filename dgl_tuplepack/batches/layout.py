@@ -1,6 +1,6 @@
 """The tensors of a padded batch: the dtype and shape of each, and the batch that is made of them.
 
-Two modules make batches: `pad_graph.py` with torch operations, and `storage/padded.py` in one compiled pass.
+Two modules make batches: `pad_graph.py` with torch operations, and `storage/assembler.py` in one compiled pass.
 """
 
 from __future__ import annotations

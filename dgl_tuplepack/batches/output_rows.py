@@ -25,7 +25,9 @@ class OutputRows(NamedTuple):
     Attributes
     ----------
     ids
-        int64 ``[n]``, the ids of the real graphs.
+        Integers ``[n]`` or ``[G]``: the ids of the real graphs, which ids of padding may follow.
+    num_real_graphs
+        The number n of real graphs.
     slots
         Number of rows, padding included.
     counts
@@ -35,6 +37,7 @@ class OutputRows(NamedTuple):
     """
 
     ids: Tensor
+    num_real_graphs: int
     slots: int
     counts: Tensor | None = None
     order: Tensor | None = None
@@ -67,25 +70,25 @@ def output_rows(batch: Any, of: str) -> OutputRows:
         graph, ids = batch[0], _ids(batch[-1] if len(batch) > 2 else None)
         nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
         edges = {e: graph.batch_num_edges(e) for e in graph.canonical_etypes}
-        return _rows(of, ids, len(ids), nodes, edges)
+        return _rows(of, ids, len(ids), len(ids), nodes, edges)
     if of != GRAPHS:
         raise InputError(f"rows of {of} need the batch, not only ids; give (graph, labels, ids), or the PaddedBatch.")
     ids = _ids(batch if isinstance(batch, Tensor) else torch.from_numpy(as_integers(batch).astype(np.int64)))
     if (ids < 0).any():
         raise InputError("ids have -1, which marks padding; give the batch itself instead of its graph_ids.")
-    return OutputRows(ids, len(ids))
+    return OutputRows(ids, len(ids), len(ids))
 
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
     # Nodes of type t that are tied to edges of type e are sorted like these edges.
-    ids, slots = _ids(batch.graph_ids)[: batch.num_real_graphs], batch.graph_mask.shape[0]
+    ids, number, slots = _ids(batch.graph_ids), batch.num_real_graphs, batch.graph_mask.shape[0]
     if of == GRAPHS:
-        return OutputRows(ids, slots)
+        return OutputRows(ids, number, slots)
     orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
     rows: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
     return _rows(
-        of, ids, slots, batch._nodes_per_graph, batch._edges_per_graph, rows, orders, bool(batch.graph_names),
+        of, ids, number, slots, batch._nodes_per_graph, batch._edges_per_graph, rows, orders, bool(batch.graph_names),
     )  # fmt: skip
 
 
@@ -103,8 +106,10 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
         )
     )  # fmt: skip
     slots = {t: len(mask) for t, mask in (*node_masks.items(), *edge_masks.items())}
-    ids = _ids(batch.graph_ids)[: int(batch.graph_mask.sum())]
-    return _rows(of, ids, len(batch.graph_mask), nodes, edges, slots, {}, bool(batch.graph_names))
+    number = int(batch.graph_mask.sum())
+    return _rows(
+        of, _ids(batch.graph_ids), number, len(batch.graph_mask), nodes, edges, slots, {}, bool(batch.graph_names)
+    )
 
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
@@ -116,8 +121,9 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         slots = {t: int(sum(count)) for t, count in (*nodes.items(), *edges.items())}
         orders: dict[Any, Tensor] = dict(origin.edge_orders)
         orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
-        ids = ids[: origin.num_real_graphs]
-        return _rows(of, ids, origin.num_graphs, nodes, edges, slots, orders, origin.is_named)
+        return _rows(
+            of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
+        )  # fmt: skip
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
@@ -126,11 +132,11 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         edges = {
             e: torch.bincount(batch[e[0]].batch[batch[e].edge_index[0]], minlength=len(ids)) for e in batch.edge_types
         }
-    return _rows(of, ids, len(ids), {t: storage.ptr.diff() for t, storage in storages.items()}, edges)
+    return _rows(of, ids, len(ids), len(ids), {t: storage.ptr.diff() for t, storage in storages.items()}, edges)
 
 
 def _rows(
-    of: str, ids: Tensor, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
+    of: str, ids: Tensor, num_real_graphs: int, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
     slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
 ) -> OutputRows:  # fmt: skip
     """Return the rows of `of`, given the number of `nodes` and `edges` of each graph by type.
@@ -138,13 +144,14 @@ def _rows(
     Without `slots`, no row is padding.
     """
     if of == GRAPHS:
-        return OutputRows(ids, num_graphs)
+        return OutputRows(ids, num_real_graphs, num_graphs)
     types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
     if of not in types:
         raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")
     t = types[of]
-    counts = torch.as_tensor({**nodes, **edges}[t])[: len(ids)]
-    return OutputRows(ids, int(counts.sum()) if slots is None else slots[t], counts, (orders or {}).get(t))
+    counts = torch.as_tensor({**nodes, **edges}[t])[:num_real_graphs]
+    number = int(counts.sum()) if slots is None else slots[t]
+    return OutputRows(ids, num_real_graphs, number, counts, (orders or {}).get(t))
 
 
 def _ids(ids: Any) -> Tensor:

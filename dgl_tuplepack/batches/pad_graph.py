@@ -34,8 +34,8 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     """Return sources and destinations: of real edges, then of padding edges between padding nodes."""
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
-    # Between nodes of one type, a padding edge leads to the next padding node if chained, else back to its source.
-    ahead = (0, int(shape.is_chained(edge_type)))
+    # In a chain, a padding edge ends at the padding node after its source; otherwise it is a self-loop.
+    ahead = (0, int(shape.has_padding_chains(edge_type)))
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first = graphs.numbers[node_type]
         nodes = shape.slots[node_type] - first

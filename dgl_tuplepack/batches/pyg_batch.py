@@ -17,13 +17,14 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import as_integer, shown
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.batches.content import BatchContent
 from dgl_tuplepack.batches.graph_slots import slots_and_pointers
 from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.pyg.chunk import storages_of
-from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, names_of
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, attribute_names
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.planning.sizes import IntArray
@@ -46,20 +47,19 @@ class Origin:
     # Whether there is padding, and whether graphs are named. Compiled code reads these instead of varying numbers.
     is_padded: bool = False
     is_named: bool = False
-    _bounds: dict[GraphType, list[int]] | None = None
+    # Masks as they were made, with the numbers of real rows.
+    row_masks: Mapping[str, RowMask] = field(default_factory=dict)
 
     @functools.cached_property
     def joining(self) -> Joining | None:
         """How PyG joins the graphs; None if it joins them like any `Data`."""
         return joining_of(self.names, self.indices)
 
-    @property
+    @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
         """For each type, the first node (edge) of each graph, and the end of the last graph."""
-        if self._bounds is None:
-            counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
-            self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in counts}
-        return self._bounds
+        counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
+        return {t: [0, *accumulate(count.tolist())] for t, count in counts}
 
 
 class PygBatch(Batch):  # type: ignore[misc]
@@ -108,7 +108,11 @@ class PygBatch(Batch):  # type: ignore[misc]
             for attribute in (*names.node_attributes, *names.edge_attributes)
         ]
         masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
-        return {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
+        found = {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
+        if not is_traced():
+            # Compiled code must not read varying numbers. A mask that the user replaced may have real rows anywhere.
+            found |= {name: known for name, known in origin.row_masks.items() if known.mask is found[name].mask}
+        return found
 
     def get_example(self, idx: Any) -> Any:
         """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
@@ -200,7 +204,7 @@ def pyg_batch(batch: BatchContent) -> Any:
     origin = Origin(
         template.names, graph_mask.shape[0], batch.num_real_graphs,
         (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
-        bool(batch.graph_names),
+        bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
@@ -269,7 +273,7 @@ class _Same:
 def _cached_template(
     node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
 ) -> Template:
-    return Template(names_of(node_types, edge_types, columns, layout.layout), True, has_ids)
+    return Template(attribute_names(node_types, edge_types, columns, layout.layout), True, has_ids)
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:

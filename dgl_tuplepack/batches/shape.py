@@ -54,8 +54,6 @@ class PaddedShape:
     idtype: torch.dtype = torch.int64
     coordinates: Coordinates = ()
     sort_edges: bool = False
-    num_nodes: dict[str, int] = field(init=False)
-    num_edges: dict[EdgeType, int] = field(init=False)
     num_graphs: int = field(init=False)
     slots: dict[Any, int] = field(init=False)
     most: dict[str, int] = field(init=False)
@@ -90,8 +88,6 @@ class PaddedShape:
         values = {
             "limits": limits,
             "packs_per_batch": packs,
-            "num_nodes": num_nodes,
-            "num_edges": num_edges,
             "num_graphs": num_graphs,
             "slots": slots,
             "most": {**dict(zip(schema.components, most.values(), strict=True)), "graphs": packs * most_graphs},
@@ -141,8 +137,8 @@ class PaddedShape:
                 )
         if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
             raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
-        fillings, slots = {}, list(self.num_nodes.values())
-        first_slots: dict[Any, int] = {t: sum(slots[:i]) for i, t in enumerate(self.num_nodes)}
+        fillings, node_slots = {}, [self.slots[t] for t in self.schema.node_types]
+        first_slots: dict[Any, int] = {t: sum(node_slots[:i]) for i, t in enumerate(self.schema.node_types)}
         for key, spec in self.schema.columns():
             content, t, name = key
             if key in self.schema.index_columns:
@@ -171,8 +167,8 @@ class PaddedShape:
         object.__setattr__(shape, "fillings", {column: value.to(device) for column, value in self.fillings.items()})
         return shape
 
-    def is_chained(self, edge_type: EdgeType) -> bool:
-        """Return whether padding edges lead from a padding node to the next one, instead of to itself."""
+    def has_padding_chains(self, edge_type: EdgeType) -> bool:
+        """Return whether padding edges join each padding node to the next one, instead of being self-loops."""
         return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property

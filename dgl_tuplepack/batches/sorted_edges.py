@@ -15,12 +15,13 @@ from torch import Tensor
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.relations import sorting_order
+from dgl_tuplepack.graphs.schema import as_label
 
 Features = dict[Any, dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
-class Content:
+class ReorderableTensors:
     """The tensors that depend on the order of edges: endpoints and features by type, and labels by name."""
 
     src: dict[EdgeType, Tensor]
@@ -30,7 +31,7 @@ class Content:
     labels: dict[str, Tensor]
 
     @classmethod
-    def of(cls, batch: PaddedBatch) -> Content:
+    def of(cls, batch: PaddedBatch) -> ReorderableTensors:
         """Return the content of a batch, in its order."""
         nodes, edges = batch._node_features, batch._edge_features
         return cls(dict(batch._src), dict(batch._dst), _copied(nodes), _copied(edges), batch._labels_by_name())
@@ -57,7 +58,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     The nodes of a graph are consecutive, and graphs are in order. So the edges of each graph remain in the same slots,
     and masks and counts are unchanged.
     """
-    content, tied = Content.of(batch), {e: t for t, e in batch._ties.items()}
+    content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch._ties.items()}
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
@@ -79,7 +80,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     content.renumber(positions, batch)
     return replace(
         batch,
-        labels=batch._as_label(content.labels),
+        labels=as_label(content.labels),
         _src=content.src,
         _dst=content.dst,
         _node_features=content.node_features,
@@ -89,9 +90,9 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     )
 
 
-def in_order_of_graphs(batch: PaddedBatch) -> Content:
+def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
     """Return the content of a batch, with nodes and edges in the order of the original graphs."""
-    content = Content.of(batch)
+    content = ReorderableTensors.of(batch)
     if batch._edge_orders is None:
         return content
     orders: dict[Any, Tensor] = dict(batch._edge_orders)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import of_graph
 from dgl_tuplepack.nn.masks import RowMask
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 
 
 class BatchTensors(NamedTuple):
@@ -58,7 +60,7 @@ class BatchTensors(NamedTuple):
         """A new `TensorGraph` on these tensors; its frames hold the features."""
         if self.graph_names:
             raise SchemaError(
-                f"these tensors are of the named graphs {list(self.graph_names)}, so there is no single graph; use "
+                f"these tensors hold the named graphs {list(self.graph_names)}, so there is no single graph; use "
                 f"tensors.graphs[{self.graph_names[0]!r}]."
             )
         has_types = isinstance(self.node_mask, dict)
@@ -75,6 +77,9 @@ class BatchTensors(NamedTuple):
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
     ) -> TensorGraph:
         """Return a `TensorGraph`; ``by_type(field, t)`` makes a field a dict; a single value gets the key `t`."""
+        # TensorGraph imports torch's compiler, which takes two seconds.
+        from dgl_tuplepack.compiling.tensor_graph import TensorGraph
+
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
         return TensorGraph(
             by_type(self.src, edge_type),

@@ -11,6 +11,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.sorted_edges import in_order_of_graphs
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.build import build_item
+from dgl_tuplepack.graphs.schema import as_label
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
@@ -73,7 +74,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
             {t: _rows(own, spans[t], first) for t, own in nodes.items()},
             {t: _rows(own, spans[t], first) for t, own in edges.items()},
         )
-        items.append((graph, batch._as_label(_rows(labels, index, first))) if with_labels else graph)
+        items.append((graph, as_label(_rows(labels, index, first))) if with_labels else graph)
         first = {t: span.stop for t, span in spans.items()}
     return items
 

@@ -16,10 +16,7 @@ _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(
 
 # Pattern in the tracer's message or the user's line -> what to do about it; the first match wins.
 _REMEDIES = (
-    (
-        r"one_hot",
-        "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()",
-    ),
+    (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
         r"Could not guard on data-dependent",
         "branches and shapes must not depend on values: pass size=data.num_graphs to PyG's pools and "
@@ -54,10 +51,7 @@ _REMEDIES = (
         r"\.backward\(|autograd\.grad|requires_grad_",
         "compile only the loss, and call backward() and the optimiser outside",
     ),
-    (
-        r"\brandom\.|Random\.random|Generator",
-        "use torch's random functions, which follow torch.manual_seed",
-    ),
+    (r"\brandom\.|Random\.random|Generator", "use torch's random functions, which follow torch.manual_seed"),
     (r"\bprint\b|\blogging\b", "print outside the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
 )

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dgl_tuplepack.compiling.comparison import Values, difference_of, in_step, is_conclusive, is_finite
+from dgl_tuplepack.compiling.comparison import Values, difference_of, is_conclusive, is_finite, runs_on_several_ranks
 from dgl_tuplepack.compiling.modules import buffers_of, modules_kept, modules_of, problem_of
 from dgl_tuplepack.compiling.reference import (
     Reference,
     gradients_of,
-    random_state_kept,
     random_states,
     run_on_copies,
     same_states,
     tensors_of,
 )
 from dgl_tuplepack.compiling.signatures import described
-
-
-class Draws(Enum):
-    """How compiled code draws random numbers: like uncompiled code, as uniform numbers for dropout, or otherwise."""
-
-    AS_UNCOMPILED = "as uncompiled"
-    UNIFORM = "uniform"
-    OTHERWISE = "otherwise"
+from dgl_tuplepack.graphs.draws import kept_generators
 
 
 class Checked(NamedTuple):
@@ -64,31 +55,34 @@ def check_call(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     paths: Mapping[str, Any],
-    draws: Draws,
+    same_draws: bool,
+    uniform_dropout: bool,
 ) -> Checked:
     """Call both functions and compare their results; the caller's tensors, generators and modules stay unchanged.
 
-    `paths` holds the leaves of the arguments by name, such as ``batch.src``. Errors of `compiled` are raised. If
-    `function` fails on copies, nothing is compared.
+    `paths` holds the leaves of the arguments by name, such as ``batch.src``. With `same_draws`, compiled code draws the
+    same random numbers as uncompiled code. With `uniform_dropout`, it draws the masks of dropout as uniform numbers.
+    Errors of `compiled` are raised. If `function` fails on copies, nothing is compared.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
         return Checked(skipped=problem)
 
     def run(**settings: Any) -> Reference:
-        settings["uniform_dropout"] = draws is Draws.UNIFORM
-        return run_on_copies(function, _fresh(args), _fresh(dict(kwargs)), modules, **settings)
+        copies = _copy_containers(args), _copy_containers(dict(kwargs))
+        return run_on_copies(function, *copies, modules, uniform_dropout=uniform_dropout, **settings)
 
     try:
         reference = run()
     except Exception as error:
-        return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {_first_line(error)}")
+        first_line = str(error).partition("\n")[0][:200]
+        return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {first_line}")
     names = _names(modules, reference, paths)
     written = [id(each.original) for each in reference.copies if each.is_written()]
     buffers = {id(each) for each in buffers_of(modules).values()}
     if others := [names[each] for each in written if each not in buffers]:
         return Checked(writes=", ".join(others[:3]))
-    if reference.draws and draws is not Draws.AS_UNCOMPILED:
+    if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
         return Checked(skipped=f"{functions} draws different random numbers in compiled code")
     values = _run_compiled(compiled, args, kwargs, modules, reference)
@@ -111,11 +105,11 @@ def check_call(
     return Checked(
         difference=difference_of(values, expected, names, rerun),
         not_finite=_not_finite(expected, names),
-        is_conclusive=is_conclusive(expected) or in_step(),
+        is_conclusive=is_conclusive(expected) or runs_on_several_ranks(),
     )
 
 
-def _fresh(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
+def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """Copy containers and objects in arguments, since a function may set their attributes; do not copy tensors.
 
     With `cut`, tensors that have a ``grad_fn`` are replaced by leaves, since their autograd graph belongs to the
@@ -124,11 +118,11 @@ def _fresh(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
     if type(value) in (list, tuple):
-        return type(value)(_fresh(each, cut) for each in value)
+        return type(value)(_copy_containers(each, cut) for each in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_fresh(each, cut) for each in value))
+        return type(value)(*(_copy_containers(each, cut) for each in value))
     if type(value) is dict:
-        return {name: _fresh(each, cut) for name, each in value.items()}
+        return {name: _copy_containers(each, cut) for name, each in value.items()}
     if value is None or isinstance(value, Tensor | nn.Module | int | float | str | tuple):
         return value
     try:
@@ -147,8 +141,8 @@ def _run_compiled(
 ) -> Values | None:
     """Call compiled code on the tensors themselves; return None if it draws other random numbers than `reference`."""
     cut: dict[int, Tensor] = {}
-    with random_state_kept(), modules_kept(modules):
-        outputs = tensors_of(compiled(*_fresh(args, cut), **_fresh(dict(kwargs), cut)), "result")
+    with kept_generators(), modules_kept(modules):
+        outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
         if not same_states(reference.random_states, random_states()):
             return None
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
@@ -189,7 +183,3 @@ def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, A
     for original, *_ in reference.copies:
         names.setdefault(id(original), f"a tensor outside of its arguments ({described(original)})")
     return names
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]

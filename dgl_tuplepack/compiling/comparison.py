@@ -62,7 +62,7 @@ def difference_of(
     suspects = [key for key in found if ratio(key) > 1]
     # Near a tie or a kink, a rounding error changes the result a lot, so simulate rounding. All ranks do so together,
     # even ranks without suspects: the function may contain collectives.
-    for units in _PERTURBATIONS if suspects or in_step() else ():
+    for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
         perturbed = rerun(copy=_perturbation(units))
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
@@ -113,7 +113,7 @@ def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
     return max(_TIMES_PRECISION * precision, without), _TIMES_LARGEST * precision
 
 
-def in_step() -> bool:
+def runs_on_several_ranks() -> bool:
     """Return whether several ranks run this code, so that their collectives must match."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
@@ -183,13 +183,9 @@ def is_conclusive(values: Values) -> bool:
 
 def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
     group, name = key
-    return (
-        f"the {group} {name}"
-        if group == "output"
-        else f"the {group} of {names[name]}"
-        if group == "gradient"
-        else names[name]
-    )
+    if group == "buffer":
+        return names[name]
+    return f"the output {name}" if group == "output" else f"the gradient of {names[name]}"
 
 
 def _shown(value: Tensor) -> str:

@@ -14,22 +14,16 @@ from torch import nn
 
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.compiling import breaks, torch_private
-from dgl_tuplepack.compiling.check import Checked, Draws, check_call
+from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
-from dgl_tuplepack.compiling.signatures import (
-    arguments_of,
-    described,
-    device_of,
-    differences,
-    is_number,
-    signature_of,
-)
+from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
 from dgl_tuplepack.errors import CompileError
+from dgl_tuplepack.graphs.named import is_graph
 
 _log = logging.getLogger(__name__)
 
 # If a comparison is inconclusive, as for a batch of padding only, the next batches are compared, up to this number.
-_MOST_COMPARISONS = 4
+_MAX_COMPARISONS = 4
 
 
 class CompiledFunction:
@@ -40,32 +34,33 @@ class CompiledFunction:
         function: Callable[..., Any],
         options: dict[str, Any],
         settings: dict[str, Any],
-        most: int,
-        warns: bool,
+        max_shapes: int,
+        warns_of_new_shapes: bool,
         check: bool | str,
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
-        # Torch gets `options` and `settings`; `most` sets of shapes are allowed, and `warns` warns at the second set.
-        self._arguments = function, options, settings, most, warns, check
+        # Torch gets `options` and `settings`.
         self._function, self._options, self._settings = function, options, settings
-        self._most, self._warns, self._check = most, warns, check
-        self._has_recurrent_layers = self._has_failed = False
+        self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
+        self._has_recurrent_layers = self._has_changed_cache = False
         # Text -> whether it has been shown.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
-        self._seen: list[dict[str, str]] = []
+        # Descriptions of the arguments, by path, of each set of shapes that it was compiled for.
+        self._compiled_shapes: list[dict[str, str]] = []
         self._signatures: set[Any] = set()
         # How many more calls may be compared to check the latest compiled code.
-        self._comparisons = _MOST_COMPARISONS if check else 0
+        self._comparisons_left = _MAX_COMPARISONS if check else 0
         self._compiled: Callable[..., Any] | None = None
         # Threads that call it at the same time compile it only once.
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to rebuild the function from its arguments: a copy is compiled separately."""
-        return CompiledFunction, self._arguments
+        """Rebuild the function from its arguments, so that a copy is compiled separately."""
+        settings = self._options, self._settings, self._max_shapes, self._warns_of_new_shapes, self._check
+        return CompiledFunction, (self._function, *settings)
 
     def __repr__(self) -> str:
         return f"<compiled {self._name}>"
@@ -87,14 +82,14 @@ class CompiledFunction:
         signature = signature_of((args, kwargs))
         if signature not in self._signatures:
             self._prepare(signature, args, kwargs)
-        elif self._comparisons:
-            self._compare_once(args, kwargs)
+        elif self._comparisons_left:
+            self._compare_if_unchecked(args, kwargs)
         before = _traces.number
         result = self._run(args, kwargs)
         if _traces.number != before and self._check:
             # Torch has recompiled: the mode, the number of threads, an attribute or the model has changed.
-            self._comparisons = _MOST_COMPARISONS
-            self._compare_once(args, kwargs)
+            self._comparisons_left = _MAX_COMPARISONS
+            self._compare_if_unchecked(args, kwargs)
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
             self._warnings[text] = True
             warnings.warn(text, stacklevel=2)
@@ -104,29 +99,29 @@ class CompiledFunction:
         """Compile for a new signature, and compare with uncompiled code before the real call changes any tensor."""
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
-            self._check_arguments(leaves)
+            self._refuse_graphs(leaves)
             if self._compiled is None:
                 self._device = device_of(leaves.values())
-                self._compiled = self._by_torch(self._device)
+                self._compiled = self._wrapped_by_torch(self._device)
             shapes = {path: described(value) for path, value in leaves.items()}
-            if shapes not in self._seen:
+            if shapes not in self._compiled_shapes:
                 if self._settings["dynamic"] is False:
-                    self._check_number(leaves, shapes)
-                    self._comparisons = _MOST_COMPARISONS if self._check else 0
-                self._seen.append(shapes)
+                    self._check_new_shapes(leaves, shapes)
+                    self._comparisons_left = _MAX_COMPARISONS if self._check else 0
+                self._compiled_shapes.append(shapes)
             text = f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"
             with progress_bar(desc=text, bar_format="{desc}", leave=False):
-                self._compare_once(args, kwargs)
+                self._compare_if_unchecked(args, kwargs)
             self._signatures.add(signature)
             _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
-    def _compare_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compare, unless another thread has shown meanwhile that the code is right."""
+    def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compare a call with the uncompiled function, unless another thread has completed the comparison."""
         with self._lock:
-            if not self._comparisons or not self.is_compiled:
+            if not self._comparisons_left or not self.is_compiled:
                 return
             found = self._compare(args, kwargs)
-            self._comparisons = 0 if found.is_conclusive else self._comparisons - 1
+            self._comparisons_left = 0 if found.is_conclusive else self._comparisons_left - 1
             if found.skipped and self.is_compiled:
                 self._warnings.setdefault(
                     f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses "
@@ -135,16 +130,22 @@ class CompiledFunction:
                 )
             if found.not_finite:
                 self._warnings.setdefault(
-                    f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, also "
+                    f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
                     "uncompiled; use tp.nn.masked_loss for missing labels, and coordinates= for distances of padding.",
                     False,
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare a call with the uncompiled function; raise CompileError if it differs, or cannot be repeated."""
-        leaves = arguments_of(self._function, args, kwargs)
+        leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
+        same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
+        uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
+
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            return self._run(args, kwargs)
+
         try:
-            found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
+            found = check_call(self._function, compiled, args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
             # Code for gradients is generated in the backward pass, so the compiler may fail only here.
             if not torch_private.is_compiler_failure(error):
@@ -157,16 +158,10 @@ class CompiledFunction:
                 "uncompiled results; return a new tensor, make it a buffer of a module, or give check=False."
             )
         if found.difference:
-            self._report(found.difference)
+            self._handle_difference(found.difference)
         return found
 
-    def _draws(self) -> Draws:
-        """Return how compiled code draws random numbers."""
-        if self._settings.get("backend") in ("eager", "aot_eager") or self._inductor_options.get("fallback_random"):
-            return Draws.AS_UNCOMPILED
-        return Draws.UNIFORM if torch_private.PASS_OPTION in self._inductor_options else Draws.OTHERWISE
-
-    def _report(self, difference: str) -> None:
+    def _handle_difference(self, difference: str) -> None:
         """Raise CompileError for wrong results; if check="warn", warn and use the uncompiled function."""
         text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
         if self._check != "warn":
@@ -177,7 +172,7 @@ class CompiledFunction:
         warnings.warn(f"{text}; it stays uncompiled.", stacklevel=6)
         self._compiled = self._function
 
-    def _by_torch(self, device: str) -> Callable[..., Any]:
+    def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         """Return the function wrapped by torch's compiler, which compiles at the first call."""
         ours: Mapping[str, Any] = {}
         if torch_private.is_inductor(self._settings):
@@ -185,7 +180,7 @@ class CompiledFunction:
                 return self._uncompiled(problem)
             ours = torch_private.our_options(device)
         self._inductor_options = {**ours, **self._options}
-        own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._most)}
+        own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
         # All counted functions share one code object: without isolation, they would share torch's cache for it.
         function = _counted(self._function) if "isolate_recompiles" in settings else self._function
@@ -205,31 +200,31 @@ class CompiledFunction:
             fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
             if fails and compiled is not self._function:
                 with self._lock:
-                    # Another thread may have reacted meanwhile.
+                    # Another thread may have replaced it already.
                     if self._compiled is compiled:
                         self._compiled = self._after_failure(error)
                 return self._run(args, kwargs)
-            self._explain(error, args, kwargs)
+            self._raise_clearer_error(error, args, kwargs)
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
         """Retry once with a new cache, in case a cached file is damaged; then leave the function uncompiled."""
-        if not self._has_failed and torch_private.use_another_cache():
-            self._has_failed = True
-            return self._by_torch(self._device)
+        if not self._has_changed_cache and torch_private.use_another_cache():
+            self._has_changed_cache = True
+            return self._wrapped_by_torch(self._device)
         return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
         return self._function
 
-    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _raise_clearer_error(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a clearer error if the error is from torch's tracer; otherwise return."""
         if torch_private.is_recompile_limit(error):
             raise CompileError(
                 f"{self._name} has been compiled too often, because its calls differ "
-                f"({torch_private.reason_of(error)}); do not change modes, attributes and global variables that "
-                "it reads, or make numbers tensors."
+                f"({torch_private.reason_of(error)}); keep the modes, attributes and global variables "
+                "that it reads unchanged, and pass numbers that change as 0-dimensional tensors."
             ) from error
         if torch_private.is_error_of_function(error):
             # The error of the uncompiled function is clearer than the tracer's.
@@ -240,26 +235,26 @@ class CompiledFunction:
         if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
             raise CompileError(breaks.explanation(self._name, error)) from error
 
-    def _check_arguments(self, leaves: Mapping[str, Any]) -> None:
-        """Refuse graphs where tensors are needed."""
+    def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:
+        """Raise CompileError if an argument is a graph or a padded batch, whose tensors are needed instead."""
         for path, value in leaves.items():
             cls = type(value)
-            if any(each.__module__.partition(".")[0] == "dgl" for each in cls.__mro__) and hasattr(value, "num_nodes"):
+            if is_graph(value):
                 raise CompileError(
                     f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; pass batch.tensors, "
-                    f"whose .graph replaces it in DGL layers (or tp.TensorGraph from its endpoints)."
+                    f"whose .graph replaces it in DGL layers, or make a tp.TensorGraph from its endpoints."
                 )
             if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
-                    f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so that each "
-                    f"batch would be compiled again; pass {path}.tensors, which holds only tensors and their .graph."
+                    f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so each batch "
+                    f"would be compiled again; pass {path}.tensors, which holds only tensors and their .graph."
                 )
 
-    def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:
-        """Warn or raise if the function has been compiled for other shapes; `now` describes the leaves, by path."""
-        if not self._seen:
+    def _check_new_shapes(self, leaves: Mapping[str, Any], shapes: Mapping[str, str]) -> None:
+        """Warn or raise if the function has been compiled for other shapes; `shapes` describes the leaves, by path."""
+        if not self._compiled_shapes:
             return
-        changed = min((differences(before, now) for before in self._seen), key=len)
+        changed = min((differences(before, shapes) for before in self._compiled_shapes), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
         text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
         if all(is_number(leaves.get(path)) for path, *_ in changed):
@@ -269,12 +264,12 @@ class CompiledFunction:
                 "give batches of one shape, as PaddedCollate and GraphStore.padded do, or allow several shapes with "
                 "shapes=, or changing shapes with dynamic=True"
             )
-        if len(self._seen) >= self._most:
+        if len(self._compiled_shapes) >= self._max_shapes:
             raise CompileError(
-                f"{self._name} is compiled for {self._most} shapes at most (shapes={self._most}), and this call needs "
-                f"another shape: {text}; {remedy}."
+                f"{self._name} is compiled for {self._max_shapes} shapes at most (shapes={self._max_shapes}), and this "
+                f"call needs another shape: {text}; {remedy}."
             )
-        if self._warns and len(self._seen) == 1:
+        if self._warns_of_new_shapes and len(self._compiled_shapes) == 1:
             warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
 
 

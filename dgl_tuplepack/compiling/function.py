@@ -103,7 +103,7 @@ def compile(
     <compiled loss_of>
     """
     if not callable(function) or isinstance(function, type):
-        raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give a model, say.")
+        raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")
     if isinstance(function, CompiledFunction | CompiledModule):
         raise CompileError(f"{shown(function, 60)} is compiled already; compile the function or the model itself.")
     if inspect.isgeneratorfunction(function):
@@ -149,7 +149,7 @@ def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, An
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give {{}}, say.")
+        raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give one.")
     known = torch_private.known_options() if torch_private.is_inductor(arguments) else None
     for name in options:
         # Torch accepts hyphens in place of underscores.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
 
 
 def _held_by(value: Any) -> Iterable[Any]:
-    # The objects that `value` refers to directly; for functions, also the globals that they name.
+    """Return the objects that a value refers to directly; for functions, also the globals that they name."""
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
@@ -87,42 +87,33 @@ def problem_of(modules: Iterable[nn.Module]) -> str:
     return ""
 
 
-class _Saved(NamedTuple):
-    """The attributes of a module, its buffers, and copies of their values."""
-
-    attributes: dict[str, Any]
-    buffers: dict[str, Tensor]
-    values: dict[str, Tensor]
-
-
 @contextmanager
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """On exit, restore the attributes and buffers of modules, such as running statistics, counters and caches."""
-    before = {module: _saved(module) for module in modules}
+    before = [
+        (module, dict(vars(module)), {n: (b, b.detach().clone()) for n, b in module.named_buffers(recurse=False)})
+        for module in modules
+    ]
     try:
         yield
     finally:
-        _restore(before)
+        with torch.no_grad():
+            for module, attributes, buffers in before:
+                _restore(module, attributes, buffers)
+
+
+def _restore(module: nn.Module, attributes: dict[str, Any], buffers: dict[str, tuple[Tensor, Tensor]]) -> None:
+    """Restore the attributes of a module, and its buffers, each given with a copy of its values."""
+    for name in vars(module).keys() - attributes.keys():
+        del vars(module)[name]
+    vars(module).update(attributes)
+    for name, (buffer, values) in buffers.items():
+        if not torch.equal(buffer, values):
+            buffer.copy_(values)
+        if getattr(module, name) is not buffer:
+            setattr(module, name, buffer)
 
 
 def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
     """Return the buffers of modules, keyed by the position of the module and the name of the buffer."""
     return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
-
-
-def _saved(module: nn.Module) -> _Saved:
-    buffers = dict(module.named_buffers(recurse=False))
-    return _Saved(dict(vars(module)), buffers, {name: each.detach().clone() for name, each in buffers.items()})
-
-
-@torch.no_grad()
-def _restore(before: Mapping[nn.Module, _Saved]) -> None:
-    for module, saved in before.items():
-        for name in vars(module).keys() - saved.attributes.keys():
-            del vars(module)[name]
-        vars(module).update(saved.attributes)
-        for name, buffer in saved.buffers.items():
-            if not torch.equal(buffer, saved.values[name]):
-                buffer.copy_(saved.values[name])
-            if getattr(module, name) is not buffer:
-                setattr(module, name, buffer)

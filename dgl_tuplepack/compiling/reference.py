@@ -6,14 +6,11 @@ copies of them to torch's functions, so the tensors of the caller are only read.
 
 from __future__ import annotations
 
-import random
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -21,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from dgl_tuplepack.compiling.modules import buffers_of, modules_kept
 from dgl_tuplepack.compiling.torch_private import hooks_of, version_of
+from dgl_tuplepack.graphs.draws import kept_generators
 
 _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
@@ -44,7 +42,7 @@ class Copied(NamedTuple):
     def is_written(self) -> bool:
         """Return whether a run in the same precision wrote to the copy, or to its gradient."""
         if version_of(self.copy) != self.version or (
-            self.copy.is_leaf and _has_gradient(self.copy) != _has_gradient(self.original)
+            self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
         ):
             return True
         # Writing through ``.data`` does not change the version.
@@ -103,7 +101,7 @@ def run_on_copies(
     mode = _Copies(arguments, copy, exact, uniform_dropout)
     _running.value = True
     try:
-        with random_state_kept(), modules_kept(modules):
+        with kept_generators(), modules_kept(modules):
             with mode:
                 result = function(*args, **kwargs)
             after = random_states()
@@ -143,10 +141,6 @@ def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
     return {name: tensor for inner, each in items for name, tensor in tensors_of(each, inner, depth).items()}
 
 
-def _has_gradient(tensor: Tensor) -> bool:
-    return tensor.grad is not None
-
-
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
     """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; ``.grad`` stays untouched.
 
@@ -177,21 +171,6 @@ def random_states() -> list[Tensor]:
 def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
     """Return whether two states of the generators are equal, so that nothing was drawn in between."""
     return all(map(torch.equal, one, other))
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Restore the global RNG states of torch, numpy and Python on exit."""
-    (state, *on_devices), of_python = random_states(), random.getstate()
-    of_numpy = numpy.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-        random.setstate(of_python)
-        numpy.random.set_state(of_numpy)  # noqa: NPY002
-        if on_devices:
-            torch.cuda.set_rng_state_all(on_devices)
 
 
 class _Copies(TorchFunctionMode):

@@ -55,7 +55,7 @@ def our_options(device: str) -> dict[str, Any]:
         if FUSION_OPTION not in known:
             raise CompileError(
                 f"torch {torch.__version__} may compile sums over edges wrongly, and has no option {FUSION_OPTION!r} "
-                f"against it; install torch {'.'.join(map(str, _FUSES_CORRECTLY))} or newer, or do not compile."
+                f"to prevent that; install torch {'.'.join(map(str, _FUSES_CORRECTLY))} or newer, or do not compile."
             )
         options[FUSION_OPTION] = 1
     if THREADS_OPTION in known:
@@ -75,7 +75,7 @@ def problem_at_start() -> str | None:
     try:
         importlib.import_module("torch._inductor")
     except OSError as error:
-        return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a folder that can be made"
+        return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a writable folder"
     except ImportError:
         # Functions that need the missing part handle this.
         return None

@@ -85,14 +85,14 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Req
     """Choose one shape for all splits; only batches of the splits `leading` must meet the number of graphs."""
     if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
         try:
-            choice = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
+            chosen = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
         except InputError as error:
             if request.graphs_per_batch is None:
                 raise
             _log.info("the plans of the store do not fit: %s", error)
         else:
             _log.info("used the plans of the store")
-            return choice
+            return chosen
     return _chosen(sizes, leading, replace(request, stored={}))
 
 
@@ -121,13 +121,8 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
     _log.info("limits of a pack: %r, %s; packs per batch: %d", limits, how, packs)
     for name, plan in plans.items():
         title = f"split {name!r}: " if name else ""
-        _log.info(
-            "%s%d graphs in %d packs (lower bound: %d)",
-            title,
-            plan.histogram.num_graphs,
-            plan.num_packs,
-            plan.lower_bound,
-        )
+        graphs = plan.histogram.num_graphs
+        _log.info("%s%d graphs in %d packs (lower bound: %d)", title, graphs, plan.num_packs, plan.lower_bound)
     return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 
@@ -187,7 +182,7 @@ def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
         offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
         raise SamplerError(
             f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {number / packs:.1f} graphs on "
-            f"average within these limits; ask for {offered}, or leave limits and plans out, so that suitable ones are "
-            "chosen."
+            f"average within these limits; ask for {offered}, or leave out limits and plans, so that suitable ones "
+            "are chosen."
         )
     return chosen

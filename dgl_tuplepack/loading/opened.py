@@ -74,10 +74,7 @@ class Graphs:
 
 
 def opened(
-    source: Any,
-    in_memory: bool | None = False,
-    is_plain: bool = False,
-    declared: Mapping[str, Any] | None = None,
+    source: Any, in_memory: bool | None = False, is_plain: bool = False, declared: Mapping[str, Any] | None = None
 ) -> Graphs:
     """Return the graphs of a source.
 
@@ -118,7 +115,7 @@ def stored_copy(
         if wrong is not None:
             raise InputError(
                 f"in_memory=True copies items that are a graph, or a graph and an integer or tensor, on the CPU, but "
-                f"item {wrong} is {shown(dataset[wrong])}; leave it out."
+                f"item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
             )
         store = temporary_store(resolve(dataset), **declared)
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)

@@ -11,8 +11,8 @@ from torch import Tensor
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.tensors import named_row_masks
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import key_of
-from dgl_tuplepack.graphs.named import by_name, is_graph, located_types, names_of
+from dgl_tuplepack.graphs.blocks import public_type
+from dgl_tuplepack.graphs.named import by_name, graph_names, is_graph, located_types
 from dgl_tuplepack.nn.masks import RowMask
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
         if isinstance(t, str):
             nodes[t] = _spread(mask, each.batch_num_nodes(own), each.num_nodes(own))
         else:
-            key = t if names_of(graph) == () else key_of(t)
+            key = t if graph_names(graph) == () else public_type(t)
             edges[key] = _spread(mask, each.batch_num_edges(own), each.num_edges(own))
     one = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
@@ -121,7 +121,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
         edge_mask=next(iter(edges.values())) if one else edges,
         graph_mask=mask,
         graph_ids=flat(labels.graph_ids),
-        graph_names=names_of(graph),
+        graph_names=graph_names(graph),
     )
 
 

@@ -72,8 +72,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     ----------
     sampler
         The sampler, with one pack per batch; its batches are the items.
-    limits
-        The limits of an item, with a cap on graphs.
     store
         The graphs.
     multiple_of
@@ -183,7 +181,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Return the graphs of each pack of this rank in an epoch."""
         if self._epoch_batches is None or self._epoch_batches[0] != epoch:
-            self._epoch_batches = epoch, self.sampler._batches_of(epoch)
+            self._epoch_batches = epoch, self.sampler._epochs.of_rank(epoch, self.sampler.rank)
         return self._epoch_batches[1]
 
     def __len__(self) -> int:

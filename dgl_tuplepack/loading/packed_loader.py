@@ -71,20 +71,10 @@ class PackedLoader(DataLoader[Any]):
 
     Attributes
     ----------
-    limits
-        Limits of one pack, with a cap on graphs. A tuple for shape buckets.
-    plan
-        The plan of the current epoch.
     sampler
         The `PackBatchSampler`. Its `graphs_per_batch` is the mean number of graphs per batch: the `count` of a loss.
-    packs_per_batch
-        Packs per batch.
     search
         The search that chose the limits; None if they were given.
-    view
-        The object that makes batches: a view of a store, or of a dataset together with a collate function.
-    collate
-        The function that collates the items of a dataset; None for a store, which makes whole batches.
     padded
         Whether batches are `PaddedBatch` of one static shape.
     """
@@ -136,12 +126,12 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def view(self) -> Any:
-        """The object that makes batches."""
+        """The object that makes batches: a view of a store, or of a dataset together with a collate function."""
         return self.dataset.view  # type: ignore[attr-defined]
 
     @property
     def collate(self) -> Any:
-        """The function that collates the items of a dataset; None for a store."""
+        """The function that collates the items of a dataset; None for a store, which makes whole batches."""
         return self.view.collate if isinstance(self.view, CollatedView) else None
 
     def set_epoch(self, epoch: int) -> None:
@@ -183,7 +173,10 @@ class PackedLoader(DataLoader[Any]):
         """
         epoch, latest = self.sampler.epoch, self._position
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
-        return {**_state_of(self.sampler, position), "trains": self._trains}
+        plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
+        progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
+        # The settings decide which batches are left.
+        return {**progress, **self.sampler._settings(), "plan": plan, "trains": self._trains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration after the batches that the loop had received when the state was saved.
@@ -222,13 +215,6 @@ class _Position:
         return 0 < self.batches < self.length
 
 
-def _state_of(sampler: PackBatchSampler, position: _Position) -> dict[str, Any]:
-    """Return the position, and all settings that decide which batches are left, as plain values."""
-    plan = sampler._epochs.plans.of(position.epoch).plan.fingerprint
-    progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-    return {**progress, **sampler._settings(), "plan": plan}
-
-
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     """Return the position in a state; SamplerError if the state has other settings or graphs."""
     if not isinstance(state, Mapping) or "version" not in state:
@@ -247,7 +233,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
     # Check the plan last: it may take long to make the plan of that epoch.
     _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
-    length = sampler._length(epoch)
+    length = sampler._epochs.length(epoch)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
     return _Position(epoch, batches, length)
 

@@ -24,8 +24,9 @@ class PlainCollate:
         inner = example.item if isinstance(example, Identified) else example
         if is_pyg(inner):
             raise InputError(
-                "graphs of PyG have no batches without padding here; give them and a PackBatchSampler to "
-                'torch_geometric.loader.DataLoader, or write a store, whose batched(framework="pyg") has such batches.'
+                "PyG graphs that are not in a store cannot be batched without padding here; give them and a "
+                "PackBatchSampler to torch_geometric.loader.DataLoader, or write a store and use "
+                'store.batched(framework="pyg").'
             )
         self._collate = load("dgl.dataloading").GraphCollator().collate
         self.example = example

@@ -15,8 +15,8 @@ from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.ranks import gathered_objects, in_process_group
 
-# The most ids that a message lists.
-_NAMED = 10
+# Maximum number of ids that a message lists.
+_MAX_LISTED = 10
 
 
 class Predictions:
@@ -58,10 +58,12 @@ class Predictions:
             raise InputError(f"ids must be a number of graphs, or ids from 0 on, at least one, but are {shown(ids)}.")
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        self._ids: list[Tensor] = []
+        # Ids of each batch and, if rows are not graphs, the number of rows of each graph. Padding is cut off in
+        # `result`: slicing here, between two steps of a model, takes longer than the copies.
+        self._ids: list[tuple[Tensor, int]] = []
         self._counts: list[Tensor] = []
-        # Outputs of each batch by name; a single tensor has the empty name.
-        self._outputs: dict[str, list[Tensor]] = {}
+        # Outputs of each batch and their number of real rows, by name; a single tensor has the empty name.
+        self._outputs: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
         """Add the outputs of a batch.
@@ -81,16 +83,16 @@ class Predictions:
             The batch has no ids, or rows or names of the outputs do not fit.
         """
         rows = output_rows(batch, self.of)
-        named = dict(outputs) if isinstance(outputs, Mapping) else {"": outputs}
-        arrays = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in named.items()}
-        real = {name: _real(rows, value, name) for name, value in arrays.items()}
+        named = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
+        number = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
+        copies = {name: _copied(rows, number, value, name) for name, value in named.items()}
         if self._ids:
-            self._check_same(real)
-        self._ids.append(rows.ids.clone())
+            self._check_same(copies)
+        self._ids.append((rows.ids.clone(), rows.num_real_graphs))
         if rows.counts is not None:
             self._counts.append(rows.counts.clone())
-        for name, value in real.items():
-            self._outputs.setdefault(name, []).append(value)
+        for name, value in copies.items():
+            self._outputs.setdefault(name, []).append((value, number))
 
     def result(self, all_ranks: bool = False) -> Any:
         """Return the outputs in the order of `ids`, on the CPU.
@@ -111,8 +113,8 @@ class Predictions:
         InputError
             A graph is missing, was added twice or was not expected.
         """
-        ids, counts = _joined(self._ids).numpy(), _joined(self._counts)
-        outputs = {name: torch.cat(values).cpu() for name, values in self._outputs.items()}
+        ids, counts = _joined(self._ids).numpy(), _joined([(counts, len(counts)) for counts in self._counts])
+        outputs = {name: _joined(values) for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
             # A rank without batches has no outputs by name; leave it out.
             of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
@@ -132,13 +134,13 @@ class Predictions:
 
     def _order_of(self, ids: IntArray) -> IntArray:
         """Return the position of each expected id in `ids`; InputError unless `ids` holds each exactly once."""
-        came, expected = np.argsort(ids), np.argsort(self.ids)
-        if np.array_equal(ids[came], self.ids[expected]):
-            order = np.empty_like(came)
-            order[expected] = came
+        by_id, expected_by_id = np.argsort(ids), np.argsort(self.ids)
+        if np.array_equal(ids[by_id], self.ids[expected_by_id]):
+            order = np.empty_like(by_id)
+            order[expected_by_id] = by_id
             return order
         problems = {
-            "came more than once": _repeated(ids),
+            "were added more than once": _repeated(ids),
             "were not expected": np.setdiff1d(ids, self.ids),
             "are missing": np.setdiff1d(self.ids, ids),
         }
@@ -148,14 +150,14 @@ class Predictions:
             "drop_last=True and oversize='drop' leave graphs out."
         )
 
-    def _check_same(self, real: Mapping[str, Tensor]) -> None:
+    def _check_same(self, outputs: Mapping[str, Tensor]) -> None:
         """Raise InputError if outputs differ from earlier ones in their names or shapes."""
-        if real.keys() != self._outputs.keys():
+        if outputs.keys() != self._outputs.keys():
             raise InputError(
-                f"outputs have the names {list(real)}, but had {list(self._outputs)}; give the same names."
+                f"outputs have the names {list(outputs)}, but had {list(self._outputs)}; give the same names."
             )
-        for name, value in real.items():
-            before = self._outputs[name][0]
+        for name, value in outputs.items():
+            before, _ = self._outputs[name][0]
             if (value.shape[1:], value.dtype) != (before.shape[1:], before.dtype):
                 raise InputError(
                     f"rows of the outputs{f' {name!r}' if name else ''} are {value.dtype} {list(value.shape[1:])}, but "
@@ -163,28 +165,34 @@ class Predictions:
                 )
 
     def __repr__(self) -> str:
-        return f"Predictions({sum(map(len, self._ids))} of {len(self.ids)} graphs, rows of {self.of})"
+        return f"Predictions({sum(number for _, number in self._ids)} of {len(self.ids)} graphs, rows of {self.of})"
 
 
-def _real(rows: OutputRows, outputs: Tensor, name: str) -> Tensor:
-    """Return a copy of the rows of real graphs, in the order of the graphs; InputError for a wrong number of rows."""
-    number = len(rows.ids) if rows.counts is None else int(rows.counts.sum())
-    if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) not in (rows.slots, number):
+def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
+    """Return a copy of the outputs with the `number` real rows first, in the order of the graphs.
+
+    Raises InputError for a wrong number of rows.
+    """
+    if isinstance(outputs, np.ndarray):
+        outputs = torch.from_numpy(outputs)
+    if not isinstance(outputs, Tensor) or outputs.shape[:1] not in ((rows.slots,), (number,)):
         has = f"{len(outputs)} rows" if isinstance(outputs, Tensor) and outputs.dim() else shown(outputs)
         raise InputError(
             f"the outputs{f' {name!r}' if name else ''} are {has}, but the batch has {rows.slots} slots, {number} of "
             "them real; give a tensor with a row for each."
         )
-    outputs = outputs.detach()[:number]
+    rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
     if rows.order is None:
-        return outputs.clone()
-    in_order: Tensor = torch.empty_like(outputs)
-    in_order[rows.order[:number].to(outputs.device)] = outputs
+        return rows_of_model.clone()
+    in_order = torch.empty_like(rows_of_model[:number])
+    in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.cpu() for tensor in tensors]) if tensors else torch.empty(0, dtype=torch.int64)
+def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:
+    """Return the first rows of each tensor, as many as the number says, on the CPU."""
+    parts = [tensor[:number] for tensor, number in tensors]
+    return torch.cat(parts).cpu() if parts else torch.empty(0, dtype=torch.int64)
 
 
 def _repeated(ids: IntArray) -> IntArray:
@@ -193,5 +201,5 @@ def _repeated(ids: IntArray) -> IntArray:
 
 
 def _listed(ids: IntArray) -> str:
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(map(str, ids[:_NAMED].tolist())) + more
+    more = f" and {len(ids) - _MAX_LISTED} more" if len(ids) > _MAX_LISTED else ""
+    return ", ".join(map(str, ids[:_MAX_LISTED].tolist())) + more

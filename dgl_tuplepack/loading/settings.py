@@ -116,7 +116,7 @@ class Settings:
                 raise InputError(f"{name} cannot be given to packed_loader: {_CHOSEN[name]}.")
             elif name != "collate_fn":
                 known = ", ".join(sorted(LoaderSettings.__annotations__))
-                raise InputError(f"packed_loader has no setting {name!r}; those that it passes on are {known}.")
+                raise InputError(f"packed_loader has no setting {name!r}; choose from {known}.")
         return settings
 
 
@@ -129,4 +129,4 @@ def _check_applies(name: str, padded: bool) -> None:
             f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
             f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
         )
-    raise InputError(f"{name} is about padding, but padded=False; leave it out.")
+    raise InputError(f"{name} applies only to padding, but padded=False; leave {name} out.")

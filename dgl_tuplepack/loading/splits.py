@@ -63,7 +63,7 @@ def splits_of(
                 "source is a mapping of sources, which are the splits already, but splits has others; give splits=True."
             )
         if not source:
-            raise SizesError("a mapping of sources needs at least one, but has none.")
+            raise SizesError("the mapping of sources is empty; give at least one source.")
         wrong = [name for name in source if not isinstance(name, str)]
         if wrong:
             raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")

@@ -79,7 +79,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
             f"convert() needs a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
         )
     if not isinstance(rows or {}, Mapping):
-        raise SchemaError(f"rows must be a dict of names of norms to components, but is {shown(rows)}; give {{}}, say.")
+        raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give one.")
     true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
@@ -101,9 +101,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
             norms[name].rows = component
         else:
             hooked[name].masked_rows = component
-    left = [
-        f"{name or 'it'} ({type(module).__name__})" for name, module in model.named_modules() if _mixes_rows(module)
-    ]
+    unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
+    left = [f"{name or 'it'} ({type(module).__name__})" for name, module in unmasked]
     if left:
         warnings.warn(
             f"convert() leaves {', '.join(left)} as they are: they mix rows, including padding; replace them, or apply "
@@ -126,7 +125,8 @@ def _become_masked(module: Any) -> None:
     module.across_ranks, module.group, module.rows = across_ranks, group, None
 
 
-def _mixes_rows(module: nn.Module) -> bool:
+def _mixes_rows_without_masks(module: nn.Module) -> bool:
+    """Return whether a layer mixes real rows with padding, because it reads no masks."""
     # A scripted layer is opaque from here, so only its name is checked.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True

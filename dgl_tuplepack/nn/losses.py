@@ -99,7 +99,7 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
         if not isinstance(value, Tensor):
             raise SchemaError(f"the {what} must be a tensor, but are {type(value).__name__}; give a tensor.")
     if not (missing is None or (isinstance(missing, int | float) and not isinstance(missing, bool))):
-        raise SchemaError(f"missing must be a number or None, but is {shown(missing)}; give float('nan') or -1, say.")
+        raise SchemaError(f"missing must be a number or None, but is {shown(missing)}; for example, give float('nan').")
     mask = batch_or_mask if isinstance(batch_or_mask, Tensor) else getattr(batch_or_mask, "graph_mask", None)
     if not isinstance(mask, Tensor):
         raise SchemaError(

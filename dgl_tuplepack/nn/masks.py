@@ -136,17 +136,12 @@ def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowM
             )
         return bound
     fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
-    if len(fitting) != 1:
-        problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
-        raise SchemaError(
-            f"{layer} has {number} rows, and {problem} that many slots: {_slots(masks)}; "
-            + (
-                "give it rows of the batch."
-                if not fitting
-                else f"name one: convert(model, rows={{NAME: {fitting[0]!r}}})."
-            )
-        )
-    return masks[fitting[0]]
+    if len(fitting) == 1:
+        return masks[fitting[0]]
+    problem, remedy = "no component of the batch has", "give it rows of the batch"
+    if fitting:
+        problem, remedy = f"{' and '.join(fitting)} have", f"name one: convert(model, rows={{NAME: {fitting[0]!r}}})"
+    raise SchemaError(f"{layer} has {number} rows, and {problem} that many slots: {_slots(masks)}; {remedy}.")
 
 
 def _slots(masks: Mapping[str, RowMask]) -> str:
@@ -167,7 +162,9 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
 def check_mask(values: Tensor, mask: Tensor) -> None:
     """Check that a mask is bool, with a leading part of the shape of `values`."""
     if not isinstance(mask, Tensor):
-        raise SchemaError(f"the mask must be a bool tensor, but is {type(mask).__name__}; use batch.graph_mask, say.")
+        raise SchemaError(
+            f"the mask must be a bool tensor, but is {type(mask).__name__}; give one, such as batch.graph_mask."
+        )
     if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
         raise SchemaError(
             f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "

@@ -29,7 +29,7 @@ from dgl_tuplepack.sampling.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampling.dealing import NONE, Balance, EpochBatches
+from dgl_tuplepack.sampling.dealing import NONE, Balance
 from dgl_tuplepack.sampling.epochs import Epochs
 from dgl_tuplepack.sampling.plans import Plans
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
@@ -83,10 +83,6 @@ class PackBatchSampler(Sampler[list[int]]):
     limits
         Limits that batches are padded to, with a cap on graphs: the given cap, or else the most graphs in any pack of
         the first plan. Later plans keep them. With several limits, a tuple, smallest first.
-    plan
-        The plan of the current epoch.
-    epoch
-        Set by `set_epoch`, 0 at first.
     dropped_ids
         int64 ids of the graphs that ``oversize="drop"`` left out.
 
@@ -105,7 +101,7 @@ class PackBatchSampler(Sampler[list[int]]):
     Time and memory O(N) for the constructor and for the order of each epoch; O(P log P) for P packs on several ranks.
 
     With "resample" and one pack per batch, 65 % of all pairs of ogbg-molhiv's training graphs (limits 222/502) can
-    never share a batch; see ``docs/training.md``. With several packs per batch, any two graphs can.
+    never share a batch; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can.
 
     Examples
     --------
@@ -148,10 +144,10 @@ class PackBatchSampler(Sampler[list[int]]):
             kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
             self._set_graphs(sizes, kept)
             self._set_plan(plan, shapes)
-            if self.drop_last and not self._length(0):
+            if self.drop_last and not self._epochs.length(0):
                 raise SamplerError(
-                    f"drop_last=True would leave nothing: the {self.plan.num_packs} packs are fewer than the "
-                    f"{self.packs_per_batch} x {self.num_replicas} of a step; use drop_last=False, fewer "
+                    f"drop_last=True would leave nothing: the plan has {self.plan.num_packs} packs, but a step "
+                    f"needs {self.packs_per_batch} x {self.num_replicas}; use drop_last=False, fewer "
                     "packs_per_batch or smaller limits."
                 )
             facts.update(self._settings(), plan=self.plan.fingerprint)
@@ -214,21 +210,18 @@ class PackBatchSampler(Sampler[list[int]]):
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         skip = whole_number("skip", skip, 0, error=SamplerError)
         # Counting the batches may need a plan, which takes time.
-        self._skip = whole_number("skip", skip, 0, self._length(epoch), SamplerError) if skip else 0
+        self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
     def __len__(self) -> int:
         """Return the number of batches in the current epoch: equal on all ranks, and in all epochs of one plan."""
-        return self._length(self.epoch)
-
-    def _length(self, epoch: int) -> int:
-        return self._epochs.length(epoch)
+        return self._epochs.length(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         # A generator, so the epoch begins with its first batch: loaders call iter() more often than they use it.
         epoch, first = self.epoch, self._skip
         self._warn_of_repetition()
-        batches = self._batches_of(epoch)
+        batches = self._epochs.of_rank(epoch, self.rank)
         # An evaluation, which has no gradients, may repeat the epoch of the training.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
         self._iterations += 1
@@ -254,10 +247,6 @@ class PackBatchSampler(Sampler[list[int]]):
                 UserWarning,
                 stacklevel=3,
             )
-
-    def _batches_of(self, epoch: int) -> EpochBatches:
-        """Return the batches of this rank in an epoch."""
-        return self._epochs.of_rank(epoch, self.rank)
 
     def balance(self) -> Balance:
         """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.

@@ -60,14 +60,13 @@ class Epochs:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
         # No batch has more packs than this, and arrays for a huge packs_per_batch would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
-        number = len(packs.plan.shapes)
-        groups = [order[packs.shapes[order] == shape] for shape in range(number)]
+        groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
         groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
         steps = []
         for shape, group in enumerate(groups):
-            key = self._key_of_steps(epoch, shape)
-            dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key) if len(group) else None
-            if dealt is not None:
+            if len(group):
+                key = self._key_of_steps(epoch, shape)
+                dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
                 steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
         of_packs, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
         if self.shuffle and len(steps) > 1:

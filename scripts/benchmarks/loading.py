@@ -15,14 +15,7 @@ import numpy as np
 import typer
 
 from benchmarks.tables import JsonOption, show, write_json
-from dgl_tuplepack import (
-    GraphSizes,
-    GraphStore,
-    Limits,
-    PackBatchSampler,
-    PaddedCollate,
-    load_example,
-)
+from dgl_tuplepack import GraphSizes, GraphStore, Limits, PackBatchSampler, PaddedCollate, load_example
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
 
@@ -187,10 +180,7 @@ def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int
 
 
 def _ways(
-    trains: dict[bool, GraphStore],
-    items: Sequence[Any],
-    batches: list[list[int]],
-    limits: Limits,
+    trains: dict[bool, GraphStore], items: Sequence[Any], batches: list[list[int]], limits: Limits
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield the name and loop of each way; the first one is the baseline."""
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,35 +57,27 @@ HEADS = 4
 
 def layer_of(framework: str, kind: str, width: int) -> nn.Module:
     """Return a DGL or PyG layer of the given width: "GINE", "GCN", "SAGE" (mean) or "GAT" (4 heads)."""
-    if kind == "GINE":
-        perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
-    layer: nn.Module
+    makers: dict[str, Callable[[], nn.Module]]
     if framework == "dgl":
-        from dgl.nn import GATConv, GINEConv, GraphConv, SAGEConv
+        import dgl.nn as layers
 
         # Padding nodes may have no incoming edge.
-        match kind:
-            case "GINE":
-                layer = GINEConv(perceptron)
-            case "GCN":
-                layer = GraphConv(width, width, allow_zero_in_degree=True)
-            case "SAGE":
-                layer = SAGEConv(width, width, "mean")
-            case "GAT":
-                layer = GATConv(width, width // HEADS, HEADS, allow_zero_in_degree=True)
-        return layer
-    import torch_geometric.nn as pyg
+        makers = {
+            "GCN": lambda: layers.GraphConv(width, width, allow_zero_in_degree=True),
+            "SAGE": lambda: layers.SAGEConv(width, width, "mean"),
+            "GAT": lambda: layers.GATConv(width, width // HEADS, HEADS, allow_zero_in_degree=True),
+        }
+    else:
+        import torch_geometric.nn as layers
 
-    match kind:
-        case "GINE":
-            layer = pyg.GINEConv(perceptron)
-        case "GCN":
-            layer = pyg.GCNConv(width, width, add_self_loops=False)
-        case "SAGE":
-            layer = pyg.SAGEConv(width, width)
-        case "GAT":
-            layer = pyg.GATConv(width, width // HEADS, HEADS, add_self_loops=False)
-    return layer
+        makers = {
+            "GCN": lambda: layers.GCNConv(width, width, add_self_loops=False),
+            "SAGE": lambda: layers.SAGEConv(width, width),
+            "GAT": lambda: layers.GATConv(width, width // HEADS, HEADS, add_self_loops=False),
+        }
+    if kind == "GINE":
+        return layers.GINEConv(nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)))
+    return makers[kind]()
 
 
 LAYERS = ("GINE", "GCN", "SAGE", "GAT")

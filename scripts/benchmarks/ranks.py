@@ -22,7 +22,7 @@ from benchmarks.loading import SourceOption
 from benchmarks.networks import Network
 from benchmarks.tables import JsonOption, show, write_json
 from benchmarks.training import Molecules, networks_of, ratio
-from benchmarks.ways import LIMITS, PACKS, loss_of_tensors, packed_batches
+from benchmarks.ways import LIMITS, PACKS, loss_of, packed_batches
 
 app = typer.Typer()
 
@@ -120,7 +120,7 @@ class _Loss(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self._loss = loss_of_tensors("dgl", model)
+        self._loss = loss_of("dgl", model)
 
     def forward(self, t: Any, count: Tensor) -> Tensor:
         return self._loss(t, count)

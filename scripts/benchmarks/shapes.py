@@ -190,9 +190,4 @@ def _named(limits: tuple[int, ...]) -> Limits:
     return Limits.from_components(dict(zip(_names(len(limits)), limits, strict=True)))
 
 
-SHAPES: dict[str, Callable[[int], SizeHistogram]] = {
-    "molpcba": molpcba,
-    "code2": code2,
-    "pcqm4mv2": pcqm4mv2,
-    "ppa": ppa,
-}
+SHAPES: dict[str, Callable[[int], SizeHistogram]] = {make.__name__: make for make in (molpcba, code2, pcqm4mv2, ppa)}

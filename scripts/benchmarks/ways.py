@@ -15,8 +15,6 @@ from torch import Tensor, nn
 import dgl_tuplepack as tp
 from benchmarks.loading import as_pyg
 from benchmarks.networks import Network, OnDGL, OnPyG, losses_of
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
-from dgl_tuplepack.graphs.build import build_graph
 
 LIMITS, PACKS = tp.Limits(nodes=222, edges=502), 8
 STAGES = ("loader", "forward", "backward", "optimiser")
@@ -51,7 +49,7 @@ class Way:
     layers
         Framework of the layers: "dgl" or "pyg".
     batches
-        "plain": from the framework's own loader; "packed": ours; "real part": ours without padding.
+        "plain": from the framework's own loader; "packed": ours.
     tensors
         Whether the step runs on the tensors of a batch, with DGL's layers on a `TensorGraph`.
     compiler
@@ -67,14 +65,12 @@ class Way:
 WAYS = {
     "DGL": Way("dgl"),
     "packs, DGL's layers": Way("dgl", "packed"),
-    "packs, DGL's layers, real part": Way("dgl", "real part"),
     "packs, DGL's layers on TensorGraph": Way("dgl", "packed", tensors=True),
     "packs, DGL's layers on TensorGraph, tp.compile": Way("dgl", "packed", tensors=True, compiler="ours"),
     "PyG": Way("pyg"),
     "PyG, torch.compile(dynamic=True)": Way("pyg", compiler="torch"),
     "PyG, tp.compile(dynamic=True)": Way("pyg", compiler="ours"),
     "packs, PyG's layers": Way("pyg", "packed"),
-    "packs, PyG's layers, real part": Way("pyg", "real part"),
     "packs, PyG's layers, tp.compile": Way("pyg", "packed", tensors=True, compiler="ours"),
 }
 
@@ -149,13 +145,11 @@ def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
 
 
 def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
-    """Return our batches and the loss of a batch: on padded batches, their real part, or their tensors."""
+    """Return our batches and the loss of a batch, or of its tensors."""
     sampler = tp.PackBatchSampler(data.store, LIMITS, packs_per_batch=PACKS)
-    batches = packed_batches(data.store, sampler)
-    if way.tensors:
-        step, count = compiled(loss_of_tensors(way.layers, model)), sampler.count_tensor
-        return batches, lambda batch: step(batch.tensors, count)
-    return batches, _loss_of_batches(way, model, sampler.graphs_per_batch)
+    step, count = compiled(loss_of(way.layers, model)), sampler.count_tensor
+    loss = (lambda batch: step(batch.tensors, count)) if way.tensors else lambda batch: step(batch, count)
+    return packed_batches(data.store, sampler), loss
 
 
 def packed_batches(store: Any, sampler: tp.PackBatchSampler) -> Batches:
@@ -166,8 +160,8 @@ def packed_batches(store: Any, sampler: tp.PackBatchSampler) -> Batches:
     return for_ever(GraphDataLoader(view, sampler=sampler, batch_size=None), sampler.set_epoch)
 
 
-def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
-    """Return a function that computes the loss from the tensors of a batch, divided by a count of graphs."""
+def loss_of(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+    """Return a function that computes the loss of a batch or of its tensors, divided by a count of graphs."""
 
     def loss(t: Any, count: Tensor) -> Tensor:
         if layers == "dgl":
@@ -177,32 +171,6 @@ def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Te
         with tp.nn.masked(t):
             out = model(structure, t.node_features["feat"], t.edge_features["feat"])
         return tp.nn.masked_mean(losses_of(out, t.labels), t.graph_mask, count=count)
-
-    return loss
-
-
-def _loss_of_batches(way: Way, model: nn.Module, count: float) -> Loss:
-    real_part = way.batches == "real part"
-
-    def structure_of(batch: tp.PaddedBatch, nodes: int, edges: int, graphs: int) -> OnDGL | OnPyG:
-        if way.layers == "pyg":
-            return OnPyG(torch.stack([batch.src[:edges], batch.dst[:edges]]), batch.node_graph_slots[:nodes], graphs)
-        if not real_part:
-            return OnDGL(batch.graph)
-        ends = {EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}
-        graph = build_graph(ends, {NODE_TYPE: nodes}, {NODE_TYPE: {}}, {EDGE_TYPE: {}})
-        graph.set_batch_num_nodes(batch.nodes_per_graph[:graphs])
-        graph.set_batch_num_edges(batch.edges_per_graph[:graphs])
-        return OnDGL(graph)
-
-    def loss(batch: tp.PaddedBatch) -> Tensor:
-        nodes, edges, graphs = len(batch.node_mask), len(batch.edge_mask), len(batch.graph_mask)
-        if real_part:
-            nodes, edges, graphs = batch.num_real_nodes, batch.num_real_edges, batch.num_real_graphs
-        structure = structure_of(batch, nodes, edges, graphs)
-        with tp.nn.masked(None if real_part else batch):
-            out = model(structure, batch.node_features["feat"][:nodes], batch.edge_features["feat"][:edges])
-        return tp.nn.masked_mean(losses_of(out, batch.labels[:graphs]), batch.graph_mask[:graphs], count=count)
 
     return loss
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -116,79 +115,72 @@ def _made(value: Any) -> Any:
     return value() if isinstance(value, Made) else value
 
 
-class _Maker:
-    """Build a Case: ``case(...)`` stores the arguments of a layer, ``.on(...)`` adds the inputs of its forward."""
-
-    def __init__(self, name: str, *arguments: Any, **keywords: Any) -> None:
-        self.made = functools.partial(Case, name, arguments, keywords)
+def case(name: str, *arguments: Any, **keywords: Any) -> Callable[..., Case]:
+    """Return a function from the inputs of a layer's forward to its Case."""
 
     def on(
-        self,
-        *inputs: Input,
-        covered: bool = False,
-        without_empty_graph: bool = False,
-        hetero: bool = False,
-        call: Call = _on_graph,
-        **named: Input,
-    ) -> Case:
-        return self.made(inputs, named, covered, without_empty_graph, hetero, call)
+        *inputs: Input, covered: bool = False, without_empty_graph: bool = False, hetero: bool = False,
+        call: Call = _on_graph, **named: Input,
+    ) -> Case:  # fmt: skip
+        return Case(name, arguments, keywords, inputs, named, covered, without_empty_graph, hetero, call)
+
+    return on
 
 
-case = _Maker
 linear = Made(nn.Linear, WIDTH, OUT)
 gate = Made(nn.Linear, WIDTH, 1)
 SCALES = ("identity", "amplification", "attenuation")
 ZERO = {"allow_zero_in_degree": True}
 
 CONVOLUTIONS = (
-    case("AGNNConv", **ZERO).on(nodes(WIDTH)),
-    case("APPNPConv", 3, 0.2).on(nodes(WIDTH)),
-    case("AtomicConv", Values(2.0, 3.0), Values(0.0, 1.0), Values(1.0, 2.0), features_to_use=Values(1.0, 2.0)).on(
+    case("AGNNConv", **ZERO)(nodes(WIDTH)),
+    case("APPNPConv", 3, 0.2)(nodes(WIDTH)),
+    case("AtomicConv", Values(2.0, 3.0), Values(0.0, 1.0), Values(1.0, 2.0), features_to_use=Values(1.0, 2.0))(
         node_types(3, column=True), edges(1)
     ),
-    case("CFConv", WIDTH, EDGE, 8, OUT).on(nodes(WIDTH), edges(EDGE)),
-    case("ChebConv", WIDTH, OUT, 3).on(nodes(WIDTH), lambda_max=graph_scalars()),
-    case("DGNConv", WIDTH, WIDTH, ["dir1-av", "sum"], ["identity", "amplification"], 2.5).on(
+    case("CFConv", WIDTH, EDGE, 8, OUT)(nodes(WIDTH), edges(EDGE)),
+    case("ChebConv", WIDTH, OUT, 3)(nodes(WIDTH), lambda_max=graph_scalars()),
+    case("DGNConv", WIDTH, WIDTH, ["dir1-av", "sum"], ["identity", "amplification"], 2.5)(
         nodes(WIDTH), eig_vec=nodes(3)
     ),
-    case("DotGatConv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
-    case("EGATConv", WIDTH, EDGE, OUT, 3, HEADS).on(nodes(WIDTH), edges(EDGE), covered=True),
-    case("EGNNConv", WIDTH, 8, OUT, EDGE).on(nodes(WIDTH), nodes(3), edges(EDGE)),
-    case("EdgeConv", WIDTH, OUT, **ZERO).on(nodes(WIDTH)),
-    case("EdgeGATConv", WIDTH, EDGE, OUT, HEADS, **ZERO).on(nodes(WIDTH), edges(EDGE)),
-    case("EdgeWeightNorm", norm="right").on(edge_scalars()),
-    case("GATConv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
-    case("GATv2Conv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
-    case("GCN2Conv", WIDTH, 1, **ZERO).on(nodes(WIDTH), nodes(WIDTH)),
-    case("GINConv", linear, "max").on(nodes(WIDTH)),
-    case("GINEConv", linear, learn_eps=True).on(nodes(WIDTH), edges(WIDTH)),
-    case("GMMConv", WIDTH, OUT, 3, HEADS, "mean", **ZERO).on(nodes(WIDTH), edges(3)),
-    case("GatedGraphConv", WIDTH, 8, 3, 1).on(nodes(WIDTH)),
-    case("GraphConv", WIDTH, OUT, **ZERO).on(nodes(WIDTH)),
-    case("HGTConv", WIDTH, OUT, HEADS, 3, 4, dropout=0.0).on(nodes(WIDTH), node_types(3), edge_types(4)),
-    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "mean").on(nodes(WIDTH), edges(EDGE)),
-    case("PNAConv", WIDTH, WIDTH, ["mean", "max"], list(SCALES), 2.5).on(nodes(WIDTH), without_empty_graph=True),
-    case("RelGraphConv", WIDTH, OUT, 4, "basis", 2).on(nodes(WIDTH), edge_types(4)),
-    case("SAGEConv", WIDTH, OUT, "mean").on(nodes(WIDTH)),
-    case("SGConv", WIDTH, OUT, 2, **ZERO).on(nodes(WIDTH)),
-    case("TAGConv", WIDTH, OUT, 2).on(nodes(WIDTH)),
-    case("TWIRLSConv", WIDTH, OUT, 8, 2).on(nodes(WIDTH)),
-    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 2).on(nodes(WIDTH)),
+    case("DotGatConv", WIDTH, OUT, HEADS, **ZERO)(nodes(WIDTH)),
+    case("EGATConv", WIDTH, EDGE, OUT, 3, HEADS)(nodes(WIDTH), edges(EDGE), covered=True),
+    case("EGNNConv", WIDTH, 8, OUT, EDGE)(nodes(WIDTH), nodes(3), edges(EDGE)),
+    case("EdgeConv", WIDTH, OUT, **ZERO)(nodes(WIDTH)),
+    case("EdgeGATConv", WIDTH, EDGE, OUT, HEADS, **ZERO)(nodes(WIDTH), edges(EDGE)),
+    case("EdgeWeightNorm", norm="right")(edge_scalars()),
+    case("GATConv", WIDTH, OUT, HEADS, **ZERO)(nodes(WIDTH)),
+    case("GATv2Conv", WIDTH, OUT, HEADS, **ZERO)(nodes(WIDTH)),
+    case("GCN2Conv", WIDTH, 1, **ZERO)(nodes(WIDTH), nodes(WIDTH)),
+    case("GINConv", linear, "max")(nodes(WIDTH)),
+    case("GINEConv", linear, learn_eps=True)(nodes(WIDTH), edges(WIDTH)),
+    case("GMMConv", WIDTH, OUT, 3, HEADS, "mean", **ZERO)(nodes(WIDTH), edges(3)),
+    case("GatedGraphConv", WIDTH, 8, 3, 1)(nodes(WIDTH)),
+    case("GraphConv", WIDTH, OUT, **ZERO)(nodes(WIDTH)),
+    case("HGTConv", WIDTH, OUT, HEADS, 3, 4, dropout=0.0)(nodes(WIDTH), node_types(3), edge_types(4)),
+    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "mean")(nodes(WIDTH), edges(EDGE)),
+    case("PNAConv", WIDTH, WIDTH, ["mean", "max"], list(SCALES), 2.5)(nodes(WIDTH), without_empty_graph=True),
+    case("RelGraphConv", WIDTH, OUT, 4, "basis", 2)(nodes(WIDTH), edge_types(4)),
+    case("SAGEConv", WIDTH, OUT, "mean")(nodes(WIDTH)),
+    case("SGConv", WIDTH, OUT, 2, **ZERO)(nodes(WIDTH)),
+    case("TAGConv", WIDTH, OUT, 2)(nodes(WIDTH)),
+    case("TWIRLSConv", WIDTH, OUT, 8, 2)(nodes(WIDTH)),
+    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 2)(nodes(WIDTH)),
 )
 READOUTS = (
-    case("SumPooling").on(nodes(WIDTH)),
-    case("AvgPooling").on(nodes(WIDTH)),
-    case("MaxPooling").on(nodes(WIDTH)),
-    case("SortPooling", 3).on(nodes(WIDTH)),
-    case("WeightAndSum", WIDTH).on(nodes(WIDTH)),
-    case("GlobalAttentionPooling", gate, linear).on(nodes(WIDTH)),
-    case("Set2Set", WIDTH, 2, 1).on(nodes(WIDTH)),
-    case("SetTransformerEncoder", WIDTH, HEADS, OUT, 8).on(nodes(WIDTH), without_empty_graph=True),
-    case("SetTransformerDecoder", WIDTH, HEADS, OUT, 8, 1, 2).on(nodes(WIDTH), without_empty_graph=True),
+    case("SumPooling")(nodes(WIDTH)),
+    case("AvgPooling")(nodes(WIDTH)),
+    case("MaxPooling")(nodes(WIDTH)),
+    case("SortPooling", 3)(nodes(WIDTH)),
+    case("WeightAndSum", WIDTH)(nodes(WIDTH)),
+    case("GlobalAttentionPooling", gate, linear)(nodes(WIDTH)),
+    case("Set2Set", WIDTH, 2, 1)(nodes(WIDTH)),
+    case("SetTransformerEncoder", WIDTH, HEADS, OUT, 8)(nodes(WIDTH), without_empty_graph=True),
+    case("SetTransformerDecoder", WIDTH, HEADS, OUT, 8, 1, 2)(nodes(WIDTH), without_empty_graph=True),
 )
-OTHERS = (case("LabelPropagation", 3, 0.5).on(nodes(WIDTH)),)
+OTHERS = (case("LabelPropagation", 3, 0.5)(nodes(WIDTH)),)
 CONTAINERS = (
-    case("GroupRevRes", Made(dgl.nn.SAGEConv, WIDTH // 2, WIDTH // 2, "mean")).on(nodes(WIDTH)),
+    case("GroupRevRes", Made(dgl.nn.SAGEConv, WIDTH // 2, WIDTH // 2, "mean"))(nodes(WIDTH)),
     case(
         "HeteroGraphConv",
         {
@@ -197,32 +189,32 @@ CONTAINERS = (
             "pleases": Made(dgl.nn.SAGEConv, WIDTH, OUT, "gcn"),
         },
         "max",
-    ).on(
+    )(
         nodes(WIDTH, "user"),
         nodes(WIDTH, "item"),
         hetero=True,
         call=lambda layer, graph, user, item: layer(graph, {"user": user, "item": item}),
     ),
-    case("Sequential", Made(dgl.nn.SAGEConv, WIDTH, WIDTH, "mean"), Made(dgl.nn.SAGEConv, WIDTH, OUT, "mean")).on(
+    case("Sequential", Made(dgl.nn.SAGEConv, WIDTH, WIDTH, "mean"), Made(dgl.nn.SAGEConv, WIDTH, OUT, "mean"))(
         nodes(WIDTH)
     ),
 )
 # Other settings of the layers above; they are compared too, but each layer counts once.
 SETTINGS = (
-    case("EdgeConv", WIDTH, OUT, True, **ZERO).on(nodes(WIDTH)),
-    case("EdgeWeightNorm", norm="both").on(edge_scalars()),
-    case("EGNNConv", WIDTH, 8, OUT).on(nodes(WIDTH), nodes(3)),
-    case("GATConv", WIDTH, OUT, HEADS, residual=True, **ZERO).on(nodes(WIDTH), edge_weight=edge_scalars()),
-    case("GatedGraphConv", WIDTH, 8, 3, 2).on(nodes(WIDTH), edge_types(2)),
-    case("GINConv", linear, "mean").on(nodes(WIDTH)),
-    case("GMMConv", WIDTH, OUT, 3, HEADS, "max", **ZERO).on(nodes(WIDTH), edges(3)),
-    case("GraphConv", WIDTH, OUT, norm="right", **ZERO).on(nodes(WIDTH), edge_weight=edge_scalars()),
-    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "max").on(nodes(WIDTH), edges(EDGE)),
-    case("RelGraphConv", WIDTH, WIDTH, 4, "bdd", 2).on(nodes(WIDTH), edge_types(4)),
-    case("RelGraphConv", WIDTH, OUT, 4).on(nodes(WIDTH), edge_types(4)),
-    case("SAGEConv", WIDTH, OUT, "gcn").on(nodes(WIDTH)),
-    case("SAGEConv", WIDTH, OUT, "lstm").on(nodes(WIDTH)),
-    case("SAGEConv", WIDTH, OUT, "pool").on(nodes(WIDTH), edge_weight=edge_scalars()),
-    case("TAGConv", WIDTH, OUT, 2).on(nodes(WIDTH), edge_weight=edge_scalars()),
-    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 4, attn_aft=2, init_att=True).on(nodes(WIDTH)),
+    case("EdgeConv", WIDTH, OUT, True, **ZERO)(nodes(WIDTH)),
+    case("EdgeWeightNorm", norm="both")(edge_scalars()),
+    case("EGNNConv", WIDTH, 8, OUT)(nodes(WIDTH), nodes(3)),
+    case("GATConv", WIDTH, OUT, HEADS, residual=True, **ZERO)(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("GatedGraphConv", WIDTH, 8, 3, 2)(nodes(WIDTH), edge_types(2)),
+    case("GINConv", linear, "mean")(nodes(WIDTH)),
+    case("GMMConv", WIDTH, OUT, 3, HEADS, "max", **ZERO)(nodes(WIDTH), edges(3)),
+    case("GraphConv", WIDTH, OUT, norm="right", **ZERO)(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "max")(nodes(WIDTH), edges(EDGE)),
+    case("RelGraphConv", WIDTH, WIDTH, 4, "bdd", 2)(nodes(WIDTH), edge_types(4)),
+    case("RelGraphConv", WIDTH, OUT, 4)(nodes(WIDTH), edge_types(4)),
+    case("SAGEConv", WIDTH, OUT, "gcn")(nodes(WIDTH)),
+    case("SAGEConv", WIDTH, OUT, "lstm")(nodes(WIDTH)),
+    case("SAGEConv", WIDTH, OUT, "pool")(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("TAGConv", WIDTH, OUT, 2)(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 4, attn_aft=2, init_att=True)(nodes(WIDTH)),
 )

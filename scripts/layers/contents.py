@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 
 # (nodes, edges) of the graphs of both batches; the totals are equal, so that compiled code gets one shape.
-SIZES = (
-    ((4, 9), (1, 0), (7, 20), (0, 0), (6, 11)),
-    ((6, 14), (3, 5), (2, 3), (5, 18), (2, 0)),
-)
+SIZES = (((4, 9), (1, 0), (7, 20), (0, 0), (6, 11)), ((6, 14), (3, 5), (2, 3), (5, 18), (2, 0)))
 
 
 @dataclass(frozen=True)

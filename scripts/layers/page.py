@@ -18,10 +18,9 @@ EXCLUDED = {"CuGraph": "cugraph-ops kernels, which need their own graph format"}
 _INTRODUCTION = """\
 # Layers of dgl.nn on a TensorGraph
 
-`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it; this version
-used DGL {dgl} and torch {torch}. Every layer of `dgl.nn` whose forward accepts a graph runs on a batch of DGLGraphs and
-on a `TensorGraph` of the same batch, with equal parameters in float64. The batch contains empty graphs and nodes
-without edges.
+Which DGL layers run on a `tp.TensorGraph`, and which of them compile. Every layer of `dgl.nn` whose forward accepts a
+graph was run on a batch of DGLGraphs and on a `TensorGraph` of the same batch, with equal parameters in float64. The
+batch contains empty graphs and nodes without edges.
 
 - *Equal*: outputs, and gradients of all inputs and parameters, differ by at most 1e-10 (relative for values above 1).
 - *Compiled once*: under `tp.compile` the layer is one graph, a second batch with other content triggers no
@@ -29,6 +28,9 @@ without edges.
 
 **{equal} of {number} layers are equal, and {compiled} of them compile once as one graph.** Containers are counted
 separately.
+
+`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it; this version
+used DGL {dgl} and torch {torch}.
 
 Some layers check degrees on the host to reject nodes without incoming edges; they compile with
 `allow_zero_in_degree=True`. A layer that fails on a `TensorGraph` gives the reason in its error.

@@ -11,19 +11,7 @@ from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHistogram, str] | None:
     """Return the histogram of the training split and its source; None if it is not available.
 
-    Parameters
-    ----------
-    name
-        Name of the dataset as in the paper, such as ogbg-molhiv.
-    root
-        Folder of OGB's dataset folders, or None.
-    saved
-        Folder of histogram files, ``NAME.json``, ``NAME.csv`` or ``NAME-train.json``; or None.
-
-    Raises
-    ------
-    FormatError
-        A file is damaged.
+    `root` has OGB's dataset folders, `saved` has histograms: ``NAME.json``, ``NAME.csv`` or ``NAME-train.json``.
     """
     for file in () if saved is None else (f"{name}.json", f"{name}.csv", f"{name}-train.json"):
         if (saved / file).is_file():

@@ -78,11 +78,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], error: Any, parts: tu
 )
 def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
     with refused(
-        GraphTooLargeError,
-        *parts,
-        "1 x Limits(nodes=6, edges=8, graphs=4)",
-        "PackBatchSampler",
-        "sampler.limits",
+        GraphTooLargeError, *parts, "1 x Limits(nodes=6, edges=8, graphs=4)", "PackBatchSampler", "sampler.limits"
     ):
         collate()(items)
     # Two packs hold it.
@@ -93,7 +89,7 @@ def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
     ("wrong", "parts"),
     [
         *[(value, (type(value).__name__, "a DGLGraph, a pair")) for value in ("graph", None, 5, {"graph": 1})],
-        ((dgl.batch([graph(), graph()]), torch.tensor([1.0])), ("a batch of 2 graphs", "single graphs", "dgl.unbatch")),
+        ((dgl.batch([graph(), graph()]), torch.tensor([1.0])), ("a batch of 2 graphs", "single graph", "dgl.unbatch")),
         ((*item(), 5, 6), ("4 parts", "(DGLGraph, label)", "dict")),
         # The one thing about a graph that DGL cannot batch and a user hardly sees.
         ((graph().int(), torch.tensor([1.0])), ("torch.int32", "torch.int64", "graph.long()")),
@@ -180,13 +176,13 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("label", "parts"),
     [
-        *[(value, ["not a tensor, array or number"]) for value in ("text", {"y": "text"}, [1, "a"], {"y": None})],
+        *[(value, ["must be a tensor, array or number"]) for value in ("text", {"y": "text"}, [1, "a"], {"y": None})],
         ({"y": 1.0, "id": "mol-7"}, ["'mol-7'", "with_ids(dataset)"]),
-        (torch.eye(2).to_sparse(), ["not a dense tensor", ".to_dense()"]),
-        (torch.ones(2, device="meta"), ["a tensor without values"]),
+        (torch.eye(2).to_sparse(), ["must be a dense tensor with values", ".to_dense()"]),
+        (torch.ones(2, device="meta"), ["must be a dense tensor with values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
-        (np.array(["a"]), ["not a tensor, array or number"]),
-        (10**5000, ["not a tensor, array or number", "bits"]),
+        (np.array(["a"]), ["must be a tensor, array or number"]),
+        (10**5000, ["must be a tensor, array or number", "bits"]),
     ],
     ids=lambda value: str(type(value)),
 )  # fmt: skip

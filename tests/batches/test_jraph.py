@@ -184,13 +184,15 @@ def test_padding_changes_no_result(ids: list[int]) -> None:
             np.testing.assert_allclose(together[slot], alone[0], rtol=2e-5, atol=1e-5)
 
 
-def test_the_page_of_frameworks_runs() -> None:
+@pytest.mark.parametrize("name", ["howto/jax.md", "migrate/jraph.md"])
+def test_the_pages_about_jax_run(name: str) -> None:
     pytest.importorskip("jax")
-    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     for block in blocks:
         exec(block, names)
     assert np.isfinite(names["loss"])
-    # The same step in torch.
-    assert names["head"].weight.grad.isfinite().all()
+    if "head" in names:
+        # The same step in torch.
+        assert names["head"].weight.grad.isfinite().all()

@@ -146,7 +146,7 @@ def test_as_many_nodes_as_int32_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the node slots is the padding's."""
     monkeypatch.setattr("dgl_tuplepack.batches.shape._memory", lambda: 2**63 - 1)
     limits = tp.Limits(2**30 - 1, 8, 4)
-    assert collate(limits=limits, packs_per_batch=2, idtype=torch.int32).shape.num_nodes == {"_N": 2**31 - 1}
+    assert collate(limits=limits, packs_per_batch=2, idtype=torch.int32).shape.slots["_N"] == 2**31 - 1
     for nodes, packs in ((2**31 - 1, 1), (2**30, 2)):
         limits = tp.Limits(nodes, 8, 4)
         with refused(LimitsError, f"{nodes * packs + 1} node slots", f"at most {2**31 - 1}", "torch.int64"):

@@ -126,7 +126,7 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     adjacent = Data(x=torch.ones(2, 1), adj_t=torch.eye(2).to_sparse())
     refuses([adjacent], "'adj_t' of item 0", "torch.stack(adj_t.coo()[:2][::-1])")
     refuses([Data(x=torch.ones(2, 1))], "item 0 has no edge_index", "torch.empty(2, 0")
-    refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is not known", "set num_nodes")
+    refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is unknown", "set num_nodes")
     refuses([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 3))], "float32 [2, 3]", "[2, E]")
     wrong = molecules[1].clone()
     wrong.edge_index[1, 0] = 5

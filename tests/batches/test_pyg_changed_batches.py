@@ -136,6 +136,19 @@ def test_the_masks_of_a_batch_of_pyg_have_the_names_of_the_padded_batch(tmp_path
         assert list(found) == list(expected)
         for name, rows in found.items():
             assert torch.equal(rows.mask, expected[name].mask)
+            assert rows.num_real == expected[name].num_real == int(rows.mask.sum())
+
+
+def test_a_norm_reads_the_mask_of_nodes_that_the_user_reordered(store: Any) -> None:
+    data = store.padded(LIMITS)[[0, 1]].pyg
+    order = torch.arange(len(data.x)).flip(0)
+    norm = tp.nn.convert(nn.BatchNorm1d(3), verbose=False)
+    with tp.nn.masked(data):
+        expected = norm(data.x.float())[order]
+    data.x, data.node_mask = data.x[order], data.node_mask[order]
+    assert data.row_masks()["nodes"].num_real is None, "real rows do not come first any more"
+    with tp.nn.masked(data):
+        torch.testing.assert_close(norm(data.x.float()), expected)
 
 
 def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_inside(store: Any) -> None:
@@ -154,6 +167,18 @@ def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_inside(store: 
     for ids in ([0, 1, 2], [3], [2, 0]):
         padded = store.padded(LIMITS)[ids]
         torch.testing.assert_close(step(padded.pyg, count), loss_of(padded.pyg, count), rtol=1e-3, atol=1e-4)
+    assert counted.frame_count == 1
+
+
+def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_around(store: Any) -> None:
+    model = tp.nn.convert(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), verbose=False)
+    counted = CompileCounter()
+    torch._dynamo.reset()
+    step = torch.compile(model, backend=counted)
+    for ids in ([0, 1, 2], [3], [2, 0]):
+        data = store.padded(LIMITS)[ids].pyg
+        with tp.nn.masked(data):
+            torch.testing.assert_close(step(data.x.float()), model(data.x.float()), rtol=1e-3, atol=1e-4)
     assert counted.frame_count == 1
 
 
@@ -189,11 +214,7 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
 
 @pytest.mark.parametrize(
     "layer",
-    [
-        gnn.InstanceNorm(4, track_running_stats=True),
-        gnn.HeteroBatchNorm(4, 2),
-        gnn.EquilibriumAggregation(4, 4, [4]),
-    ],
+    [gnn.InstanceNorm(4, track_running_stats=True), gnn.HeteroBatchNorm(4, 2), gnn.EquilibriumAggregation(4, 4, [4])],
     ids=lambda layer: type(layer).__name__,
 )
 def test_convert_warns_of_layers_of_pyg_that_see_padding(layer: nn.Module) -> None:

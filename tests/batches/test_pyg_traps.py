@@ -1,4 +1,4 @@
-"""What counts padding of a PyG batch too: the wrong number, and the right one by the way that docs/pyg.md names."""
+"""What counts padding of a PyG batch too: the wrong number and the right one (docs/reference/padded-layers.md)."""
 
 from __future__ import annotations
 

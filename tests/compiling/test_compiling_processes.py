@@ -53,7 +53,7 @@ def compiled_in(cache: Path, **variables: str) -> dict[str, Any]:
     return found
 
 
-def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -> None:
+def test_other_processes_use_compiled_code_from_both_caches_and_repair_it(tmp_path: Path) -> None:
     first = compiled_in(tmp_path, OMP_NUM_THREADS="2")
     assert first["equal"]
     assert first["threads"] == 2
@@ -68,24 +68,28 @@ def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -
     assert second["equal"]
     assert second["hits"][1] == 1
     assert second["misses"] == second["bypasses"] == [0, 0]
+    assert_compiled_again(tmp_path, ".so", OMP_NUM_THREADS="2")
 
 
-@pytest.mark.parametrize("ending", [".so", ".py"])
-def test_files_that_a_killed_process_left_are_compiled_again(ending: str, tmp_path: Path) -> None:
-    assert compiled_in(tmp_path)["warnings"] == []
-    files = [file for file in tmp_path.rglob(f"*{ending}")]
+def assert_compiled_again(cache: Path, ending: str, **variables: str) -> None:
+    """Files that a killed process left are compiled again."""
+    files = list(cache.rglob(f"*{ending}"))
     assert files
     for file in files:
         os.truncate(file, 100)
-    found = compiled_in(tmp_path)
+    found = compiled_in(cache, **variables)
     assert found["equal"]
     assert found["is_compiled"]
     assert found["warnings"] == []
 
 
-@pytest.mark.parametrize("compiler", ["/nonexistent/c++"])
-def test_without_a_compiler_functions_run_uncompiled_with_one_warning(compiler: str, tmp_path: Path) -> None:
-    found = compiled_in(tmp_path, CXX=compiler)
+def test_programs_that_a_killed_process_left_are_compiled_again(tmp_path: Path) -> None:
+    assert compiled_in(tmp_path)["warnings"] == []
+    assert_compiled_again(tmp_path, ".py")
+
+
+def test_without_a_compiler_functions_run_uncompiled_with_one_warning(tmp_path: Path) -> None:
+    found = compiled_in(tmp_path, CXX="/nonexistent/c++")
     assert found["equal"]
     assert len(found["warnings"]) == 1
     assert "leaves loss_of uncompiled" in found["warnings"][0]

@@ -12,7 +12,7 @@ import dgl.nn
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dgl_tuplepack import TensorGraph, compile
 from dgl_tuplepack.compiling.tensor_graph.groups import Groups
@@ -57,37 +57,16 @@ def by_user(graph: Any, x: Tensor, e: Tensor) -> Tensor:
         return graph.ndata["h"] * degrees.to(x.dtype).view(-1, 1)
 
 
-class Convolution(nn.Module):
-    def __init__(self, layer: nn.Module, takes_edges: bool) -> None:
-        super().__init__()
-        self.layer, self.takes_edges = layer.double(), takes_edges
-
-    def forward(self, graph: Any, x: Tensor, e: Tensor) -> Tensor:
-        out: Tensor = self.layer(graph, x, e) if self.takes_edges else self.layer(graph, x)
-        return out
-
-
-MODELS: dict[str, Callable[[], Callable[..., Tensor]]] = {
-    "by_user": lambda: by_user,
-    "GINEConv": lambda: Convolution(dgl.nn.GINEConv(nn.Linear(WIDTH, WIDTH)), True),
-    "GraphConv": lambda: Convolution(dgl.nn.GraphConv(WIDTH, WIDTH, allow_zero_in_degree=True), False),
-    "SAGEConv": lambda: Convolution(dgl.nn.SAGEConv(WIDTH, WIDTH, "pool"), False),
-    "GATConv": lambda: Convolution(dgl.nn.GATConv(WIDTH, WIDTH, 2, allow_zero_in_degree=True), False),
-}
-
-
 @pytest.mark.parametrize("is_made_inside", [True, False])
-@pytest.mark.parametrize("name", list(MODELS))
-def test_a_model_is_compiled_once_without_a_break_and_equals_dgl(name: str, is_made_inside: bool) -> None:
+def test_functions_of_users_are_compiled_once_without_a_break_and_equal_dgl(is_made_inside: bool) -> None:
+    """`tests/scripts` compares the layers of DGL."""
     torch._dynamo.reset()
-    torch.manual_seed(0)
-    model = MODELS[name]()
 
     def inside(src: Tensor, dst: Tensor, x: Tensor, e: Tensor) -> Tensor:
-        return model(TensorGraph(src, dst, x.shape[0]), x, e)
+        return by_user(TensorGraph(src, dst, x.shape[0]), x, e)
 
     settings = {"backend": "aot_eager", "fullgraph": True, "dynamic": False}
-    compiled = torch.compile(inside, **settings) if is_made_inside else torch.compile(model, **settings)
+    compiled = torch.compile(inside, **settings) if is_made_inside else torch.compile(by_user, **settings)
     for step in range(4):
         src, dst, x, e = batch(step)
         results = []
@@ -98,7 +77,7 @@ def test_a_model_is_compiled_once_without_a_break_and_equals_dgl(name: str, is_m
                     graph = TensorGraph(src, dst, len(x))
                     out = compiled(src, dst, *inputs) if is_made_inside else compiled(graph, *inputs)
             else:
-                out = model(
+                out = by_user(
                     TensorGraph(src, dst, len(x)) if made == "ours" else dgl.graph((src, dst), num_nodes=7), *inputs
                 )
             gradients = torch.autograd.grad(

@@ -281,7 +281,7 @@ def test_a_loader_of_dgl_or_torch_refuses_the_view(store: tp.GraphStore, kind: A
     for view in (store.batched(), store.to("cpu").batched()):
         with refused(InputError, "single graphs", "tp.GraphDataLoader(store, batch_size=64, shuffle=True)"):
             next(iter(kind(view, batch_size=8, num_workers=workers)))
-    with refused(InputError, "tp.GraphDataLoader(store", "collate_fn of your own"):
+    with refused(InputError, "tp.GraphDataLoader(store", "your own collate_fn"):
         next(iter(tp.GraphDataLoader(store.batched(), batch_size=8, collate_fn=first_labels)))
     with refused(InputError, "tp.GraphDataLoader(store"):
         next(iter(GraphDataLoader(tp.with_ids(store.batched()), batch_size=8, collate_fn=list)))

@@ -293,7 +293,7 @@ def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> Non
     sums = []
     for epoch in (0, 3):
         packed.set_epoch(epoch)
-        packs = [*packed.sampler._batches_of(epoch), *[[]] * (len(packed) - len(packed.sampler))]
+        packs = [*packed._batches_of(epoch), *[[]] * (len(packed) - len(packed.sampler))]
         for (graph, labels), ids in zip(loader, packs, strict=True):
             expected = collate(tp.with_ids(items).__getitems__(EpochIds(ids, epoch)))
             assert_same_graph(graph, dgl.batch([expected.graph]))

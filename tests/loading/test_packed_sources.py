@@ -67,7 +67,7 @@ def test_no_folder_is_left_behind_by_a_dataset_that_fails(temporary: Path) -> No
         ({"multiple_of": 0}, SamplerError, "multiple_of"),
         ({"replan_every": 0}, SamplerError, "replan_every"),
         ({"limits": tp.Limits({"a": 3}, {"b": 3})}, InputError, "limit"),
-        ({"source": ([3, 2], [4, 2])}, SchemaError, "sizes only"),
+        ({"source": ([3, 2], [4, 2])}, SchemaError, "only sizes"),
         ({"source": []}, InputError, "no graphs"),
         ({"source": "nowhere"}, FormatError, "there is no nowhere"),
     ],

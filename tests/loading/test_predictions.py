@@ -156,7 +156,7 @@ def test_graphs_that_are_missing_repeated_or_unexpected_are_named() -> None:
     predictions = tp.Predictions([5, 7, 9])
     predictions.add([7, 3], torch.zeros(2))
     predictions.add(torch.tensor([7]), torch.zeros(1))
-    with refused(InputError, "7 came more than once", "3 were not expected", "5, 9 are missing"):
+    with refused(InputError, "7 were added more than once", "3 were not expected", "5, 9 are missing"):
         predictions.result()
     with refused(InputError, "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more are missing"):
         tp.Predictions(12).result()

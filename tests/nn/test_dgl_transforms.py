@@ -1,4 +1,4 @@
-"""DGL's norms and transforms on a padded batch: what docs/training.md says of those that padding can change."""
+"""What docs/reference/padded-layers.md says of the norms and transforms of DGL that padding can change."""
 
 from __future__ import annotations
 

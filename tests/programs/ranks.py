@@ -354,7 +354,7 @@ def predictions_of_all_ranks(rank: int, ranks: int) -> None:
     assert only_first.result(all_ranks=True).tolist() == [6, 5]
     twice = tp.Predictions(1)
     twice.add([0], torch.zeros(1))
-    with pytest.raises(InputError, match="0 came more than once"):
+    with pytest.raises(InputError, match="0 were added more than once"):
         twice.result(all_ranks=True)
 
 

@@ -123,7 +123,7 @@ def test_leftover_packs_go_one_to_each_rank() -> None:
 def test_drop_last_drops_the_uneven_rest() -> None:
     assert dealt(10, 3, 2, drop_last=True) == [[[0, 1]], [[2, 3]], [[4, 5]]]
     assert dealt(12, 3, 2, drop_last=True) == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
-    with refused(SamplerError, "drop_last=True would leave nothing", "2 packs", "1 x 3 of a step", "drop_last=False"):
+    with refused(SamplerError, "drop_last=True would leave nothing", "2 packs", "needs 1 x 3", "drop_last=False"):
         dealt(2, 3, 1, drop_last=True)
 
 

@@ -10,15 +10,18 @@ import pytest
 from dgl_tuplepack import SizeHistogram, load_example
 from dgl_tuplepack.planning.sizes import GraphSizes
 from tests.support.ogb_folder import write_ogb_folder
-from tests.support.processes import ROOT, run
+from tests.support.processes import ROOT, run, run_each
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+SCRIPT = ROOT / "scripts" / "reproduce_paper.py"
+
+
 def reproduce(*arguments: object) -> CompletedProcess[str]:
-    return run(ROOT / "scripts" / "reproduce_paper.py", *arguments)
+    return run(SCRIPT, *arguments)
 
 
 def test_the_committed_page_is_what_comes_out(tmp_path: Path) -> None:
@@ -63,28 +66,18 @@ def test_folders_and_saved_histograms_are_found(tmp_path: Path) -> None:
     assert "Not available when this page was written: ogbg-molpcba, ogbg-code2, ogbg-ppa." in page
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--root", "/no/such/folder"], "/no/such/folder is not a folder"),
-        (["--out", str(ROOT / "setup.py" / "below")], "cannot create the folder"),
-    ],
-)
-def test_wrong_input_is_one_clear_error(arguments: list[str], message: str, tmp_path: Path) -> None:
-    done = reproduce("--out", tmp_path, *arguments)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_damaged_data_is_named(tmp_path: Path) -> None:
+def test_wrong_input_and_damaged_data_are_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "ogbg_molhiv" / "raw").mkdir(parents=True)
-    done = reproduce("--out", tmp_path / "out", "--root", tmp_path)
-    assert done.returncode == 1
-    assert "ogbg_molhiv" in done.stderr
-    assert "Traceback" not in done.stderr
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "ogbg-molhiv.json").write_text("[[1, 2]]")
-    done = reproduce("--out", tmp_path / "out", "--histograms", tmp_path / "saved")
-    assert done.returncode == 1
-    assert "row 1 is" in done.stderr
+    cases: list[tuple[list[object], str]] = [
+        (["--root", "/no/such/folder"], "/no/such/folder is not a folder"),
+        (["--out", ROOT / "setup.py" / "below"], "cannot create the folder"),
+        (["--root", tmp_path], "ogbg_molhiv"),
+        (["--histograms", tmp_path / "saved"], "row 1 is"),
+    ]
+    runs = [("--out", tmp_path / "out", *arguments) for arguments, _ in cases]
+    for done, (_, message) in zip(run_each(SCRIPT, *runs, folder=ROOT), cases, strict=True):
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

@@ -23,7 +23,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 @pytest.mark.dgl
 def test_the_page_of_layers_is_what_layers_do_and_an_old_or_absent_one_is_told(tmp_path: Path) -> None:
     page = tmp_path / "layers.md"
-    committed = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
+    committed = (ROOT / "docs" / "reference" / "layers.md").read_text(encoding="utf-8")
     page.write_text(committed.replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |"), encoding="utf-8")
     script = ROOT / "scripts" / "list_layers.py"
     runs = [("--check", "--out", path) for path in (page, tmp_path / "absent.md")]
@@ -101,19 +101,14 @@ def test_wrong_input_for_training(ogb_root: Path) -> None:
     ]
     if find_spec("torch_geometric") is None:
         cases.append((["--framework", "pyg"], "dgl_tuplepack[pyg]"))
+    cases.append((["--content", "shuffled"], "'fixed', 'resample', 'repack'"))
     runs = [("--root", ogb_root, *arguments) for arguments, _ in cases]
     all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
-    for done, (_, message) in zip(all_done, cases, strict=True):
-        assert done.returncode == 1
+    for done, (arguments, message) in zip(all_done, cases, strict=True):
+        # A choice that does not exist is bad usage.
+        assert done.returncode == (2 if arguments[0] == "--content" else 1)
         assert message in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_a_wrong_choice_is_bad_usage(ogb_root: Path) -> None:
-    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ogb_root, "--content", "shuffled")
-    assert done.returncode == 2
-    assert "'fixed', 'resample', 'repack'" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
@@ -145,18 +140,24 @@ def test_benchmarks_find_what_they_measure(tmp_path: Path) -> None:
         assert dealt["mean spread"] < random["mean spread"] / 3
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["--without-dgl"], ["demo-", "--without-dgl"]])
-def test_the_setup_script_says_how_it_is_used(arguments: list[str]) -> None:
-    done = run(ROOT / "scripts" / "run.py", *arguments)
-    assert done.returncode == 2
-    assert "[--without-dgl] {demo,tests}" in done.stderr
+def test_the_setup_script_says_how_it_is_used() -> None:
+    runs: list[list[str]] = [[], ["fly"], ["--without-dgl"], ["demo-", "--without-dgl"]]
+    for done in run_each(ROOT / "scripts" / "run.py", *runs, folder=ROOT):
+        assert done.returncode == 2
+        assert "[--without-dgl] {demo,tests,docs}" in done.stderr
+
+
+def test_the_committed_picture_of_batches_is_what_comes_out(tmp_path: Path) -> None:
+    assert run(ROOT / "scripts" / "draw_batches.py", "--out", tmp_path).returncode == 0
+    for name in ("packs-light.svg", "packs-dark.svg"):
+        assert (tmp_path / name).read_bytes() == (ROOT / "docs" / "images" / name).read_bytes()
 
 
 def test_the_page_on_training_tells_the_pairs_that_the_script_counts() -> None:
     done = run("scripts/pairs.py")
     assert done.returncode == 0, done.stderr
     counted = {number: [all_pairs, large] for number, all_pairs, large in map(str.split, done.stdout.splitlines()[1:])}
-    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "benchmarks" / "batches.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+)[^|]* \| ([\d.]+) % \| ([\d.]+) % \|$", page, re.MULTILINE)
     assert [number for number, *_ in rows] == ["1", "2", "3", "5", "9"]
     for number, *shares in rows:

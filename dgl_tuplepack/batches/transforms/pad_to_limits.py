@@ -87,12 +87,11 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
             schema,
             self.limits,
             self.packs_per_batch,
-            0,
-            self.feature_fill,
-            self.cover_padding,
-            graph.idtype,
-            self.coordinates,
-            self.sort_edges,
+            feature_fill=self.feature_fill,
+            cover_padding=self.cover_padding,
+            idtype=graph.idtype,
+            coordinates=self.coordinates,
+            sort_edges=self.sort_edges,
         )
         batch = padded_batch(shape, tensors_of(schema, graph, {}))
         if self.masks:

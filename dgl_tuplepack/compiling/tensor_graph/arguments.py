@@ -39,8 +39,8 @@ def _relation(t: EdgeType, src: Any, dst: Any, num_src: int, num_dst: int) -> Re
         _check_indices(name, ends, t, _INTEGERS)
     if src.shape != dst.shape or src.dtype != dst.dtype:
         raise SchemaError(
-            f"src and dst of edge type {t!r} must have one length and dtype, but have {src.shape[0]} {src.dtype} and "
-            f"{dst.shape[0]} {dst.dtype}."
+            f"src and dst of edge type {t!r} must have the same length and dtype, but have {src.shape[0]} {src.dtype} "
+            f"and {dst.shape[0]} {dst.dtype}."
         )
     _check_are_nodes("src", src, num_src, t, t[0])
     _check_are_nodes("dst", dst, num_dst, t, t[2])

@@ -170,24 +170,11 @@ def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeT
 
 
 def _chooser(original: FunctionType, replacement: Replacement) -> Callable[[Any], Callable[..., Any]]:
+    """Return a function that chooses our function or the original one, given the argument at the position."""
     ours, graph_type = replacement.ours, replacement.graph_type
-    if graph_type is None:
-        return _of_tensors(original, ours)
-
-    def choose(graph: Any) -> Callable[..., Any]:
-        return ours if isinstance(graph, graph_type) else original
-
-    return choose
-
-
-def _of_tensors(original: FunctionType, ours: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    if graph_type is not None:
+        return lambda graph: ours if isinstance(graph, graph_type) else original
     from dgl import ndarray
 
     has_gpu = bool(ndarray.gpu(0).exist)
-
-    def choose(tensor: Any) -> Callable[..., Any]:
-        if is_traced() or not (has_gpu or tensor.device.type == "cpu"):
-            return ours
-        return original
-
-    return choose
+    return lambda tensor: ours if is_traced() or not (has_gpu or tensor.device.type == "cpu") else original

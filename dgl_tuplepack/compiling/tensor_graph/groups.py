@@ -126,9 +126,7 @@ class Relation:
 
     def reversed(self) -> Relation:
         """Return the edges with source and destination swapped."""
-        copy = Relation.__new__(Relation)
-        copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
-        return copy
+        return Relation(self.dst, self.src, self.by_dst.number, self.by_src.number)
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:
@@ -138,8 +136,8 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
     """
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(
-            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows}; give numbers of nodes "
-            "or edges of each graph that add up to all of them."
+            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows}; give numbers that add "
+            "up to the number of nodes or edges."
         )
     groups = torch.arange(counts.shape[0], device=counts.device)
     return torch.repeat_interleave(groups, counts.long(), output_size=rows)

@@ -99,8 +99,8 @@ def _check_reducer(function: Any) -> None:
     if callable(function):
         raise UnsupportedError(f"the reduce function {shown(function)} is user-defined, but {_MAILBOX}")
     raise SchemaError(
-        f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(function)}; give "
-        "dgl.function.sum('m', 'h'), say."
+        f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(function)}; for "
+        "example, give dgl.function.sum('m', 'h')."
     )
 
 

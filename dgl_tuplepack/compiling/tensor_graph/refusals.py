@@ -24,8 +24,8 @@ _BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., bat
 _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
 
 _FREE = (
-    "functions that accept one are those of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts of "
-    "nodes and edges. If yours is one of them, DGL was imported after the graph was made: call "
+    "a TensorGraph is accepted by the functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts "
+    "of nodes and edges. If yours is one of them, DGL was imported after the graph was made: call "
     "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
 )
 # Private attributes of a DGLGraph that functions of DGL read.
@@ -62,5 +62,5 @@ def refusal(name: str) -> AttributeError:
         return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
     return AttributeError(
         f"a TensorGraph has no attribute {name!r}; it offers features, message passing and counts of a DGLGraph, "
-        "listed in docs/compiling.md."
+        "listed in docs/explain/compile.md."
     )
