@@ -1,7 +1,10 @@
-"""Set up an environment and run the demo or the tests in it. Needs only Python 3.11 or newer.
+"""Set up an environment and run the demo or the tests in it, or build the site. Needs only Python 3.11 or newer.
 
     python3 scripts/run.py [--without-dgl] demo [options of dgl-tuplepack demo]
     python3 scripts/run.py [--without-dgl] tests [options of pytest]
+    python3 scripts/run.py [--without-dgl] docs [options of sphinx]
+
+`docs` builds the site in docs/_build; `docs --tag full` also runs its tutorials.
 
 DGL has wheels for Python 3.11 on common machines. Elsewhere, or with --without-dgl, the script installs everything but
 DGL. The demo then runs on plain tensors, and only tests that need no DGL run, including the JAX tests.
@@ -26,6 +29,8 @@ WITHOUT = "--without-dgl"
 COMMANDS = {
     "demo": ["-m", "dgl_tuplepack", "demo"],
     "tests": ["-m", "pytest", "-n", "3"],
+    # Warnings are errors.
+    "docs": ["-m", "sphinx", "--fail-on-warning", "--quiet", "docs", "docs/_build"],
 }
 OLDEST = (3, 11)
 # DGL 1.1.3 has wheels for this Python and for these (system, machine).

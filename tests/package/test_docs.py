@@ -1,9 +1,11 @@
-"""Every Python example in the README and in docs/ runs."""
+"""Every Python example in the README and in docs/ runs, and every link between pages leads somewhere."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,25 +13,30 @@ from typing import Any
 import dgl
 import numpy as np
 import pytest
+import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.storage import format as store_format
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+# A block, and what it prints if the page shows it.
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def run_blocks(page: Path) -> dict[str, Any]:
     """Run the blocks of a page one after another, as a reader would; return what they define.
 
-    Those of JAX are left out where it is absent; without DGL, `tests/batches/test_jraph.py` runs them.
+    Without JAX, a page ends before its first block with JAX; `tests/batches/test_jraph.py` runs these pages too.
     """
     namespace: dict[str, Any] = {}
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for block, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
         if "import jax" in block and find_spec("jax") is None:
-            continue
-        exec(compile(block, str(page), "exec"), namespace)
+            break
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block, str(page), "exec"), namespace)
+        assert not shown or printed.getvalue() == shown
     return namespace
 
 
@@ -42,13 +49,14 @@ def of_smiles(text: str) -> dict[str, Any]:
     return {"edge_index": ends, "edge_feat": of_edges, "node_feat": of_nodes, "num_nodes": number}
 
 
-# torchdata 0.11 calls what torch 2.13 deprecates.
+# torchdata 0.11 and Lightning call what torch 2.13 deprecates.
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name == "pyg.md":
+    if "torch_geometric" in page.read_text(encoding="utf-8"):
         # Skips where PyG is absent.
         import tests.support.pyg  # noqa: F401
     if find_spec("rdkit") is None:
@@ -56,15 +64,59 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tp" in run_blocks(page)
 
 
-def test_the_readme_says_the_true_shape() -> None:
-    names = run_blocks(ROOT / "README.md")
+def script_of(diff: str, side: str) -> str:
+    """A script before ("-") or after ("+") a change."""
+    return "".join(line[1:] for line in diff.splitlines(keepends=True) if line[0] in (" ", side, "\n"))
+
+
+def trained(diff: str, side: str) -> dict[str, Any]:
+    """Run a script of the README on small graphs of the library that it imports; return what it defines."""
+    layer, numbers = torch.nn.Linear(8, 1), range(5, 65)
+    features = {n: torch.randn(n, 8) for n in numbers}
+    if "torch_geometric" in diff:
+        from torch_geometric.data import Data
+        from torch_geometric.nn import global_add_pool
+
+        import tests.support.pyg  # noqa: F401
+
+        edges = torch.zeros(2, 4, dtype=torch.long)
+        dataset: list[Any] = [Data(features[n], edges[:, : n % 5], y=torch.ones(1, 1)) for n in 9 * [*numbers]]
+
+        def model(data: Any) -> Any:
+            return layer(global_add_pool(data.x, data.batch, data.num_graphs))
+    else:
+        dataset = [(dgl.rand_graph(n, 2 * n), torch.ones(1)) for n in 9 * [*numbers]]
+        for graph, _ in dataset:
+            graph.ndata["x"] = features[graph.num_nodes()]
+
+        def model(data: Any) -> Any:
+            return layer(dgl.sum_nodes(data, "x"))
+
+    given = {"torch": torch, "dataset": dataset, "model": model, "epochs": 2, "layer": layer}
+    given["optimiser"] = torch.optim.SGD(layer.parameters(), lr=1e-9)
+    exec(compile(script_of(diff, side), "README.md", "exec"), given)
+    return given
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_readme_says_the_true_shape(number: int) -> None:
+    diff = DIFF.findall((ROOT / "README.md").read_text(encoding="utf-8"))[number]
+    assert trained(diff, "-")["loss"].isfinite()
+    names = trained(diff, "+")
     loader = names["loader"]
     loader.set_epoch(2)
     shapes = {(len(b.node_mask), len(b.edge_mask), len(b.graph_mask)) for b in loader}
     packs, limits = loader.packs_per_batch, loader.limits
     assert shapes == {(packs * limits.nodes + 1, packs * limits.edges, packs * limits.graphs + 1)}
-    assert abs(loader.graphs_per_batch / 8 - 1) < 0.13, "35 graphs make four or five batches"
+    assert abs(loader.graphs_per_batch / 64 - 1) < 0.07, "540 graphs make eight or nine batches"
     assert names["layer"].weight.grad.isfinite().all()
+
+
+def test_the_readme_has_the_figures_of_the_documentation() -> None:
+    rows = [line for page in ROOT.glob("docs/**/*.md") for line in page.read_text(encoding="utf-8").splitlines()]
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2]
+    for row in re.findall(r"^\| (?!loader).*\d.*(?= \|$)", table, re.MULTILINE):
+        assert any(line.startswith(row) for line in rows), row
 
 
 def test_no_placeholder_is_left() -> None:
@@ -72,10 +124,18 @@ def test_no_placeholder_is_left() -> None:
         assert not re.search(r"^[A-Z]{4,}$", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
 
 
+def anchors_of(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub and Sphinx make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_local_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+            target = page.parent / file if file else page
+            assert target.exists(), f"{page.name} links to {file}"
+            assert not anchor or anchor in anchors_of(target), f"{page.name} links to {file}#{anchor}"
 
 
 def keys_in(section: str) -> set[str]:
@@ -84,7 +144,7 @@ def keys_in(section: str) -> set[str]:
 
 
 def test_the_format_page_names_every_key(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
     sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
     histogram, plan = (tmp_path / f"{name}.json" for name in ("histogram", "plan"))
     tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
@@ -97,7 +157,7 @@ def test_the_format_page_names_every_key(tmp_path: Path) -> None:
 
 
 def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
     section = page.partition("## Store")[2].partition("\n## ")[0]
     of_file, of_array, of_content = re.split(r"^Each array|^\| content", section, flags=re.MULTILINE)
     tp.GraphStore.write(tmp_path / "store", [dgl.graph(([0], [1]))])
@@ -109,7 +169,7 @@ def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
 
 
 def test_the_format_page_tells_all_of_shards(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
     of_manifest, of_shard, of_source = re.split(
         r"^The object|^`source", page.partition("## Shards")[2], flags=re.MULTILINE
     )

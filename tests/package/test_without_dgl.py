@@ -139,7 +139,7 @@ def test_what_needs_dgl_says_how_to_get_it(environment: dict[str, str], source: 
 
 def test_a_folder_is_preprocessed(environment: dict[str, str], source: Path, tmp_path: Path) -> None:
     done = processes.run(
-        "-m", "dgl_tuplepack", "preprocess", source, tmp_path / "out", "--graphs-per-batch", 4, **environment
+        "-m", "dgl_tuplepack", "preprocess", source, "--out", tmp_path / "out", "--graphs-per-batch", 4, **environment
     )
     assert done.returncode == 0, done.stderr
     written = tp.GraphStore(tmp_path / "out")

@@ -1,0 +1,111 @@
+"""Build the site with Sphinx: ``python3 scripts/run.py docs``. It needs no network, and neither do the pages."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+from dgl_tuplepack import __version__
+
+project = "dgl_tuplepack"
+author = "dgl_tuplepack contributors"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "tutorials"]
+# The language of blocks that are not marked; most are commands or output.
+highlight_language = "text"
+# Otherwise two hyphens of an option become a dash.
+smartquotes = False
+
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+# As on GitHub, headings down to this level can be linked to.
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_mock_imports = [] if importlib.util.find_spec("dgl") else ["dgl"]
+# A name in single backticks is a link if this package has it.
+default_role = "py:obj"
+autodoc_typehints = "none"
+# Template pages list the methods.
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+numpydoc_xref_param_type = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "gallery",
+    # Executing them takes minutes: `python3 scripts/run.py docs --tag full`.
+    "plot_gallery": tags.has("full"),  # type: ignore[name-defined]  # noqa: F821
+    "filename_pattern": r"\.py$",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    # That page would load scripts from the network.
+    "write_computation_times": False,
+    "remove_config_comments": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"{project} {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+# Summaries are fetched, which browsers refuse to pages that are opened from disk.
+html_show_search_summary = False
+html_context = {"default_mode": "auto"}
+html_theme_options = {
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+}
+# These pages list no pages below them.
+html_sidebars = {"index": [], "install": [], "quickstart": [], "troubleshooting": []}
+
+
+def command_line() -> Iterator[str]:
+    """Yield the lines of a Markdown page about all commands, from their help."""
+    import typer
+
+    from dgl_tuplepack.tools.cli.commands import app as commands
+
+    group = typer.main.get_command(commands)
+    root = group.make_context("dgl-tuplepack", [], resilient_parsing=True)
+    for name, command in group.commands.items():
+        context = command.make_context(name, [], parent=root, resilient_parsing=True)
+        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        yield f"\n## {name}\n\n```sh\n{usage}\n```\n\n{command.help}\n\n| option | meaning |\n|---|---|"
+        for parameter in command.params:
+            if record := parameter.get_help_record(context):
+                option, meaning = (text.replace("|", r"\|") for text in record)
+                yield f"| `{option}` | {meaning} |"
+
+
+def add_commands(app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the help of all commands to the page about the command line."""
+    if page == "reference/cli":
+        source[0] += "\n".join(command_line())
+
+
+def setup(app: Sphinx) -> None:
+    """Register the page about the command line, and remove the pages of former names."""
+    for page in Path(app.srcdir, "reference", "generated").glob("*.rst"):
+        page.unlink()
+    app.connect("source-read", add_commands)

@@ -1,0 +1,150 @@
+"""
+Two processes, and resuming
+===========================
+
+Several processes train on one dataset, one of them is interrupted, and training goes on where it stopped: no graph is
+lost, and none comes twice. This page runs real processes with ``torchrun``, and looks at what each of them gets.
+"""
+
+# %%
+# A training script
+# -----------------
+#
+# The script below is what you would start with ``torchrun --nproc-per-node=2 train.py``. The loader reads rank and
+# number of processes from ``torch.distributed``. Every rank gets the same number of batches, so no process waits for
+# another at the end of an epoch.
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+import dgl_tuplepack as tp
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+import dgl, torch
+import torch.distributed as dist
+import dgl_tuplepack as tp
+
+folder, stop_after = Path(sys.argv[1]), int(sys.argv[2])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+loader = tp.packed_loader(folder / "store", graphs_per_batch=16, seed=0)
+torch.manual_seed(0)
+layer = dgl.nn.GraphConv(4, 1, allow_zero_in_degree=True)
+model = torch.nn.parallel.DistributedDataParallel(layer)
+optimiser = torch.optim.Adam(model.parameters())
+loss_fn = torch.nn.MSELoss(reduction="none")
+
+checkpoint = folder / "checkpoint.pt"
+if checkpoint.exists():
+    saved = torch.load(checkpoint, weights_only=True)
+    layer.load_state_dict(saved["model"])
+    optimiser.load_state_dict(saved["optimiser"])
+    loader.load_state_dict(saved["loader"])
+
+seen, steps = [], 0
+for epoch in range(loader.sampler.epoch, 2):
+    loader.set_epoch(epoch)
+    for batch in loader:
+        batch.graph.ndata["h"] = model(batch.graph, batch.graph.ndata["x"])
+        output = dgl.mean_nodes(batch.graph, "h")
+        loss = tp.nn.masked_loss(loss_fn, output, batch.labels, batch, count=loader.graphs_per_batch)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        seen.append([epoch, batch.graph_ids[batch.graph_mask].tolist(), batch.num_real_nodes])
+        steps += 1
+        if steps == stop_after:
+            break
+    if steps == stop_after:
+        break
+
+if rank == 0:
+    states = {"model": layer.state_dict(), "optimiser": optimiser.state_dict(), "loader": loader.state_dict()}
+    torch.save(states, checkpoint)
+(folder / f"seen-{stop_after}-{rank}.json").write_text(json.dumps(seen))
+dist.destroy_process_group()
+"""
+
+# %%
+# Data on disk, for both processes
+# --------------------------------
+
+import dgl
+
+num_graphs = 600
+torch.manual_seed(0)
+sizes = tp.load_example("ogbg-molhiv")
+rng = np.random.default_rng(0)
+chosen = rng.choice(len(sizes.counts), num_graphs, p=sizes.counts / sizes.counts.sum())
+dataset = []
+for nodes, edges in sizes.sizes[chosen].tolist():
+    graph = dgl.rand_graph(nodes, edges)
+    graph.ndata["x"] = torch.randn(nodes, 4)
+    dataset.append((graph, torch.randn(1)))
+
+folder = Path(tempfile.mkdtemp())
+tp.GraphStore.write(folder / "store", dataset)
+(folder / "train.py").write_text(SCRIPT)
+
+# %%
+# Run it, and interrupt it after five steps
+# -----------------------------------------
+#
+# The second run finds the checkpoint. ``loader.load_state_dict`` restores the epoch and the position in it.
+
+
+def train(stop_after):
+    """Run the script with two processes; return what each of them saw."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    arguments = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(folder / "train.py"), str(folder)]
+    subprocess.run([*command, *arguments, str(stop_after)], check=True, capture_output=True)
+    return [json.loads((folder / f"seen-{stop_after}-{rank}.json").read_text()) for rank in range(2)]
+
+
+before = train(stop_after=5)
+after = train(stop_after=-1)
+print([len(rank) for rank in before], "steps, then", [len(rank) for rank in after])
+
+# %%
+# Every graph, exactly once per epoch
+# -----------------------------------
+
+for epoch in range(2):
+    ids = [i for rank in (*before, *after) for when, graphs, _ in rank for i in graphs if when == epoch]
+    assert sorted(ids) == list(range(num_graphs))
+    print(f"epoch {epoch}: {len(ids)} graphs, each once, over 2 processes and 2 runs")
+
+# %%
+# Equal work
+# ----------
+#
+# In each step both processes get packs of nearly equal work, so neither waits long for the other.
+
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+for rank in range(2):
+    nodes = [number for _, _, number in (*before[rank], *after[rank])]
+    axes.plot(nodes, marker="o", markersize=3, label=f"rank {rank}")
+axes.axvline(4.5, color="grey", linestyle="--", label="interrupted")
+axes.set(xlabel="step", ylabel="nodes of graphs in the batch", ylim=(0, None))
+axes.legend(loc="lower left")
+
+# %%
+# Notes
+# -----
+#
+# - Every process must have the same seed, data and settings. The ranks compare them once when the loader is made, and
+#   a difference is an error that names it.
+# - If packs do not divide evenly, a rank may get a batch with only padding at the end. Its loss is 0, and so are its
+#   gradients.
+# - PyTorch Lightning saves and restores the loader by itself: see the how-to about Lightning.

@@ -1,0 +1,30 @@
+"""The tutorials run, with fewer graphs than on the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+TUTORIALS = sorted((Path(__file__).resolve().parents[2] / "docs" / "tutorials").glob("*.py"))
+
+
+@pytest.mark.dgl
+@pytest.mark.processes
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is absent; install dgl_tuplepack[plots].")
+    if "torch_geometric" in (source := path.read_text(encoding="utf-8")):
+        import tests.support.pyg  # noqa: F401  (skips without PyG)
+    shortened = re.sub(r"^num_graphs = \d+$", "num_graphs = 400", source, flags=re.MULTILINE)
+    threads = torch.get_num_threads()
+    try:
+        exec(compile(shortened, str(path), "exec"), {"__name__": "__main__"})
+        assert plt.get_fignums(), "a tutorial shows at least one picture"
+    finally:
+        plt.close("all")
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(torch.float32)
