@@ -52,6 +52,9 @@ sphinx_gallery_conf = {
     "plot_gallery": tags.has("full"),  # type: ignore[name-defined]  # noqa: F821
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
+    "within_subsection_order": "FileNameSortKey",
+    # Only what tutorials print is shown, not the value of their last line.
+    "capture_repr": (),
     "download_all_examples": False,
     "show_signature": False,
     # That page would load scripts from the network.
