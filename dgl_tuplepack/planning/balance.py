@@ -76,14 +76,19 @@ def imbalance_of(totals: IntArray) -> FloatArray:
     `totals` are int64 ``[P, k]``.
     """
     mean = totals.mean(axis=0)
-    return np.divide(totals.max(axis=0), mean, out=np.ones(len(mean)), where=mean > 0)
+    return _quotients(totals.max(axis=0), mean)
 
 
 def imbalance_bound(sizes: GraphSizes, parts: int) -> FloatArray:
     """Return an imbalance for each component that no assignment of whole graphs can beat."""
     total = sizes.array.sum(axis=0)
     least = np.maximum(-(-total // parts), sizes.array.max(axis=0, initial=0))
-    return np.divide(least * parts, total, out=np.ones(len(total)), where=total > 0)
+    return _quotients(least, total / parts)
+
+
+def _quotients(largest: IntArray, mean: FloatArray) -> FloatArray:
+    quotients: FloatArray = np.divide(largest, mean, out=np.ones(len(mean)), where=mean > 0)
+    return quotients
 
 
 def _dealt(array: IntArray, parts: int) -> tuple[IntArray, IntArray]:

@@ -155,12 +155,12 @@ def partition(
         with submitting(processes, executor) as submit:
             done = run_all(submit, write_part, run.tasks(overwrite), "parts", "parts")
         config = run.finish()
-    by_name = [
+    imbalance, bound = (
         dict(zip(sizes.components, values.tolist(), strict=True))
         for values in (imbalance_of(totals), imbalance_bound(sizes, parts))
-    ]
+    )
     written, kept = (tuple(i for i, new in enumerate(done.values()) if new == wanted) for wanted in (True, False))
-    return Partitioned(config, *by_name, written, kept)
+    return Partitioned(config, imbalance, bound, written, kept)
 
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
@@ -224,6 +224,7 @@ class _Run:
                     "settings); choose another folder, or overwrite it (overwrite=True, --overwrite)."
                 )
             with writing_to(out):
+                self._config.unlink(missing_ok=True)
                 _remove(out, earlier, len(self._numbers[0]))
             _STATE_FILE.write(out / STATE, content, indent=1)
         with writing_to(out):

@@ -114,6 +114,8 @@ class ChunkedGraph:
         self._node_data = {t: self._data("node_data", t, n) for t, n in self._num_nodes.items()}
         self._edge_data = {e: self._data("edge_data", ":".join(e), n) for e, n in self._num_edges.items()}
         self._ids = {t: data.pop(GRAPH_ID) for t, data in self._node_data.items() if GRAPH_ID in data}
+        if self.record is not None:
+            self._check_schema(self.record.schema)
 
     def _record(self, document: Mapping[str, Any]) -> GraphRecord | None:
         if RECORD not in document:
@@ -124,6 +126,22 @@ class ChunkedGraph:
             raise FormatError(
                 f"the key {RECORD!r} in {self.path / METADATA} is damaged ({error!s:.200}); write the chunks again."
             ) from error
+
+    def _check_schema(self, schema: Any) -> None:
+        """Raise FormatError unless the files have the types and features of the schema that was recorded."""
+        agrees = ([*schema.node_types], [*schema.edge_types]) == ([*self._num_nodes], [*self._num_edges])
+        for (content, t, name), spec in schema.columns() if agrees else ():
+            by_type: Any = self._node_data if content == "node_feature" else self._edge_data
+            if content != "label":
+                # numpy has no bfloat16; its bits are stored.
+                dtype = str(spec.dtype).removeprefix("torch.").replace("bfloat16", "uint16")
+                rows = by_type[t][name].rows(slice(0, 0)) if name in by_type[t] else np.empty(0, "V1")
+                agrees &= (str(rows.dtype), rows.shape[1:]) == (dtype, spec.shape)
+        if not agrees:
+            raise FormatError(
+                f"{self.path / METADATA} names other types, features, dtypes or shapes than its key {RECORD!r} records; "
+                "write the chunks again, or remove that key, and with it labels and splits."
+            )
 
     def _numbers(self, types: str, numbers: str) -> dict[str, int]:
         """Return the number of nodes (edges) of each type: the sum over all chunks."""

@@ -78,7 +78,7 @@ class PartSource(Source):
 
     def _loaded(self) -> tuple[Any, dict[str, Any]]:
         """Return the graph of the part, and all features by type and name."""
-        dgl, features = load("dgl"), {}
+        dgl, features = load("dgl"), dict[str, Any]()
         try:
             (graph,), _ = dgl.load_graphs(str(self._folder / GRAPH_FILE))
             for file in ("node_feat.dgl", "edge_feat.dgl"):
@@ -118,9 +118,7 @@ class PartSource(Source):
                 inside = end[begin[e] + rows[e].start : begin[e] + rows[e].stop] - begin[t]
                 return np.asarray(inside - np.repeat(first[t][graphs], counts[e][graphs]))
 
-            nodes, edges, _ = schema.arranged(
-                lambda column, rows=rows: self._feature(features, column, rows)  # type: ignore[misc]
-            )
+            nodes, edges, _ = schema.arranged(lambda column, rows=rows: self._feature(features, column, rows))
             yield GraphBlock(
                 {t: counts[t][graphs] for t in schema.node_types},
                 {e: counts[e][graphs] for e in schema.edge_types},

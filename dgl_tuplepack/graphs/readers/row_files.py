@@ -167,7 +167,9 @@ def _parquet(path: Path, *_: Any) -> Array:
         table = parquet.read_table(file)
         columns = [np.asarray(column.to_numpy()) for column in table.columns]
         # A column of lists has a row in each list.
-        columns = [np.stack(column) if column.dtype == object and len(column) else column for column in columns]
+        columns = [
+            np.stack(column.tolist()) if column.dtype == object and len(column) else column for column in columns
+        ]
         array = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         shape = (table.schema.metadata or {}).get(SHAPE)
         return array if shape is None else array.reshape([int(n) for n in ast.literal_eval(shape.decode())])
