@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -17,7 +16,7 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.graphs.readers.graph_record import GraphRecord, text_of
-from dgl_tuplepack.graphs.readers.partition import GRAPH_FILE, PART_FILE, RECORD
+from dgl_tuplepack.graphs.readers.partition import GRAPH_FILE, PART_FILE, RECORD, checksum_of
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.folder import writing_to
@@ -77,7 +76,7 @@ def is_finished(folder: Path, identity: str) -> bool:
     try:
         with PART_FILE.reading(folder / RECORD) as document:
             return bool(document["identity"] == identity) and all(
-                _checksum(folder / file) == sha256 for file, sha256 in document["files"].items()
+                checksum_of(folder / file) == sha256 for file, sha256 in document["files"].items()
             )
     except (InputError, OSError):
         return False
@@ -89,7 +88,8 @@ def _write(task: PartTask, ids: IntArray, folder: Path) -> None:
     schema, data = task.store.schema, load("dgl.data")
 
     def tensor(values: Array, spec: Any) -> Any:
-        return as_tensor(values, spec.dtype)
+        # The rows were gathered for this part, so they need no copy.
+        return torch.from_numpy(values) if values.dtype != np.uint16 else as_tensor(values, spec.dtype)
 
     nodes = {
         f"{t}/{name}": tensor(block.node_features[t][name], spec)
@@ -106,7 +106,7 @@ def _write(task: PartTask, ids: IntArray, folder: Path) -> None:
         (ORIGINAL_NODES, {t: originals[t] for t in schema.node_types}),
         (ORIGINAL_EDGES, {text_of(e): originals[e] for e in schema.edge_types}),
     ):
-        kept = {n: v for n, v in tensors.items() if len(v) or v.dtype not in _NOT_EMPTY}
+        kept = {n: v for n, v in tensors.items() if v.numel() or v.dtype not in _NOT_EMPTY}
         data.save_tensors(str(folder / file), kept)
     _save_record(task, ids, block, folder)
     _check(folder, block)
@@ -167,7 +167,7 @@ def _save_record(task: PartTask, ids: IntArray, block: GraphBlock, folder: Path)
     np.save(folder / "graphs/ids.npy", ids)
     record = GraphRecord(len(ids), task.store.schema, files["labels"], files["splits"])
     written = sorted(file for file in folder.rglob("*") if file.is_file())
-    checksums = {str(file.relative_to(folder)): _checksum(file) for file in written}
+    checksums = {str(file.relative_to(folder)): checksum_of(file) for file in written}
     PART_FILE.write(
         folder / RECORD,
         {"identity": task.identity, "part": task.part, "graphs": record.as_document(), "files": checksums},
@@ -181,8 +181,3 @@ def _check(folder: Path, block: GraphBlock) -> None:
     expected = [int(sum(c.sum() for c in counts.values())) for counts in (block.num_nodes, block.num_edges)]
     if [graph.num_nodes(), graph.num_edges()] != expected:
         raise FormatError(f"{folder} was not written as expected; check the disk and run again.")
-
-
-def _checksum(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

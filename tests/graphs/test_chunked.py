@@ -54,7 +54,8 @@ def test_graphs_are_found_wherever_their_nodes_and_edges_lie(
         expected = items_of(large)
         assert tp.sizes_of(source).array.tolist() == tp.sizes_of(expected).array.tolist()
         store = tp.GraphStore.write(Path(name, "store"), source)
-        assert len(store) == len(expected) and not store.splits
+        assert len(store) == len(expected)
+        assert not store.splits
         for found, right in zip(store, expected, strict=True):
             assert_same_item(found, right)
 

@@ -91,10 +91,10 @@ def _item(large: Large, g: int) -> Any:
 
 
 def write_large(
-    folder: Path, large: Large, chunks: int = 2, *, edges_as: str = "csv", with_ids: bool = True, absolute: bool = False,
-    delimiter: str = " ", files: Sequence[int] = (3, 2),
+    folder: Path, large: Large, chunks: int = 2, *, edges_as: str = "csv", with_ids: bool = True,
+    absolute: bool = False, delimiter: str = " ", files: Sequence[int] = (3, 2),
 ) -> Path:  # fmt: skip
-    """Write the folder. Edges lie in `files[0]` and data in `files[1]` files, whatever the number of chunks."""
+    """Write a folder, with `files[0]` files of edges and `files[1]` of data, whatever the number of chunks."""
     folder.mkdir(parents=True)
     data = {t: dict(columns) for t, columns in large.node_data.items()}
     if with_ids:
@@ -123,7 +123,9 @@ def write_large(
         "edge_type": [":".join(e) for e in large.ends],
         "num_edges_per_chunk": numbers([len(pairs) for pairs in large.ends.values()]),
         "edges": {":".join(e): saved("_".join(e), pairs, edges_as, files[0]) for e, pairs in large.ends.items()},
-        "node_data": {t: {n: saved(f"{t}_{n}", v, "numpy", files[1]) for n, v in columns.items()} for t, columns in data.items()},
+        "node_data": {
+            t: {n: saved(f"{t}_{n}", v, "numpy", files[1]) for n, v in columns.items()} for t, columns in data.items()
+        },
         "edge_data": {
             ":".join(e): {n: saved(f"{'_'.join(e)}_{n}", v, "numpy", files[1]) for n, v in columns.items()}
             for e, columns in large.edge_data.items()

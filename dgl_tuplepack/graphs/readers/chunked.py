@@ -139,7 +139,7 @@ class ChunkedGraph:
                 agrees &= (str(rows.dtype), rows.shape[1:]) == (dtype, spec.shape)
         if not agrees:
             raise FormatError(
-                f"{self.path / METADATA} names other types, features, dtypes or shapes than its key {RECORD!r} records; "
+                f"{self.path / METADATA} names other types, features, dtypes or shapes than its key {RECORD!r}; "
                 "write the chunks again, or remove that key, and with it labels and splits."
             )
 

@@ -55,6 +55,8 @@ class GraphRecord:
 
         if document["version"] != VERSION:
             raise ValueError(f"its version is {document['version']!r:.100}, but this release reads version {VERSION}")
+        if document["idtype"] not in ("int32", "int64"):
+            raise ValueError(f"its idtype is {document['idtype']!r:.100}")
         torch: Any = load("torch")
         node_types = tuple(map(str, document["node_types"]))
         edge_types: list[EdgeType] = [(str(s), str(r), str(d)) for s, r, d in document["edge_types"]]

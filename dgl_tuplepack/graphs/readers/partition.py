@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from dgl_tuplepack._core.files import JsonFormat, cannot, is_there, open_file
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, components_of
 from dgl_tuplepack.graphs.readers.graph_record import GraphRecord, text_of
 from dgl_tuplepack.graphs.readers.source import Source
@@ -21,6 +22,12 @@ GRAPH_FILE, RECORD = "graph.dgl", "graphs.json"
 PART_FILE = JsonFormat("dgl_tuplepack.part", 1, "record of a part", "write the partition again")
 # Graphs in a block.
 _GRAPHS = 4096
+
+
+def checksum_of(file: Path) -> str:
+    """Return the SHA-256 of a file; FormatError if it cannot be read."""
+    with open_file(file) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 class PartSource(Source):
@@ -38,6 +45,7 @@ class PartSource(Source):
             )
         with PART_FILE.reading(folder / RECORD) as document:
             self.record = GraphRecord.from_document(document["graphs"])
+            self._checksums = {str(file): str(sha256) for file, sha256 in document["files"].items()}
         self.schema = self.record.schema
         self.ties, self.indices = self.schema.ties, self.schema.indices
 
@@ -90,7 +98,14 @@ class PartSource(Source):
         return graph, features
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs, a few thousand at a time."""
+        """Return all graphs, a few thousand at a time; the bytes of all files are checked first."""
+        if not self.record.num_graphs:
+            raise SizesError(
+                f"{self._folder} is a part without graphs: there were no graphs left for it; leave it out."
+            )
+        for file, sha256 in self._checksums.items():
+            if checksum_of(self._folder / file) != sha256:
+                raise FormatError(f"{self._folder / file} has changed since it was written; write the partition again.")
         return self._blocks()
 
     def _blocks(self) -> Iterator[GraphBlock]:
@@ -102,12 +117,6 @@ class PartSource(Source):
         begin: dict[Any, int] = {}
         for of in (schema.node_types, schema.edge_types):
             begin |= dict(zip(of, np.cumsum([0, *(first[t][-1] for t in of)]).tolist(), strict=False))
-        totals = [int(sum(first[t][-1] for t in of)) for of in (schema.node_types, schema.edge_types)]
-        if totals != [graph.num_nodes(), graph.num_edges()]:
-            raise FormatError(
-                f"{self._folder} has {graph.num_nodes()} nodes and {graph.num_edges()} edges, but its graphs have "
-                f"{totals[0]} and {totals[1]}; write the partition again."
-            )
         ends = [end.numpy().astype(np.int64) for end in graph.edges()]
         labels = {name: self._array(file) for name, file in self.record.labels.items()}
         for start in range(0, len(self._sizes), _GRAPHS):
@@ -136,8 +145,7 @@ class PartSource(Source):
         if content == "label":
             return None
         spec, key = self.schema.spec_of(column), f"{t if isinstance(t, str) else text_of(t)}/{name}"
-        values = features.get(key)
-        if values is None:
-            # Empty features of some dtypes are not in the file.
-            values = spec.filled(0, 0)
-        return as_array(values[rows[t]].to(spec.dtype))
+        if key in features:
+            return as_array(features[key][rows[t]].to(spec.dtype))
+        # Empty features of some dtypes are not in the file.
+        return as_array(spec.filled(rows[t].stop - rows[t].start, 0))
