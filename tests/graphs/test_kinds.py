@@ -188,7 +188,8 @@ def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_pat
             assert done.code == 0, done.err
         for command, number_of in (("chunk", "--chunks"), ("partition", "--parts")):
             made = tmp_path / f"{command}-{number}"
-            done = run(command, given[which], "-o", made, number_of, 2, "--json")
+            workers = ("--workers", 1) if command == "partition" else ()
+            done = run(command, given[which], "-o", made, number_of, 2, "--json", *workers)
             assert done.code == 0, done.err
             folders = [made] if command == "chunk" else [made / "part0", made / "part1"]
             found = [row for folder in folders for row in tp.sizes_of(folder).array.tolist()]

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -368,3 +370,15 @@ def test_a_part_is_told_from_other_folders_and_damage_is_named(tmp_path: Path) -
     (part / "graphs.json").unlink()
     with refused(FormatError, "without the file graphs.json", "dgl_tuplepack.partition"):
         tp.sizes_of(part)
+
+
+@pytest.mark.processes
+def test_scripts_over_dist_graph_and_over_parts_train_on_every_marked_node(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "dist_graph.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(program.parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected, of_dist_graph, of_parts = map(int, done.stdout.splitlines()[-1].split())
+    assert expected == of_dist_graph == of_parts > 0
