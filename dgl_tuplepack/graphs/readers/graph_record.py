@@ -10,8 +10,6 @@ from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.pyg_layout import PygLayout
-from dgl_tuplepack.graphs.relations import Column
 
 VERSION = 1
 # Characters that separate names in DGL's files.
@@ -51,16 +49,18 @@ class GraphRecord:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> GraphRecord:
         """Return the record; KeyError, TypeError or ValueError for a damaged document."""
+        torch: Any = load("torch")
+        # These modules need torch.
+        from dgl_tuplepack.graphs.pyg_layout import PygLayout
         from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
         if document["version"] != VERSION:
             raise ValueError(f"its version is {document['version']!r:.100}, but this release reads version {VERSION}")
         if document["idtype"] not in ("int32", "int64"):
             raise ValueError(f"its idtype is {document['idtype']!r:.100}")
-        torch: Any = load("torch")
         node_types = tuple(map(str, document["node_types"]))
         edge_types: list[EdgeType] = [(str(s), str(r), str(d)) for s, r, d in document["edge_types"]]
-        specs: dict[Column, Any] = {}
+        specs: dict[tuple[str, Any, str], Any] = {}
         for content, t, name, dtype, shape in document["columns"]:
             type_ = tuple(t) if isinstance(t, list) else t
             specs[content, type_, name] = ArraySpec(tuple(map(int, shape)), getattr(torch, dtype))

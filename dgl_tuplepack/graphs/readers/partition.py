@@ -27,7 +27,8 @@ _GRAPHS = 4096
 def checksum_of(file: Path) -> str:
     """Return the SHA-256 of a file; FormatError if it cannot be read."""
     with open_file(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        file_like: Any = opened
+        return hashlib.file_digest(file_like, "sha256").hexdigest()
 
 
 class PartSource(Source):
