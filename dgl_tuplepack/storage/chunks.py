@@ -61,7 +61,7 @@ def write_chunks(
     edges_as
         Format of the files of edges: "csv" (two numbers in a line, separated by a space), "numpy" or "parquet".
     features_as
-        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow.
+        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features stay numpy.
     name
         Name of the large graph.
     overwrite
@@ -162,6 +162,9 @@ class _Chunks:
     def _save(self, key: _Key, number: int, array: Array) -> None:
         """Write an array of a chunk, and note its file in the specification of `key`."""
         form = self._forms.get(key[0], self._features_as)
+        if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+            # Parquet has no complex numbers, and no rows without values.
+            form = "numpy"
         if key not in self._specs:
             described = {"name": form, **({"delimiter": " "} if form == "csv" else {})}
             self._specs[key] = {"format": described, "data": []}

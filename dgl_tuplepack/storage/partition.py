@@ -228,10 +228,11 @@ class _Run:
                 _remove(out, earlier, len(self._numbers[0]))
             _STATE_FILE.write(out / STATE, content, indent=1)
         with writing_to(out):
-            for leftover in out.glob(".part*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-            partial = out / f".{ASSIGNED}.partial.npy"
-            np.save(partial, self._assigned)
+            for leftover in out.glob(".*.partial*"):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            partial = out / f".{ASSIGNED}.partial"
+            with open(partial, "wb") as file:
+                np.save(file, self._assigned)
             os.replace(partial, out / ASSIGNED)
 
     def tasks(self, fresh: bool) -> dict[str, tuple[PartTask]]:
