@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 from sphinx.application import Sphinx
 
@@ -36,6 +39,24 @@ myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
+
+
+def members_of_package(module: str, name: str) -> list[tuple[str, str]]:
+    """Return the directive and the name of each public method and property that a class has from this package."""
+    bases = getattr(importlib.import_module(module), name).__mro__
+    members = {n: v for base in bases if base.__module__.startswith("dgl_tuplepack") for n, v in vars(base).items()}
+    kinds = {"automethod": (FunctionType, classmethod, staticmethod), "autoproperty": (property, cached_property)}
+    return [
+        (directive, n)
+        for n, v in sorted(members.items())
+        for directive, types in kinds.items()
+        if n[0] != "_" and isinstance(v, types) and v.__doc__
+    ]
+
+
+autosummary_context = {"members_of_package": members_of_package}
+# Sphinx cannot store a function, so it would warn that these pages are written each time.
+suppress_warnings = ["config.cache"]
 autodoc_mock_imports = [] if importlib.util.find_spec("dgl") else ["dgl"]
 # A name in single backticks is a link if this package has it.
 default_role = "py:obj"
@@ -52,6 +73,9 @@ sphinx_gallery_conf = {
     "plot_gallery": tags.has("full"),  # type: ignore[name-defined]  # noqa: F821
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
+    "within_subsection_order": "FileNameSortKey",
+    # Only what tutorials print is shown, not the value of their last line.
+    "capture_repr": (),
     "download_all_examples": False,
     "show_signature": False,
     # That page would load scripts from the network.

@@ -1,7 +1,7 @@
 """Checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids.
 
-Each check returns the value in its usual type, or raises an error of the class `error`. The message names `what` is
-wrong, the value, and what is allowed.
+Each check returns the value in its usual type, or raises an error of the class `error`. The message has the
+name `what`, the value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 def as_integer(value: Any) -> int | None:
     """Return `value` as an int if it is an integer of Python or numpy, or a 0-d array or tensor; else None."""
-    # Python treats True as 1, also in arrays and tensors, and converts an array of one number.
+    # `operator.index` accepts bools, also in tensors, and any tensor of one number.
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -99,7 +99,7 @@ def _as_real(value: Any) -> float | None:
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy, since any string is truthy."""
+    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy: "False" is truthy."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
@@ -122,8 +122,8 @@ def as_path(path: Any) -> Path:
         converted = None
     if converted is None or "\0" in str(converted):
         raise FormatError(
-            "a path must be text without null characters and lone surrogates, or a pathlib.Path, but is "
-            f"{shown(path)}; give one of them."
+            "a path must be text or a pathlib.Path, without null characters or lone surrogates, but is "
+            f"{shown(path)}; give such a path."
         )
     return converted
 
@@ -136,7 +136,7 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
     """
     try:
         array = np.asarray(values)
-        # numpy may turn Python integers above int64 into floats; as objects, messages can show them.
+        # numpy may turn Python integers above int64 into floats; an object array keeps them for messages.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
@@ -164,6 +164,7 @@ def as_integers(ids: Any) -> NDArray[Any]:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
         # Rows of unequal length, or a tensor that is sparse or on another device.
+        # A float, which is refused below.
         row = np.empty(1)
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:

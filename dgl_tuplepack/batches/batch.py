@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class PaddedBatch(BatchContent):
-    """p packs of graphs, padded to p x nodes + 1, p x edges and p x graphs + 1 slots.
+    """p packs of graphs, padded to p times the limits of a pack, plus one node slot and one graph slot.
 
     Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
     owns all padding nodes and edges. Masks are True where a slot is real.
@@ -104,18 +104,19 @@ class PaddedBatch(BatchContent):
         if self._graph is None:
             self._graph = self._build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
+        # After a change of shape, return the graph as it is: exchanging features would raise.
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
 
     @property
     def pyg(self) -> Any:
-        """The batch as a `torch_geometric.data.Batch` of `Data` or `HeteroData`, of static shape; it shares tensors.
+        """The batch as a `torch_geometric.data.Batch` of `Data` or `HeteroData`, of static shape, sharing its tensors.
 
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indices cover only the real graphs. For several graphs in one `Data` it also has the attributes that
-        `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and `x_s_mask` and `edge_index_s_mask`. For DGL graphs,
+        indices cover only the real graphs. For several graphs in one `Data` it also has what `follow_batch`
+        adds, such as `x_s_batch` and `x_s_ptr`, and the masks `x_s_mask` and `edge_index_s_mask`. For DGL graphs,
         the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single label becomes
         `y`; other names are unchanged. Named graphs are one `HeteroData`, whose node types contain their names.
 

@@ -49,11 +49,11 @@ class BatchContent:
     _edges_per_graph: dict[EdgeType, Tensor]
     _node_masks: dict[str, Tensor]
     _edge_masks: dict[EdgeType, Tensor]
-    # With sorted edges: the first edge of each destination, and the earlier position of each edge.
+    # With sorted edges: the first edge of each destination, and each edge's position before sorting.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # Node type -> edge type with the same elements; column of indices -> the type that it indexes.
+    # Node type -> edge type whose edges are its nodes; column of indices -> the type that it indexes.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
     # Set for PyG graphs.
@@ -62,7 +62,7 @@ class BatchContent:
     _idtype: torch.dtype = torch.int64
     # Named graphs are a dict.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
-    # Features of each type when the batch and its graph last had the same ones.
+    # Features of each type when the batch and its graph were last made equal.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
@@ -134,13 +134,13 @@ class BatchContent:
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
-        for t, graph, own in located_types(self._graph):
-            yield t, features_of(graph, own), own_features[t]
+        for t, graph, own_type in located_types(self._graph):
+            yield t, features_of(graph, own_type), own_features[t]
 
     def _changed_shape(self) -> list[str]:
         """Return differences in shape between the graph, which may have been changed in place, and the batch."""
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
-        counts = [(t, count(graph, own), len(masks[t])) for t, graph, own in located_types(self._graph)]
+        counts = [(t, count(graph, own_type), len(masks[t])) for t, graph, own_type in located_types(self._graph)]
         return [
             f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
             for t, number, slots in counts

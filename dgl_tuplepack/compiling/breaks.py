@@ -20,7 +20,7 @@ _REMEDIES = (
     (
         r"Could not guard on data-dependent",
         "branches and shapes must not depend on values: pass size=data.num_graphs to PyG's pools and "
-        "dim_size=data.num_graphs to its aggregation modules, compile layers with dense attention (GPSConv) with "
+        "dim_size=data.num_graphs to its aggregation modules, compile dense-attention layers (GPSConv) with "
         "fullgraph=False, and elsewhere use torch.where, masks, and sizes known from shapes (len(x), not "
         "int(mask.sum()))",
     ),
@@ -70,7 +70,7 @@ def explanation(name: str, error: BaseException) -> str:
     message = text.partition("from user code")[0].splitlines()
     causes = [line for line in message if not line.strip().startswith("Hint:")]
     cause = "\n".join([*causes, code[1] if code else "", *(line for *_, line in lines_of(error))])
-    # Look for "dgl" only in paths of libraries: a user's folder may have any name.
+    # "dgl/" selects DGL's remedy. Only libraries count: a user's folder may be called dgl.
     libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
     cause += "dgl/" if any("dgl" in parts for parts in libraries) else ""
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _OTHERWISE)

@@ -96,7 +96,7 @@ class CompiledFunction:
         return result
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile for a new signature, and compare with uncompiled code before the real call changes any tensor."""
+        """Prepare for a new signature; the comparison, before the real call changes any tensor, also compiles."""
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
@@ -104,6 +104,7 @@ class CompiledFunction:
                 self._device = device_of(leaves.values())
                 self._compiled = self._wrapped_by_torch(self._device)
             shapes = {path: described(value) for path, value in leaves.items()}
+            # Signatures can differ where descriptions do not.
             if shapes not in self._compiled_shapes:
                 if self._settings["dynamic"] is False:
                     self._check_new_shapes(leaves, shapes)
@@ -131,7 +132,8 @@ class CompiledFunction:
             if found.not_finite:
                 self._warnings.setdefault(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
-                    "uncompiled; use tp.nn.masked_loss for missing labels, and coordinates= for distances of padding.",
+                    "uncompiled; use tp.nn.masked_loss for missing labels, and the loader's coordinates= for "
+                    "distances of padding.",
                     False,
                 )
 
@@ -139,6 +141,7 @@ class CompiledFunction:
         """Compare a call with the uncompiled function; raise CompileError if it differs, or cannot be repeated."""
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
+        # With our pass, dropout in compiled code draws uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
 
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -182,7 +185,7 @@ class CompiledFunction:
         self._inductor_options = {**ours, **self._options}
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        # All counted functions share one code object: without isolation, they would share torch's cache for it.
+        # All results of `_counted` share one code object, and unless isolated, torch's cache for it.
         function = _counted(self._function) if "isolate_recompiles" in settings else self._function
         compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
         return compiled
@@ -316,7 +319,7 @@ _traces = _Traces()
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls `function`, and counts how often torch traces it."""
-    # The tracer calls `_count` and treats its result as a constant. Not at import, since this loads torch's compiler.
+    # The tracer calls `_count` and treats its result as a constant. Not made at import: it loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -60,9 +60,9 @@ def compile(
         outputs, written buffers and gradients. True: a difference that rounding does not explain is an error. "warn":
         such a difference gives a warning, and the function stays uncompiled. False: nothing is compared.
     shapes
-        Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. Other modes
-        (training, gradients) do not count. One more set is an error, since each set takes as long to compile as the
-        first. None: 4, with a warning at the second.
+        Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
+        in another mode (training, gradients) are not counted. One more set is an error, since each set takes as long to
+        compile as the first. None: 4, with a warning at the second.
     **torch_arguments
         Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
 
@@ -75,8 +75,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
-        `PaddedBatch`, needs more than `shapes` sets of shapes and numbers, differs from uncompiled code, or writes to
-        tensors other than buffers.
+        `PaddedBatch`, needs more than `shapes` sets of shapes and Python numbers, differs from uncompiled code, or
+        writes to tensors other than buffers.
 
     Warns
     -----
@@ -90,8 +90,8 @@ def compile(
 
     The comparison costs up to two extra uncompiled calls (in the precision of the model and in float64) and one extra
     compiled call. It reads copies of all tensors, restores buffers, attributes of modules and random states, and does
-    not change ``.grad``. The tolerance is 10 times the distance of uncompiled float32 from float64, for each tensor
-    relative to its own norm, or to 1/1000 of the largest norm. Dropout has the same masks in all of these calls. If
+    not change ``.grad``. For each tensor, the tolerance is 10 times the distance of uncompiled float32 from float64,
+    plus a rounding error relative to its norm. Dropout has the same masks in all of these calls. If
     there are several processes, all of them compare in the same call.
 
     Examples

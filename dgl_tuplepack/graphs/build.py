@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def all_sparse_formats() -> Any:
-    """Return DGL's object for all sparse formats. Converting them again takes half of the time of making a graph."""
+    """Return DGL's object for all sparse formats, cached: to convert them takes half the time of making a graph."""
     return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
 
 
@@ -127,14 +127,15 @@ def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[An
 class BatchBuilder:
     """Build batches of one schema, without padding. Everything that depends only on the schema is made once.
 
-    For a batch of few graphs, sorting tensors by type and name, as `build_batch` needs, takes nearly as long as
-    filling the batch.
+    For a batch of few graphs, putting tensors into dicts for `build_batch` takes nearly as long as filling the
+    batch.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
+        # One entry for each type, in the order of `totals`.
         self._features = [[*of] for of in (*schema.node_features.values(), *schema.edge_features.values())]
         dgl = load("dgl")
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph

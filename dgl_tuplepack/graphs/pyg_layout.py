@@ -14,8 +14,8 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
-# Name of an attribute -> its level: "node", "edge", "graph", the attribute that counts its nodes or is endpoints of its
-# edges, or None to leave it out. The level of endpoints names the attributes that count both ends: "x_s -> x_t".
+# Name of an attribute -> its level: "node", "edge" or "graph"; or, for another type, the attribute that counts its
+# nodes or is its endpoints; or None to leave it out. Endpoints have the counting attributes of both ends: "x_s -> x_t".
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute.
 Attribute = tuple[GraphType | None, str]
@@ -78,7 +78,7 @@ class Types:
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """Edge types whose endpoints are not the `edge_index` of their own storage, or of a plain `Data`."""
+        """Endpoints other than the `edge_index` of the storage of the type (for `EDGE_TYPE`, of the `Data`)."""
         usual = {e: (None if e == EDGE_TYPE else e, ENDPOINTS) for e in self.edges}
         return {e: attribute for e, attribute in self.edges.items() if attribute != usual[e]}
 
@@ -137,8 +137,8 @@ def _type(entry: Any) -> Any:
 def refuse_without_ends(what: str) -> NoReturn:
     """Raise the error for graphs without endpoints."""
     raise SchemaError(
-        f"{what} has no edge_index; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
-        "torch.stack(adj_t.coo()[:2][::-1])."
+        f"{what} has no edge_index; set torch.empty(2, 0, dtype=torch.long) if it has no edges, or "
+        "torch.stack(adj_t.coo()[:2][::-1]) for an adj_t."
     )
 
 
@@ -162,7 +162,7 @@ def named_attribute(key: str, where: str, t: GraphType | None) -> str:
 
 
 def or_left_out(key: str) -> str:
-    """Return the end of a remedy, to leave an attribute out; empty for endpoints, since graphs need them."""
+    """Return the offer of a message to leave an attribute out; empty for endpoints, since graphs need them."""
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
@@ -227,11 +227,12 @@ class Names:
     def counted(self) -> frozenset[str]:
         """Node types with `num_nodes`: types in `layout.counted`, and types without a feature that counts nodes."""
         types = [t for t in self.types.nodes if self.types.attribute_of(t)[1] == NUMBER]
-        return frozenset(t for t in types if t in self.layout.counted or not self._is_counted(t))
+        return frozenset(t for t in types if t in self.layout.counted or not self._is_inferred(t))
 
-    def _is_counted(self, node_type: str) -> bool:
+    def _is_inferred(self, node_type: str) -> bool:
         """Return whether PyG infers the number of nodes from a node feature."""
         contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
+        # PyG takes the first of NODE_KEYS, else the first name with "node" in it.
         counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
         return bool(counting) and contents[counting[0]] == "node_feature"
 
@@ -260,6 +261,7 @@ def attribute_names(
         storage = types.storage_of(t)
         used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
         key = name or LABEL
+        # Not from PyG graphs: choose usual names.
         if layout is None:
             same = {n for c, other, n in columns if (c, other) == (content, t)}
             if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:

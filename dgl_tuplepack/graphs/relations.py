@@ -26,7 +26,7 @@ Indices = Mapping[str, str]
 Column = tuple[str, GraphType | None, str]
 # Types by the names of their components.
 Types = Mapping[str, GraphType]
-# Names that match the only component of nodes, or of edges.
+# Names of the component of nodes or of edges, if there is only one.
 _NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
@@ -97,6 +97,7 @@ def _component(what: str, name: str, types: Types) -> str:
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES
+    # The relation alone, as in "edges:bond", matches each edge type that has it.
     found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
         problem = f"which may be {' or '.join(found)}" if found else "which is no component"
@@ -105,7 +106,7 @@ def _component(what: str, name: str, types: Types) -> str:
 
 
 def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
-    """Order edge types for sorting: if nodes are tied to edges, these edges come before the edges of the nodes.
+    """Order edge types for sorting: edges that nodes are tied to come before the edges at those nodes.
 
     Raise SchemaError if the ties form a cycle.
     """

@@ -44,26 +44,27 @@ class GraphTransform:
     ) -> None:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow, self.levels = transform, Draws(seed), may_grow, levels
-        # Type that a label indexes -> name of the label. Its nodes (edges) must not become fewer.
+        # Type that a label indexes -> name of the label. The type must not lose nodes (edges).
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
-        """Return the parts with transformed copies of their graphs; errors call the items `where`.
+        """Return the parts with transformed copies of their graphs; `where` names the items in errors.
 
         Raise TransformError if the transform fails, does not return one graph, makes a graph larger, or draws random
         numbers for a graph without an id.
         """
-        epoch, is_known = self.draws.epoch(epoch)
+        epoch, epoch_is_known = self.draws.epoch(epoch)
         stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
-                part._replace(graph=self._transformed(part, item_name, stream, is_known))
+                part._replace(graph=self._transformed(part, item_name, stream, epoch_is_known))
                 for part, item_name in zip(parts, where, strict=True)
             ]
 
-    def _transformed(self, part: Parts, where: str, stream: int, is_known: bool) -> Any:
+    def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
-        is_watched = part.id is None or (not is_known and self.draws.may_repeat(part.id))
+        # Watch for draws without an id, and for draws that repeat because the epoch is unknown.
+        is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
         graph = _copied(part.graph)
@@ -79,8 +80,8 @@ class GraphTransform:
         if is_watched and states() != before:
             if part.id is None:
                 raise TransformError(
-                    f"the transform {self.name} draws random numbers, but {where} has no id to derive them from; wrap "
-                    "the dataset in with_ids(dataset), the example too."
+                    f"the transform {self.name} draws random numbers, but {where} has no id to derive them from; use "
+                    "with_ids(dataset), and take the example from it."
                 )
             self.draws.notice_repetition(part.id, self.name)
         return found
@@ -167,8 +168,8 @@ def name_of(transform: Any) -> str:
 def identity_of(transform: Any, name: str | None = None) -> str:
     """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    For a function without enclosed variables, it is the qualified name. Raise TransformError if the `repr` differs
-    between processes.
+    For a function without enclosed variables, it is the qualified name. Raise TransformError if the text holds
+    an address or "...".
     """
     if name is not None:
         if not isinstance(name, str) or not name:
@@ -177,8 +178,8 @@ def identity_of(transform: Any, name: str | None = None) -> str:
     text = _text(transform)
     if " at 0x" in text or "..." in text:
         raise TransformError(
-            f"the transform {text:.200} cannot be identified in another process; give a name that changes with what "
-            "it does, transform_name=..., or use a function without enclosed variables, or a class with a __repr__."
+            f"the transform {text:.200} cannot be identified in another process; give transform_name=..., a name that "
+            "changes with what it does, or use a function without enclosed variables, or a class with a __repr__."
         )
     return text
 

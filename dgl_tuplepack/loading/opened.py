@@ -114,8 +114,8 @@ def stored_copy(
         wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
         if wrong is not None:
             raise InputError(
-                f"in_memory=True copies items that are a graph, or a graph and an integer or tensor, on the CPU, but "
-                f"item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
+                "in_memory=True copies items that are a DGLGraph, a DGLGraph and an integer or tensor, or a PyG graph "
+                f"of tensors and numbers, on the CPU, but item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
             )
         store = temporary_store(resolve(dataset), **declared)
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
@@ -129,14 +129,21 @@ def stored_copy(
 
 
 def repeats_items(dataset: Any) -> bool:
-    """Return whether a dataset is known to return the same item each time: a list, a tuple or a dataset of OGB.
+    """Return whether a dataset is known to return the same item each time.
 
-    Subclasses may change items when they are read.
+    These are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses may change
+    items when they are read.
     """
     while type(dataset) in (Subset, WithIds):
         dataset = dataset.dataset
     ogb = sys.modules.get("ogb.graphproppred")
-    return type(dataset) in (list, tuple, getattr(ogb, "DglGraphPropPredDataset", None))
+    if type(dataset) in (list, tuple, getattr(ogb, "DglGraphPropPredDataset", None)):
+        return True
+    if "torch_geometric.data" not in sys.modules:
+        return False
+    from dgl_tuplepack.graphs.readers.pyg import PygDataset
+
+    return PygDataset.of_object(dataset) is not None
 
 
 def is_collated_alike(item: Any) -> bool:
@@ -145,6 +152,14 @@ def is_collated_alike(item: Any) -> bool:
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False
     return isinstance(label, int) or (isinstance(label, Tensor) and label.device.type == "cpu")
+
+
+def is_collated_alike_by_pyg(item: Any) -> bool:
+    """Return whether PyG's collate and a store make equal batches of such an item: of tensors and numbers only."""
+    if not is_pyg(item):
+        return False
+    values = [value for store in item.stores for value in store.values()]
+    return all(type(value) in (Tensor, bool, int, float, type(None)) for value in values)
 
 
 def _is_pyg_or_collated_alike(item: Any) -> bool:

@@ -40,8 +40,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
-    An item has nodes + 1 node slots, edges edge slots and graphs + 1 graph slots, with the numbers of `limits`. A batch
-    of p items has p times these slots; the padding of each pack follows its graphs. Labels are stacked,
+    An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, as in `limits`. A batch of p
+    items has p times these slots; the padding of each pack follows its graphs. Labels are stacked,
     ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that other graphs meet in a pack. Make splits of
     the graphs, not of this dataset: a pack holds different graphs in each epoch.
 
@@ -124,6 +124,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
         }  # fmt: skip
+        # At the end of this block, all ranks compare `facts`.
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
             # Check settings first, since writing the graphs may take long.
@@ -145,7 +146,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
             transform_seed=transform_seed,
         )  # fmt: skip
-        # Workers copy all other attributes; shared memory shows them each new epoch.
+        # Shared memory shows each new epoch to workers, which copy all else.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
@@ -206,7 +207,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         assert batch.graph_ids is not None
         # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        # Build a plain graph: `batch.graph` also tracks features that are written later.
+        # Not `batch.graph`, which also keeps track of features that are written later.
         return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
@@ -257,7 +258,7 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return text that identifies each transform, equal on all ranks, by argument; TransformError for invalid ones."""
+    """Map each argument to text that identifies its transform on all ranks; TransformError for invalid ones."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}

@@ -10,21 +10,23 @@ import torch_geometric.loader
 from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
 from dgl_tuplepack.graphs.items import WithIds
-from dgl_tuplepack.loading.whole import CollateWithIds, whole_batches
+from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
+from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batches
 
 __all__ = ["DataLoader"]
 
 
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
-    """Drop-in `torch_geometric.loader.DataLoader` that makes batches of a store many times as fast.
+    """Drop-in `torch_geometric.loader.DataLoader` that makes batches of a list or a store many times as fast.
 
     Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
-    only stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched(framework="pyg")`` are faster.
+    lists, in-memory datasets without a transform, stores, their subsets (including `torch.utils.data.Subset`) and
+    ``store.batched(framework="pyg")`` are faster.
 
     Parameters
     ----------
     dataset
-        A store, or any dataset that PyG's loader accepts.
+        A store or its path, an `OgbFolder` or its path, or any dataset that PyG's loader accepts.
     batch_size, shuffle
         As in PyG's loader.
     follow_batch
@@ -33,6 +35,10 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         Names of attributes to leave out of batches.
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
+    in_memory
+        Whether graphs are copied to a temporary store first; later changes of the dataset have no effect. None: copy
+        lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True: copy
+        any dataset of such graphs (else InputError); reading an item twice must return the same. False: collate items.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`.
 
@@ -56,11 +62,16 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         exclude_keys: Sequence[str] | None = None,
         *,
         with_ids: bool = False,
+        in_memory: bool | None = None,
         **kwargs: Any,
     ) -> None:
         # Frameworks rebuild loaders from attributes with the names of the arguments.
-        self.with_ids = true_or_false("with_ids", with_ids)
+        self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
         whole = whole_batches(dataset, "pyg", with_ids)
+        if whole is None and batch_size is not None:
+            store = stored_copy(dataset, in_memory, is_collated_alike_by_pyg)
+            if store is not None:
+                whole = WholeBatches(dataset, store.batched(framework="pyg", with_ids=with_ids))
         if whole is not None:
             dataset = whole
         elif with_ids and not isinstance(dataset, WithIds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from dgl_tuplepack.graphs.items import Identified
+from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
+from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.view import BatchView, with_graph_ids
@@ -46,13 +49,15 @@ class WholeBatches(Dataset[Any]):
 
 
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
-    """Return a store, or a subset or view of one, as the dataset of a loader; None for other datasets."""
+    """Return a store, its path, or a subset or view of one, as the dataset of a loader; None for other datasets."""
     if isinstance(dataset, WholeBatches):
         # Frameworks rebuild loaders from their attributes, so the dataset may already be wrapped.
         return dataset
     if isinstance(dataset, BatchView) and not dataset.shapes:
         return WholeBatches(dataset, dataset) if dataset.framework == framework else None
     store = dataset
+    if isinstance(dataset, str | os.PathLike | OgbFolder):
+        store = dataset = opened(dataset).items
     if isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs) and len(dataset):
         store = dataset.dataset.subset(dataset.indices)
     if isinstance(store, StoredGraphs | DeviceStore):

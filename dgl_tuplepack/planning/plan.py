@@ -60,7 +60,7 @@ class PackPlan:
     repeats
         Packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
-        A number of packs that every plan needs.
+        No plan has fewer packs than this.
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
     buckets
@@ -89,6 +89,7 @@ class PackPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", self.histogram.without_ids())
         components, totals = self.histogram.components, self.histogram.totals()
+        # Missing limits become the totals, which no pack exceeds.
         object.__setattr__(self, "limits", self.limits.filled(components, totals))
         if self.buckets is not None:
             object.__setattr__(self, "buckets", self.buckets.filled(components, totals))
@@ -298,6 +299,7 @@ class PackPlan:
         FormatError
             The file is missing, of another format, of a newer version, or altered.
         """
+        # Errors in this block become a FormatError.
         with PLAN_FILE.reading(path) as document:
             limits = Limits.from_dict(document["limits"])
             others = {name: document[name] for name in _OTHERS}
@@ -333,7 +335,7 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
         most = contents.max(axis=0, initial=1).tolist()
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
-            # Limits must ascend, and the cap of the previous shape may exceed the most graphs found here.
+            # `Buckets` refuses a falling cap and equal limits, so raise the cap where needed.
             before = found[-1].graphs if found else None
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen

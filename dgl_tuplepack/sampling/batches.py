@@ -47,7 +47,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
-        of a step, on all ranks, use the same shape. The ids of a batch carry its number as ``ids.shape``.
+        of a step, on all ranks, use the same shape. The ids of a batch carry the number of the shape as ``ids.shape``.
     plan
         A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
     content
@@ -58,7 +58,8 @@ class PackBatchSampler(Sampler[list[int]]):
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
-        Whether packs come in random order. False: the order of the plan and of the ids, one shape after the other.
+        Whether packs come in random order. False: packs in the order of the plan, shape by shape, and graphs
+        of one size in the order of ids.
     seed
         0..2**64-1. Batches are a function of the settings, sizes, limits, plan, seed and epoch only.
     num_replicas, rank
@@ -71,7 +72,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Drop the packs that do not divide evenly, instead of padding with empty batches. There must be enough packs
         for one step. With several shapes, leftover packs of a shape move to steps of the next larger one, so only
         leftovers of the largest are dropped. If the larger shapes have too few packs for a step, smaller packs complete
-        it; otherwise the same packs would be dropped in every epoch.
+        it; without them, the same packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
@@ -127,6 +128,7 @@ class PackBatchSampler(Sampler[list[int]]):
         oversize: str = "error",
         replan_every: int | None = None,
     ) -> None:
+        # At the end of this block, all ranks compare `facts`.
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
@@ -136,7 +138,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # Number of iterations so far, epoch of the latest one, and whether it was warned of a repeated epoch.
+            # Number of iterations, epoch of the latest with gradients, and whether a repetition was warned of.
             self._iterations, self._iterated, self._warned = 0, -1, False
             # The last epoch whose `graphs_per_batch` had to be counted, and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
@@ -158,7 +160,7 @@ class PackBatchSampler(Sampler[list[int]]):
         # Group the kept ids by size class: class c is _members[_class_offsets[c] : _class_offsets[c + 1]].
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped graph.
+        # Ids number all graphs, so the checksum covers all, dropped ones as -1.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)
@@ -209,7 +211,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         skip = whole_number("skip", skip, 0, error=SamplerError)
-        # Counting the batches may need a plan, which takes time.
+        # Count the batches only if needed: it may take a new plan.
         self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
@@ -218,7 +220,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return self._epochs.length(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        # A generator, so the epoch begins with its first batch: loaders call iter() more often than they use it.
+        # A generator reads the epoch only at its first batch: loaders call iter() more often than they use it.
         epoch, first = self.epoch, self._skip
         self._warn_of_repetition()
         batches = self._epochs.of_rank(epoch, self.rank)
@@ -231,8 +233,8 @@ class PackBatchSampler(Sampler[list[int]]):
                 raise SamplerError(
                     f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
                     f"{step} batches, so the loop would continue with batches of the wrong epoch; call set_epoch "
-                    "before iter(loader): a loader with workers fetches its first batches there. A loader from "
-                    "packed_loader waits for the first batch."
+                    "before iter(loader), when a loader with workers fetches its first batches; a loader from "
+                    "packed_loader does so when its first batch is requested."
                 )
             yield batches[step]
 
@@ -243,7 +245,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -257,6 +259,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
+        # Packs by step, rank and place in the batch; nodes + edges of each pack.
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 

@@ -96,7 +96,8 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
     if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
         raise SamplerError(
             f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
-            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of the whole dataset."
+            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of all graphs of this loader; of a "
+            "split, the rows of its ids."
         )
     return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))
 

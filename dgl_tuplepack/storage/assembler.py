@@ -44,6 +44,7 @@ class Assembler:
     ) -> None:
         # Keep the arrays alive: compiled code holds only their addresses.
         self._parts, self._fills, self._keys = store.parts, fills, [field.key for field in fields]
+        # None stands for graphs; the kernel expects them last.
         self._schema, self._types = schema, [*schema.types.values(), None]
         self.records = np.array(
             [self._record(f, fill, chained) for f, fill in zip(fields, fills, strict=True)], kernel.FIELD
@@ -60,16 +61,16 @@ class Assembler:
     def _record(self, field: Field, fill: Array, chained: Collection[EdgeType]) -> tuple[int, ...]:
         """Return the record `FIELD` of a tensor, which `_core/kernels/assemble.py` defines."""
         content, t = field.key[:2]
-        how, counted = _COMPUTED.get(content, kernel.ROWS), 0
+        how, nodes = _COMPUTED.get(content, kernel.ROWS), 0
         if content in ENDS:
-            how, counted = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
+            how, nodes = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
         elif field.key in self._schema.index_columns:
-            how, counted = kernel.INDICES, self._types.index(self._schema.index_columns[field.key])
+            how, nodes = kernel.INDICES, self._types.index(self._schema.index_columns[field.key])
         width = prod(field.shape[1:])
         return (
             how,
             self._types.index(t),
-            counted,
+            nodes,
             field.stretch,
             field.first,
             width,
@@ -81,7 +82,7 @@ class Assembler:
         )
 
     def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
-        """Fill the memory at some addresses; `slots` are the padded numbers of nodes, edges and graphs.
+        """Fill the stretches at the addresses `memory`; `slots` are the padded numbers of nodes, edges and graphs.
 
         FormatError for an endpoint outside its graph.
         """

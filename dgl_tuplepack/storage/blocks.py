@@ -21,18 +21,20 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of a source, and an iterator of all its graphs in blocks. Iterating may also raise errors.
+    """Return the schema of a source, and an iterator of all its graphs in blocks. Iterating may raise errors.
 
     `ties` and `indices` replace the ties and indices declared for the source.
     """
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
     source = copy.copy(source)
+    # `blocks` may read `indices`, and set `schema` and `own_indices`.
     source.indices = indices
     blocks = source.blocks()
     # Without flat arrays, read graph by graph.
     if blocks is None:
         return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:
+        # Raises SchemaError if levels were given.
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
         return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks

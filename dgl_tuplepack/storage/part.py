@@ -36,7 +36,7 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Keep the last offsets, which are row counts: files may be damaged later, but these bytes have been checked.
+        # Keep the last offsets (row counts): `open_array` has checked these bytes, and files may be damaged later.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
@@ -76,7 +76,7 @@ class Part:
         return self._arrays[content, type_, name]
 
     def offsets(self, type_: GraphType) -> IntArray:
-        """Return the number of the first node (edge) of each graph, and the total number, ``[N + 1]``."""
+        """Return the row of the first node (edge) of each graph, then the number of rows, ``[N + 1]``."""
         return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
 
     @functools.cached_property
@@ -123,6 +123,7 @@ class Part:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
+        # A column is (content, type, name); `arranged` sorts the values into three dicts.
         of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
         graph = build_item(schema.graph_names, endpoints, number, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
@@ -159,7 +160,7 @@ class Part:
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
     ) -> NoReturn:
-        """Raise FormatError: endpoints or indices of a graph are outside it; `end` is the content of their array."""
+        """Raise FormatError: endpoints or indices of a graph are outside it; the arguments name their array."""
         self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:

@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# Longest split name in a file name: file systems allow 255 bytes, and the name is longer while the file is written.
+# Longest split name in a file name: file systems allow 255 bytes, and temporary files have longer names.
 _LONGEST_NAME = 200
 
 
@@ -52,6 +52,7 @@ def load_plans(store: Selection) -> dict[str, PackPlan]:
 
     FormatError names the plan that is damaged or belongs to other graphs, or the missing plans.
     """
+    # Only stores of one part have plans; those of shards lie in their own stores.
     histograms, data = split_histograms(store), store.parts[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
     if missing:

@@ -50,7 +50,7 @@ class Finder:
             of_type["rows"] = [part.rows[t] for part in self._parts]
 
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
-        """Look up the graphs `ids` of the selection.
+        """Look up graphs by their position in the selection.
 
         SizesError for an id outside 0..N-1, FormatError for damaged offsets.
         """
@@ -60,7 +60,8 @@ class Finder:
         rows = np.empty((types, 3, number), np.int64)
         is_subset, first_ids = self._selection.chosen is not None, self._selection.first_ids
         wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, parts, rows, totals)
-        # Negative: an id is outside 0..N-1. Otherwise 1 + t * n + i: the offsets of type t of graph i are damaged.
+        # Negative: an id is outside 0..N-1, which `as_ids` refuses. Otherwise 1 + t * n + i: the offsets of type t of
+        # graph i are damaged.
         if wrong < 0:
             as_ids(ids, len(self._selection))
         if wrong > 0:

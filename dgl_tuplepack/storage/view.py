@@ -38,8 +38,8 @@ class Arrays(Protocol):
 class BatchView:
     """View of a store whose item for a list of ids is one whole batch.
 
-    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding, which
-    also have single graphs as items. The empty list gives a batch of padding only, or of no graphs.
+    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding; only the
+    latter also have single graphs as items. The empty list gives a batch of padding only, or of no graphs.
 
     Parameters
     ----------
@@ -79,6 +79,7 @@ class BatchView:
         self._transform: BatchTransform | None = None
         self._prepare()
         if transform is not None:
+            # The batch of padding only shows which columns the transform makes.
             self._transform = BatchTransform(transform, transform_seed, self[[]])
 
     def _prepare(self) -> None:
@@ -86,7 +87,7 @@ class BatchView:
         self._makers = [self.store.maker(shape, **self._choices) for shape in self.shapes or (None,)]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Makers hold addresses of this process.
+        # Both hold addresses of this process.
         return {name: value for name, value in self.__dict__.items() if name not in ("_finder", "_makers")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,6 +108,7 @@ class BatchView:
             return with_graph_ids(batch, torch.from_numpy(graphs.ids))
         if self._transform is None:
             return batch
+        # Random numbers depend on ids in the store, whatever ids the batch reports.
         return self._transform(batch, self.store.selection.ids_in_store(graphs.positions).tolist(), epoch_of(ids))
 
     def _item(self, i: int) -> Any:
@@ -116,8 +118,8 @@ class BatchView:
         number = int(i)
         return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
 
-    def __getitems__(self, ids: Sequence[int]) -> Any:
-        """Return a batch for each of `ids`, as torch's loaders ask; InputError if they would collate single graphs."""
+    def __getitems__(self, ids: Sequence[Any]) -> Any:
+        """Return a batch for each list in `ids`, as torch's loaders ask; InputError for views without padding."""
         if self.shapes:
             return [self[i] for i in ids]
         loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"

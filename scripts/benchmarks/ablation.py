@@ -46,12 +46,16 @@ def measured_stages(
     chosen: Groups, without: Sequence[Sequence[str]], seed: int, effort: float = 1.0
 ) -> list[dict[str, Any]]:
     """Return a row for all stages and a row without each set: packs above the best bound, proven plans, seconds."""
-    settings, plans, seconds = Settings(seed=seed, effort=effort), [], []
+    plans, seconds = [], []
     for names in ((), *without):
         typer.echo(f"without {', '.join(names) or 'nothing'}", err=True)
         stages = tuple(stage for stage in STAGES if stage.__name__ not in names)
         start = time.process_time()
-        plans.append({g: [auto(c.histogram, c.limits, settings, stages) for c in cases] for g, cases in chosen.items()})
+        # Settings hold the effort left, so each plan needs its own.
+        plans.append({
+            group: [auto(c.histogram, c.limits, Settings(seed=seed, effort=effort), stages) for c in cases]
+            for group, cases in chosen.items()
+        })  # fmt: skip
         seconds.append(time.process_time() - start)
     bounds = {g: [max(p.lower_bound for p in same) for same in zip(*(made[g] for made in plans), strict=True)]
               for g in chosen}  # fmt: skip

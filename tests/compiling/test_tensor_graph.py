@@ -246,7 +246,7 @@ def setting(name: str, value: Any) -> Callable[[Any], Any]:
         (shop, lambda g: g["likes"], SchemaError, ("'likes'",)),
         (shop, lambda g: g.num_edges(("user", "sold", "item")), SchemaError, ("('user', 'sold', 'item')",)),
         (shop, lambda g: g.num_nodes("shop"), SchemaError, ("node type 'shop'",)),
-        (shop, lambda g: g.apply_edges(lambda edges: {}), SchemaError, ("one of them", "name it")),
+        (shop, lambda g: g.apply_edges(lambda edges: {}), SchemaError, ("one type", "name that type")),
         (shop, lambda g: g.update_all(fn.copy_u("x", "m"), fn.sum("m", "h")), SchemaError, ("multi_update_all",)),
         (shop, lambda g: dgl.ops.copy_u_sum(g, None), SchemaError, ("edge types", "no type is named")),
         (shop, lambda g: dgl.ops.u_add_v(g, None, None), SchemaError, ("edge types", "no type is named")),

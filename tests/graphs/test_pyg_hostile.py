@@ -58,7 +58,7 @@ def test_a_later_graph_whose_class_does_not_shift_an_attribute_is_refused() -> N
     shifting, plain = thing_by(lambda data: data.num_nodes), Data
     graphs = things(shifting, [(3, 4)] * 20) + things(plain, [(5, 4)]) + things(shifting)
     for given in (graphs, iter(graphs), graphs[:1] + graphs[20:]):
-        with refused(SchemaError, "'thing' of item", "shifted by [0]", "it counts 5"):
+        with refused(SchemaError, "'thing' of item", "shifted by [0]", "must be by 5"):
             stored(given)
     collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), graphs[0])
     with refused(SchemaError, "'thing' of item 1", "shifted by [0]"):
@@ -167,14 +167,14 @@ def test_indices_that_may_count_nodes_or_edges_are_asked_for() -> None:
 
     kind = class_of(lambda data, key: data.edge_index.size(1) if key in ("thing", "line") else NotImplemented)
     graphs = rings(kind, thing=lambda n: torch.tensor([n - 1]))
-    with refused(SchemaError, "may count nodes or edges", "2 graphs", 'indices={"thing": "nodes"}', '"edges"}'):
+    with refused(SchemaError, "may refer to nodes or edges", "2 graphs", 'indices={"thing": "nodes"}', '"edges"}'):
         stored(graphs)
     assert_same(stored(graphs, indices={"thing": "edges"}).batched(framework="pyg")[[0, 1]], batch_of(graphs))
     lines = rings(kind, line=lambda n: torch.tensor([[0] * 4, [n - 1] * 4]))
     for graph in lines:
         graph.edge_index = graph.edge_index.flip(1)
     kind.__cat_dim__ = lambda self, key, value, *_: -1 if key in ("line", "edge_index") else 0
-    with refused(SchemaError, "may count nodes or the edges of 'edge_index'", 'levels={"line": "node -> node"}'):
+    with refused(SchemaError, "may refer to nodes or to the edges of 'edge_index'", 'levels={"line": "node -> node"}'):
         stored(lines)
     assert stored(lines, levels={"line": "node -> node"}).sizes.components[1:] == (
         "edges:_N:edge_index:_N", "edges:_N:line:_N"
@@ -302,7 +302,7 @@ def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
         data.root = torch.tensor([n - 1])
         graphs.append(data)
     # There are as many nodes "a" as edges of each type.
-    with refused(SchemaError, "'root' of item 0 may count nodes or edges", 'indices={"root": "nodes:a"}'):
+    with refused(SchemaError, "'root' of item 0 may refer to nodes or edges", 'indices={"root": "nodes:a"}'):
         stored(graphs)
     store = stored(graphs, indices={"root": "nodes:a"})
     assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))

@@ -233,9 +233,9 @@ def test_a_graph_that_shifts_in_another_way_is_refused(tmp_path: Path) -> None:
     one = [torch.tensor([1]), torch.tensor([1])]
     by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
     collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), by_nodes[0])
-    with refused(SchemaError, "'thing' of item 1", "shifted by [2]", "it counts 6"):
+    with refused(SchemaError, "'thing' of item 1", "shifted by [2]", "must be by 6"):
         collate([by_nodes[0], by_edges[1]])
-    with refused(SchemaError, "'thing' of item 0", "shifted by [4]", "it counts 3"):
+    with refused(SchemaError, "'thing' of item 0", "shifted by [4]", "must be by 3"):
         collate([by_edges[0], by_nodes[1]])
     unshifted = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), with_thing(Data, one)[0])
     with refused(SchemaError, "item 0 shifts the attribute 'thing' by 3", "give graphs of one class"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, RandomSampler, Subset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.loading.whole import WholeBatches
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
+from tests.support.ogb_folder import write_ogb_folder
 from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
 from tests.support.tensors import generator
 
@@ -103,7 +106,85 @@ def test_vectors_of_any_attribute_and_batches_without_it_are_those_of_pyg(
     names = sorted({key for store in graphs[0].stores for key in store} | {"num_nodes"})
     follow, exclude = (data.draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) for _ in range(2))
     settings: Any = {"batch_size": 2, "follow_batch": follow, "exclude_keys": exclude}
-    assert_same_loader(tp.pyg.DataLoader(stored(graphs), **settings), DataLoader(graphs, **settings))
+    for dataset in (stored(graphs), graphs):
+        assert_same_loader(tp.pyg.DataLoader(dataset, **settings), DataLoader(graphs, **settings))
+
+
+class Doubled(list[Any]):
+    """A list that changes its items when they are read."""
+
+    def __getitem__(self, i: Any) -> Any:
+        item = super().__getitem__(i).clone()
+        item.x = item.x * 2
+        return item
+
+
+def with_one(change: Callable[[Any], None]) -> list[Any]:
+    """The graphs, of which one is changed."""
+    graphs = [graph.clone() for graph in GRAPHS]
+    change(graphs[4])
+    return graphs
+
+
+def transformed() -> InMemory:
+    """A dataset that doubles a feature when a graph is read."""
+    dataset = InMemory(GRAPHS)
+    dataset.transform = lambda graph: graph.clone().update({"x": graph.x * 2})
+    return dataset
+
+
+UNLIKE: dict[str, Any] = {
+    "text": with_one(lambda graph: setattr(graph, "name", "a")),
+    "text in all": [graph.clone().update({"name": "a"}) for graph in GRAPHS],
+    "lists in all": [graph.clone().update({"names": ["a", "b"]}) for graph in GRAPHS],
+    "an attribute that others lack": with_one(lambda graph: setattr(graph, "z", torch.ones(2))),
+    "another width": with_one(lambda graph: setattr(graph, "y", torch.ones(1, 5))),
+    "gradients": with_one(lambda graph: setattr(graph, "edge_attr", graph.edge_attr.float().requires_grad_())),
+    "a transform": transformed(),
+    "a list of another class": Doubled(GRAPHS),
+    "pairs": [(graph, graph) for graph in GRAPHS],
+    "tensors": list(torch.arange(30.0)),
+}
+
+
+@pytest.mark.parametrize("kind", UNLIKE)
+def test_what_cannot_be_copied_is_collated_by_pyg(kind: str) -> None:
+    settings: Any = {"batch_size": 4, "follow_batch": ["x"]}
+    loaders = [make(UNLIKE[kind], **settings) for make in (tp.pyg.DataLoader, DataLoader)]
+    assert not isinstance(loaders[0].dataset, WholeBatches)
+    try:
+        expected = list(loaders[1])
+    except Exception as error:
+        with pytest.raises(type(error)):
+            list(loaders[0])
+        return
+    for one, right in zip(loaders[0], expected, strict=True):
+        pairs = zip(one, right, strict=True) if kind == "pairs" else [(one, right)]
+        for ours, theirs in pairs:
+            torch.testing.assert_close(ours, theirs) if kind == "tensors" else assert_same(ours, theirs)
+            assert kind != "gradients" or ours.edge_attr.requires_grad == theirs.edge_attr.requires_grad
+
+
+def test_lists_and_datasets_are_copied_unless_the_user_says_no() -> None:
+    for dataset in (GRAPHS, tuple(GRAPHS), Subset(GRAPHS, range(9)), InMemory(GRAPHS), InMemory(GRAPHS)[:9]):
+        for in_memory, copied in ((None, True), (True, True), (False, False)):
+            loader = tp.pyg.DataLoader(dataset, batch_size=4, in_memory=in_memory, with_ids=True)
+            assert isinstance(loader.dataset, WholeBatches) == copied
+            assert torch.cat([batch.graph_ids for batch in loader]).tolist() == list(range(len(dataset)))
+    with refused(InputError, "in_memory=True", "item 0"):
+        tp.pyg.DataLoader(UNLIKE["tensors"], in_memory=True)
+
+
+def test_paths_and_ogb_folders_are_opened(tmp_path: Path) -> None:
+    folder = tp.OgbFolder(write_ogb_folder(tmp_path, tp.GraphSizes([[3, 4], [5, 8], [4, 2]])))
+    store = tp.GraphStore.write(tmp_path / "store", folder)
+    expected = list(tp.pyg.DataLoader(store, batch_size=2))
+    assert len(expected) == 2
+    for dataset in (str(store.path), store.path, folder, str(folder.path)):
+        for found, right in zip(tp.pyg.DataLoader(dataset, batch_size=2), expected, strict=True):
+            assert_same(found, right)
+    with refused(FormatError, "there is no"):
+        tp.pyg.DataLoader(str(tmp_path / "absent"))
 
 
 def test_labels_of_several_rows_or_a_new_axis_are_counted_as_pyg_counts_them() -> None:

@@ -57,6 +57,16 @@ def test_a_loss_without_count_is_biased_towards_large_graphs() -> None:
     torch.testing.assert_close(right.mean(), true_mean, **CLOSE)
 
 
+def test_the_loss_of_the_last_step_is_lower_than_the_mean_over_the_steps() -> None:
+    items = [(graph, torch.ones(1, dtype=torch.float64)) for graph, _ in DATASET]
+    loader = tp.packed_loader(items, limits=LIMITS, packs_per_batch=5)
+    count = loader.graphs_per_batch
+    losses = [tp.nn.masked_mean(batch.labels, batch.graph_mask, count=count) for batch in loader]
+    assert loader.plan.num_packs % 5
+    assert losses[-1] < 0.8
+    torch.testing.assert_close(torch.stack(losses).mean(), torch.ones((), dtype=torch.float64), **CLOSE)
+
+
 def test_missing_labels_make_gradients_nan_unless_they_are_replaced_before_the_loss() -> None:
     batch = batch_of([(graph_of(3), torch.tensor([label])) for label in (1.0, NAN, 0.0)])
     loss_fn, out = nn.MSELoss(reduction="none"), torch.full((6, 1), 0.5, requires_grad=True)
@@ -195,7 +205,7 @@ def test_without_set_epoch_every_epoch_has_the_same_batches() -> None:
         return [batch.graph_ids.tolist() for batch in loader]
 
     first = ids()
-    with pytest.warns(UserWarning, match="call sampler.set_epoch"):
+    with pytest.warns(UserWarning, match="call set_epoch"):
         assert ids() == first
     loader.set_epoch(1)
     assert ids() != first

@@ -51,7 +51,7 @@ def test_names_are_plain_and_unique() -> None:
     assert names("zip://a.bin::s3://b/x.zip", "zip://d/b.bin::s3://b/x.zip", "simplecache::s3://b/c") == ["a", "b", "c"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
-    with refused(SizesError, "two shards", "-x'", "mapping of names to shards"):
+    with refused(SizesError, "two shards", "-x'", "dict of names to shards"):
         names("x.bin", "x.bin")
     for one in ("abc", Path("abc"), b"abc"):
         with refused(SizesError, "abc", "list"):

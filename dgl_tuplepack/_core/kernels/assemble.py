@@ -33,7 +33,7 @@ _NAMES = (
     "dtype",  # code of the dtype
     "fill",  # address of the rows that fill its padding
     "fill_slots",  # number of these rows: 1, or one for each slot
-    "ahead",  # for endpoints: how many padding nodes to shift the endpoints of padding edges by
+    "shift",  # for endpoints: 0, or 1 to move ends of padding edges to the next padding node
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
@@ -78,22 +78,24 @@ def assemble(
                 copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
         elif kind in (ENDPOINTS, INDICES):
             nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
+            # 0, or -1 - i for graph i.
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Indices of padding point to the first padding node or edge; the caller has left at least one.
+            # Padding indices point to the first padding row of `nodes`; the caller has left at least one.
             if kind == INDICES and field["dtype"] == INT64:
                 repeat_value(rest, np.int64, totals[nodes], padding * width)
             elif kind == INDICES:
                 repeat_value(rest, np.int32, totals[nodes], padding * width)
             elif field["dtype"] == INT64:
-                add_padding_ends(rest, np.int64, padding, totals[nodes], slots[nodes], field["ahead"])
+                add_padding_ends(rest, np.int64, padding, totals[nodes], slots[nodes], field["shift"])
             else:
-                add_padding_ends(rest, np.int32, padding, totals[nodes], slots[nodes], field["ahead"])
+                add_padding_ends(rest, np.int32, padding, totals[nodes], slots[nodes], field["shift"])
         elif kind == MASK:
             repeat_value(out, np.uint8, 1, totals[t])
             repeat_value(rest, np.uint8, 0, slots[t] - totals[t])
         elif kind in (PER_GRAPH, GRAPH_IDS):
+            # rows[t, 1]: number of rows of each graph.
             values, of_graphs = carray(pointer_at(out, np.int64), slots[-1]), ids if kind == GRAPH_IDS else rows[t, 1]
             for i in range(number):
                 values[i] = of_graphs[i]

@@ -11,7 +11,7 @@ from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
 # Indices of the state of `fill_packs`: entries and patterns written, work done, next hard class, packs filled.
-ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
+ENTRIES, PATTERNS, STEPS, HARD, PACKS = range(5)
 
 # Classes of a block.
 BLOCK = 64
@@ -47,7 +47,7 @@ class Goal(NamedTuple):
     """The goal of a search, and its settings.
 
     Room below `limits` ``[d]`` is weighted by `weights` ``[d]``; a pack with at most `tolerance` of weighted room is
-    full. A search has at most `steps` steps, and visits up to `walk` more classes in order to finish; its first half
+    full. A search has about `steps` steps; `walk` lets it visit more classes to finish a descent. Its first half
     tries at most `width` choices at each level. Of the `graphs_per_pack` expected in a pack, the search chooses the
     last `kept`; the others are a sample. `turn` >= 0 sets the start of samples.
     """
@@ -286,7 +286,7 @@ def fill_packs(
     graphs = 0
     for number in remaining:
         graphs += number
-    while graphs > 0 and state[WORK] < work_limit:
+    while graphs > 0 and state[STEPS] < work_limit:
         if state[ENTRIES] + number_classes > len(written.classes) or state[PATTERNS] + 1 >= len(written.offsets):
             break
         while remaining[classes.hardest[state[HARD]]] == 0:
@@ -312,7 +312,7 @@ def fill_packs(
             if least[0] <= goal.tolerance:
                 break
             steps, width = goal.steps - done, number_classes
-        state[WORK] += 8 * held + done
+        state[STEPS] += 8 * held + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
             if amount[position] == 0:

@@ -72,7 +72,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch has int16: all parts are narrowed, this part further than others.
+        # The batch is as stored: its widest part has int16, and this part uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -144,18 +144,19 @@ def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: i
 
 
 @helper
-def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, ahead: int) -> None:
+def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, shift: int) -> None:
     """Write one endpoint of each of `number` padding edges, evenly spread over the padding nodes.
 
     There are ``spare = node_slots - real_nodes`` padding nodes. Edge j of m = `number` gets padding node
-    ``(j * spare // m + ahead) % spare``: ascending except for the last edges, and each padding node at least once if
-    m >= spare. `ahead` is 0 or 1. The caller must check that ``real_nodes + ahead < node_slots``.
+    ``(j * spare // m + shift) % spare``: ascending until the last edges wrap, and each padding node at least once if
+    m >= spare. `shift` is 1 for the destinations of chains, else 0. The caller must check that
+    ``real_nodes + shift < node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes
     remainder, node = 0, real_nodes
     for j in range(number):
-        ends[j] = node + ahead if node + ahead < node_slots else real_nodes
+        ends[j] = node + shift if node + shift < node_slots else real_nodes
         remainder += spare
         while remainder >= number:
             remainder -= number

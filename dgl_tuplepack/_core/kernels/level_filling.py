@@ -1,4 +1,4 @@
-"""Level filling: deal graphs, largest first, to the pack with the most room per graph that still fits."""
+"""Level filling: deal each graph, largest first, to the pack with the most room per graph still to come."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
     `room` ``[P, d]``, `heap` ``[P]`` (pack numbers) and `keys` ``[P]`` change. The key of a pack is its room, weighted
-    by `weights` ``[d]``. If every graph counts 1 in the component `cap`, that room is divided by the graphs that still
-    fit; without such a component, `cap` is -1.
+    by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if there is none; keys are divided
+    by the room in it.
     """
 
     room: IntMatrix
@@ -70,6 +70,7 @@ def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int
                 if cap >= 0:
                     key = key / room[pack, cap] if room[pack, cap] > 0 else -1.0
                 keys[pack] = key
+                # No other graph fits: drop the pack from the heap.
                 if key < 0:
                     length -= 1
                     heap[0] = heap[length]

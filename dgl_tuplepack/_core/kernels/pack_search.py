@@ -21,7 +21,7 @@ _SAFE = 1 + 1e-12
 
 
 class Classes(NamedTuple):
-    """Size classes, by descending value per mean share of the limits.
+    """Size classes, by value / (mean share of the limits), descending.
 
     `sizes` ``[C, d]`` are within the limits, and none is 0 in all components; `values` ``[C]`` and `counts` ``[C]`` are
     > 0; `tails` is the result of the function `tails`.
@@ -35,17 +35,17 @@ class Classes(NamedTuple):
 
 @jit
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
-    """Return numbers that bound the worth of graphs of each class and all after it, float64 ``[C, 2 d + 3]``.
+    """Return bounds for packs of each class and all after it, float64 ``[C, 2 d + 3]``.
 
-    First, for each of d components and for their even mixture: the most value per whole limit. Then, for the same
-    d + 1: the most graphs per whole limit. Both are infinite if a class has 0 of the component. Last, the largest
-    value.
+    Columns: the most value per whole limit of each of d components and of their mean; the most graphs per the same
+    d + 1; the largest value. A number is infinite if one of these classes has 0 of the component.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
     for row in range(classes - 1, -1, -1):
         mixed = 0.0
         for component in range(components + 1):
+            # The last turn: the mean of all components.
             share = mixed
             if component < components:
                 share = sizes[row, component] / limits[component]
@@ -110,8 +110,8 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number, components = sizes.shape
     room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
-    # Rows of the graphs in the pack, and in the best, with repeats; `at` is the next row to try. Each level needs at
-    # least one step.
+    # Rows of the graphs in the pack, and in the best, with repeats; `at` is the next row to try. No path is
+    # longer than the most graphs that fit by the mean share, or than the steps.
     path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     best_path = np.empty_like(path)
     used = np.zeros(number, dtype=np.int64)

@@ -35,15 +35,15 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     packs_per_batch
         p >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. The real graphs come first; their
-        number is the ``batch_size`` of the given graph.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: the real ones
+        come first, ``batch_size`` of the given graph.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`; most are raised by the call. SchemaError also if a graph has a feature with the name of a
+        As in `PaddedCollate`, most when a graph is padded. SchemaError also if a graph has a feature with the name of a
         mask.
 
     Examples
@@ -111,6 +111,6 @@ def _check_free(graph: Any) -> None:
     taken += [_EDGE_MASK for e in graph.canonical_etypes if _EDGE_MASK in graph.edges[e].data]
     if taken:
         raise SchemaError(
-            f"the graph has a feature {taken[0]!r} already, which the mask would replace; it may be padded already, or "
+            f"the graph has a feature {taken[0]!r} already, which the mask would replace; pad a graph only once, or "
             "give masks=False."
         )

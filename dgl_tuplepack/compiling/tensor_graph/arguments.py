@@ -60,15 +60,15 @@ def _checked_number(node_type: str, number: Any) -> int:
     return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
 
 
-def _by_type(name: str, hetero: bool, given: Any, only: GraphType) -> dict[Any, Any]:
+def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
-    return dict(given) if hetero else {only: given}
+    return dict(given) if hetero else {only_type: given}
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that the end nodes exist, unless reading them would wait for a device; torch checks again."""
+    """Check that the end nodes exist, unless reading them would wait for a device; torch checks when it uses them."""
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)
@@ -98,10 +98,10 @@ def _check_indices(
 def frames(
     hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
 ) -> dict[GraphType, dict[str, Tensor]]:
-    """Return a dict of features for each type; `given` has the features of nodes, then of edges, by argument."""
+    """Return a dict of features for each type; `given`: argument name -> features, nodes before edges."""
     made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
-    for (argument, features), only in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
-        by_type = {} if features is None else features if hetero else {only: features}
+    for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
+        by_type = {} if features is None else features if hetero else {only_type: features}
         for of_type, frame in by_type.items():
             if of_type not in made:
                 raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(made)}.")
@@ -144,14 +144,15 @@ def graph_slots(
 def _of_all_types(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
 ) -> list[tuple[str, GraphType, Any]]:
-    """Return triples of argument, type and value; `given` has the values of nodes, then of edges, by argument."""
+    """Return triples of argument, type and value; `given`: argument name -> values, nodes before edges."""
     listed = []
     default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
-    for (argument, values), only in zip(given.items(), default_types, strict=True):
+    for (argument, values), only_type in zip(given.items(), default_types, strict=True):
         if values is None:
             continue
-        types = [each for each in rows if isinstance(each, type(only))]
-        by_type = _by_type(argument, hetero, values, only)
+        # Node types are strings, edge types tuples.
+        types = [each for each in rows if isinstance(each, type(only_type))]
+        by_type = _by_type(argument, hetero, values, only_type)
         if set(by_type) != set(types):
             raise SchemaError(
                 f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give all of them."

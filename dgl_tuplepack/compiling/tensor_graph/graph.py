@@ -56,8 +56,8 @@ class TensorGraph(Structure):
     Notes
     -----
     Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL, apply functions
-    get that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite, and NaN among
-    messages gives NaN.
+    get 0, not infinity, for maxima and minima too, an infinite maximum or minimum of messages stays infinite, and NaN
+    among messages gives NaN.
 
     Examples
     --------
@@ -82,6 +82,7 @@ class TensorGraph(Structure):
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
+        # DGL's free functions then accept a TensorGraph.
         install_if_dgl_is_imported()
         hetero = isinstance(num_nodes, Mapping)
         numbers = numbers_of_nodes(num_nodes)
@@ -136,12 +137,12 @@ class TensorGraph(Structure):
 
     @property
     def srcdata(self) -> FeatureView:
-        """Features of nodes that edges begin in."""
+        """Features of the node types that edges begin in."""
         return FeatureView(self, self.srctypes)
 
     @property
     def dstdata(self) -> FeatureView:
-        """Features of nodes that edges end in."""
+        """Features of the node types that edges end in."""
         return FeatureView(self, self.dsttypes)
 
     @property
@@ -151,7 +152,7 @@ class TensorGraph(Structure):
 
     @property
     def nodes(self) -> NodeView:
-        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: numbers of nodes."""
+        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: node numbers 0..V-1."""
         return NodeView(self, self.ntypes)
 
     @property
@@ -212,8 +213,8 @@ class TensorGraph(Structure):
         _check_all(edges)
         if etype is None and len(self.canonical_etypes) > 1 and callable(func):
             raise SchemaError(
-                f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one of "
-                "them; name it: apply_edges(function, etype=TYPE)."
+                f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one type; "
+                "name that type: apply_edges(function, etype=TYPE)."
             )
         for known in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
             self.edges[known].data.update(messages_of(self, known, func))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dgl_tuplepack.errors import UnsupportedError
 
 _STRUCTURE = (
-    "its structure does not change: shapes would depend on data, which compiled code cannot have. Change the DGLGraphs "
+    "its structure does not change: in compiled code, shapes must not depend on data. Change the DGLGraphs "
     "before they are packed, as with dgl.add_self_loop(graph) or a transform of the dataset."
 )
 _SUBGRAPH = (
-    "it has no samples and subgraphs: their shapes depend on data, which compiled code cannot have. Make them from the "
+    "it has no samples or subgraphs: their shapes depend on data, which compiled code forbids. Make them from the "
     "DGLGraphs before they are packed."
 )
 _QUERY = (
-    "the shape of the result depends on data, which compiled code cannot have. Compute it from graph.edges(), or call "
+    "the shape of the result depends on data, which compiled code forbids. Compute it from graph.edges(), or call "
     "it on the DGLGraphs before they are packed."
 )
 _SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for the other edges."
@@ -25,14 +25,15 @@ _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) a
 
 _FREE = (
     "a TensorGraph is accepted by the functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts "
-    "of nodes and edges. If yours is one of them, DGL was imported after the graph was made: call "
-    "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
+    "of nodes and edges. If your function is one of them, DGL was imported after the graph was made: call "
+    "dgl_tuplepack.tensor_graph.install(). If not, call it before graphs are packed."
 )
 # Private attributes of a DGLGraph that functions of DGL read.
 _INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
 _INSTEAD = {
-    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph",
+    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph "
+    "set_n_initializer set_e_initializer",
     _SUBGRAPH: (
         "subgraph node_subgraph edge_subgraph in_subgraph out_subgraph khop_in_subgraph khop_out_subgraph "
         "sample_neighbors sample_neighbors_biased sample_neighbors_fused sample_labors "
@@ -46,7 +47,7 @@ _INSTEAD = {
     ),
     _REVERSE: "reverse",
     _SOME: "send_and_recv pull push prop_nodes prop_edges group_apply_edges group_apply",
-    _FORMAT: "adj_tensors formats create_formats_ shared_memory set_n_initializer set_e_initializer",
+    _FORMAT: "adj_tensors formats create_formats_ shared_memory",
     _FEATURES: "node_attr_schemes edge_attr_schemes",
     _BATCH: "set_batch_num_nodes set_batch_num_edges",
     _MEMORY: "pin_memory_ unpin_memory_ record_stream",

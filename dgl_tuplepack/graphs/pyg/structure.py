@@ -1,8 +1,8 @@
-"""Find the node and edge types of PyG graphs, and the type that indices count, from PyG's increments.
+"""Find the node and edge types of PyG graphs, and the type that indices refer to, from PyG's increments.
 
-PyG's `collate` returns the rows of each attribute in each graph, and by how much PyG shifts it. A shift counts the type
-that has that many nodes (edges) in every graph. If several node types have equal numbers in all graphs, each of them
-leads to the same batches, and a later graph with other numbers is an error.
+PyG's `collate` returns the rows of each attribute in each graph, and by how much PyG shifts it. Shifts that equal the
+numbers of nodes (edges) of a type in every graph refer to that type. If several node types have equal numbers in all
+graphs, any of them gives the same batches; a later graph with unequal numbers is an error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
             "it out of levels."
         )
     ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
-    # The edge_index of a line graph counts edges, so it holds indices and is not an edge type.
+    # The edge_index of a line graph refers to edges: it holds indices and is not an edge type.
     found = {attribute: _targets(attribute, ends, chunk, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
     for e in chunk.edge_types:
@@ -68,6 +68,7 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
         refuse_without_ends(where) if chunk.is_flat else refuse_without_types(where)
     types = _flat(chunk, targets, levels) if chunk.is_flat else _hetero(chunk, targets)
     check_ends(types, where)
+    # Raises SchemaError if a number of nodes or edges is unknown.
     chunk.counts(types)
     return types
 
@@ -83,6 +84,7 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
     key = attribute[1]
+    # `levels` map a key to itself if it counts the nodes of a component or holds endpoints.
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
@@ -105,8 +107,11 @@ def _targets(
                 f"such as 'x_s -> x_t', from {', '.join(sorted(known))}; correct levels."
             )
         return both[0], both[1]
+    # With PyG's own `__inc__`, the storage determines the types.
     if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
-        return (t[0], t[2]) if isinstance(t, tuple) else (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
+        if isinstance(t, tuple):
+            return t[0], t[2]
+        return (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
     shifts = chunk.attributes[attribute].shifts
     columns = two_columns(np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts).T
     found = [_node_type(attribute, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
@@ -116,11 +121,12 @@ def _targets(
 def _node_type(
     attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
 ) -> str | None:
-    """Return the node type that shifts count, by numbers and then by names; None if they count edges.
+    """Return the node type whose numbers equal `shifts`; of several, names decide. None if no node type fits.
 
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
+    # If `dim` is None, PyG adds an axis, so the attribute has no rows of its own.
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
@@ -152,13 +158,13 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, chunk: Chunk) -> NoReturn:
-    """Refuse (SchemaError) endpoints that may count nodes or edges; with sorted edges, batches of the two differ."""
+    """Refuse (SchemaError) endpoints that may refer to nodes or edges: the choice changes batches with sorted edges."""
     t, key = attribute
     raise SchemaError(
-        f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
+        f"{named_attribute(key, chunk.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: each fits the "
         f"{len(chunk.where)} graphs that were read; say which, by "
-        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or by '
-        f'levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
+        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or else by '
+        f'levels={{"{key}": "graph"}} (or "node", "edge") and indices={{"{key}": ...}}.'
     )
 
 
@@ -201,8 +207,8 @@ def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> No
         )
     arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[attribute].is_ends else ""
     raise SchemaError(
-        f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but it counts "
-        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as in earlier graphs; "
+        f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be by "
+        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as other graphs show; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
 
@@ -238,7 +244,7 @@ def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Le
 def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()) -> None:
     """Refuse (SchemaError) graphs that PyG does not shift by the numbers of nodes or edges of a type.
 
-    `targets` has the type that each attribute of indices counts, None to skip its check. PyG need not shift
+    `targets` has the type that each attribute of indices refers to, None to skip its check. PyG need not shift
     indices whose names are in `declared`.
     """
     counts = chunk.counts(types)
@@ -263,7 +269,7 @@ def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphTy
 
 
 def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
-    """Return the type that indices count; None if the user declared it. Raise SchemaError unless one fits."""
+    """Return the type that indices refer to; None if the user declared it. Raise SchemaError unless one fits."""
     (t, key), counts = attribute, chunk.counts(types)
     shifts = chunk.attributes[attribute].shifts
     assert shifts is not None
@@ -273,18 +279,19 @@ def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Map
         return NODE_TYPE
     if shifts.ndim == 2 and (shifts[:, 0] != shifts[:, 1]).any():
         raise SchemaError(
-            f"{named_attribute(key, chunk.where[0], t)} is shifted by {shifts[0].tolist()}, but indices count one "
+            f"{named_attribute(key, chunk.where[0], t)} is shifted by {shifts[0].tolist()}, but indices refer to one "
             f"type; correct __inc__{or_left_out(key)}."
         )
     shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
     fits = [of for of, number in counts.items() if np.array_equal(number, shifts)]
+    # Node types with equal numbers give the same batches.
     if all(isinstance(of, str) for of in fits):
         fits = fits[:1]
     if len(fits) > 1:
         components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
         lines = " or ".join(f'indices={{"{key}": "{components[of]}"}}' for of in fits)
         raise SchemaError(
-            f"{named_attribute(key, chunk.where[0], t)} may count nodes or edges: each fits the {len(chunk.where)} "
+            f"{named_attribute(key, chunk.where[0], t)} may refer to nodes or edges: each fits the {len(chunk.where)} "
             f"graphs that were read; say which, by {lines}."
         )
     if not fits:

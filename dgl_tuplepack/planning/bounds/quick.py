@@ -41,12 +41,12 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     """Return the bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
 
     For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack. Graphs above limit - a leave no room
-    for graphs of at least a. The other large graphs leave some room; graphs that do not fit there need further packs.
+    for graphs of at least a. The other large graphs leave room; what exceeds it of [a, limit / 2] needs more packs.
     The result is the largest over all thresholds; the threshold 0 gives at least the continuous bound.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
-    # Sums of sizes fit int64, as the totals of a histogram do.
+    # Sums fit int64: totals of a histogram do, and mixtures are checked.
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
     half = int(np.searchsorted(values, limit // 2, side="right"))
@@ -54,7 +54,7 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
-    # Room next to the graphs in (limit / 2, limit - a]: less than the sizes of these graphs, so the sum fits int64.
+    # room[k]: room next to the graphs of the first k large classes; less than their sizes, so it fits int64.
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))

@@ -1,7 +1,7 @@
 """Packing methods behind one function and one registry.
 
-The methods are in `auto`, `fit` and `baselines`; `stages/` has the stages of "auto", and the other files are helpers
-that methods share. A new setting goes into `Settings`, `pack` and `tools/cli/plan.py`.
+The methods are in `auto`, `fit` and `baselines`; a new method gets its own file. `stages/` has the stages of "auto",
+and the other files are helpers that methods share.
 """
 
 from __future__ import annotations

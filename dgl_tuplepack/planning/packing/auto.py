@@ -39,7 +39,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# A turn runs the stages in this order: the first need few kernels, and prove many plans optimal. Each stage
+# A turn runs the stages in this order: the first compile little, and prove many plans optimal. Each stage
 # decides whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     raise_bound,
@@ -56,10 +56,10 @@ STAGES: tuple[Stage, ...] = (
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
 
-    The first plan always finishes. Then the `stages` follow, turn by turn: the paper's heuristics, stronger bounds,
+    The first plan always finishes. Then the `stages` follow, turn by turn: best fit, stronger bounds,
     and more and longer searches. The seed decides where samples start.
 
-    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort or time continues the
+    Effort counts work, so equal seeds give equal plans without a `time_limit`. More effort or time continues the
     same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
     which also shows how much each stage gains.
     """
@@ -86,6 +86,7 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
             if current.done:
                 return
             stage(current)
+        # Later turns only search longer; a turn that spends nothing has nothing left to try.
         if current.turn > LAST_NEW_TURN and current.effort.left == before:
             return
 
@@ -94,13 +95,13 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
 # graphs, or if there are many graphs of each size.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
-# Work of the instance, its bound and the plan, for each number of a size and each component.
+# Work of the instance, its bound and the plan, per entry of `sizes` and component.
 _WORK_PER_SIZE = 5
-# Up to this many numbers of sizes, best fit may pack all classes together; else it packs parts of some classes.
+# Up to this many entries of `sizes`, best fit may pack all classes at once; else it packs them in parts.
 _MOST_TOGETHER = 200_000
 _CLASSES_OF_A_PART = 6000
 _MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
-# Fewest packs of a share of all graphs.
+# Fewest packs that a share may have.
 _PACKS_OF_A_SHARE = 256
 
 
@@ -117,8 +118,9 @@ def first_patterns(
             if patterns is not None:
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
-        # With this number, a share has about as many graphs as are left over because counts are no multiple of it.
+        # With this many shares, one share has about as many graphs as dividing the counts leaves over.
         equal = math.isqrt(graphs // len(histogram))
+        # Many graphs of each size, and many in a pack.
         if graphs > 2 * equal * packs:
             shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
             tuning = replace(tuning, steps=50, walk=50)
@@ -155,7 +157,7 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
     """Fill packs with an equal share of the graphs of each class, repeat these, and then pack the other graphs."""
     share, classes = instance.with_counts(instance.counts // shares)
-    patterns = minimum_bin_slack(share, bound // shares, tuning, effort)
+    patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=effort)
     assert patterns is not None
     repeated = Patterns(patterns.offsets, classes[patterns.classes], patterns.multiplicities, patterns.repeats * shares)
     packed = completed(instance, repeated, tuning, effort)

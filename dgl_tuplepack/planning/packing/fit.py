@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 
-# Work of sorting, for each class. A step of the kernel is one unit of work for sizes of two components.
+# Work of sorting, per class. One unit is a step of the kernel on sizes of two components.
 _WORK_PER_CLASS = 40
 
 
@@ -25,13 +25,13 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
     fit). Both give exactly the results of the paper's code, including two traits that cost packs. Once a graph of a
-    size is placed, the search continues from the next higher priority. If no open pack has room for a size, each
+    size is placed, packs whose room has just its priority are skipped. If no open pack has room for a size, each
     remaining graph of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it:
     the search starts over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge",
     and costs 18 with "product".
 
-    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32; near O(G log G) in
-    practice, since whole blocks are skipped. G is near C, or C times a small factor. Memory O(G k). See
+    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
+    practice, as blocks are skipped. G is 1 to a few times C, the number of size classes. Memory O(G k). See
     ``docs/benchmarks/planning.md``.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple

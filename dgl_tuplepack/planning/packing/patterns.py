@@ -73,7 +73,7 @@ class Patterns:
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
-        """Return the patterns without `chosen` ``[Q]`` packs of each pattern, followed by the patterns `fresh`."""
+        """Return the patterns with ``chosen[q]`` fewer packs of pattern q, followed by the patterns `fresh`."""
         left = self.repeats - chosen
         kept = np.flatnonzero(left)
         return joined([self.take(kept, left[kept]), fresh])
@@ -107,7 +107,7 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
 
 
 def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
-    """Subtract up to `most` packs of `content` ``[C]`` from `remaining`; return class -> graphs, and the packs."""
+    """Subtract up to `most` packs of `content` ``[C]`` from `remaining`; return it as a dict, and their number."""
     entries = np.flatnonzero(content)
     packs = min(most, int((remaining[entries] // content[entries]).min()))
     remaining -= packs * content

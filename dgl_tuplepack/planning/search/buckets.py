@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerB
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
 
-# The smallest shape holds this many mean graphs, as a multiple of the requested number.
+# Range tried for the smallest shape: graphs of mean size that it holds / graphs requested.
 _FIRST, _LAST = 0.6, 1.6
 _SCALES = 41
 
@@ -28,8 +28,8 @@ def search_buckets(
 ) -> LimitsSearch:
     """Search the buckets with the fewest slots for batches of `strategy.graphs_per_batch` graphs; the best is first.
 
-    The largest shape has the smallest limits that hold every graph. The smallest shape grows along the mean size, and
-    the shapes between grow by equal ratios.
+    The largest shape has the smallest limits that hold every graph. The smallest shape is tried along the mean
+    size; the shapes between grow by equal ratios.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
@@ -45,13 +45,14 @@ def search_buckets(
     tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
         raise SearchError(
-            f"batches of {asked} graphs are as large as the smallest limits that hold every graph, "
-            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes would save nothing; leave "
+            f"batches of {asked} graphs are about as large as the smallest limits that hold every graph, "
+            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes do not fit; leave "
             "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     found: dict[int, Candidate] = {}
-    # If not all are affordable, try evenly spread buckets first, then closer and closer to the best.
-    step = -(-len(tried) // affordable(histogram, widest, _SCALES, shapes))
+    # If not all are affordable, try every `step`-th, then closer to the best until it is in tolerance.
+    most = affordable(histogram, widest, _SCALES, shapes)
+    step = -(-len(tried) // most)
     chosen = list(range(0, len(tried), step))
     with ThreadPoolExecutor(available_cores()) as threads:
         while chosen:
@@ -63,7 +64,7 @@ def search_buckets(
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
-    # With few graphs, the last batch decides the mean, since it is not full; plain batches have such a last batch too.
+    # With few graphs, a last batch that is not full lowers the mean, as it does with plain batches.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
     if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
         raise SearchError(
@@ -76,6 +77,7 @@ def search_buckets(
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
     """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs."""
+    # Points of `space` hold every graph, but only the largest shape must.
     free = replace(space, smallest=(1,) * len(largest))
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))

@@ -1,4 +1,4 @@
-"""Search limits whose batches hold about a requested number of graphs on average."""
+"""Find limits whose batches hold about a requested number of graphs on average."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import AUTO, Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Mean graphs of a batch may differ from the batch size by this fraction of it.
+# The mean number of graphs in a batch may differ from `graphs_per_batch` by this fraction.
 TOLERANCE = 0.05
-# Packs are never quite full, so limits hold more mean graphs than a pack should; few plans are less than half full.
+# Range of limits, as multiples of what a pack should hold: packs are never quite full, and rarely less than half.
 _FIRST, _LAST = 0.98, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the highest harmonic mean among limits whose batches hold about `graphs_per_batch` graphs on average."""
+    """Advise the limits with the highest harmonic mean whose batches hold about `graphs_per_batch` graphs."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
-    # Packs of a batch; AUTO until `for_space` chooses.
+    # Packs of a batch; AUTO: `for_space` chooses.
     packs_per_batch: int | str = 1
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
@@ -39,7 +39,8 @@ class GraphsPerBatch(Strategy):
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
         """Return the strategy with a number of packs: two if the smallest limits hold at most half a batch.
 
-        Packs of one plan hold the same sizes in every epoch; with two packs in a batch, any two graphs can meet.
+        With a cap on graphs, there may be more. Packs of one plan hold the same sizes in every epoch; with two packs in
+        a batch, any two graphs can meet.
         """
         if self.packs_per_batch != AUTO:
             return self
@@ -58,11 +59,11 @@ class GraphsPerBatch(Strategy):
         return self.graphs_per_batch / self.packs
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits that hold as many mean graphs as a pack should hold."""
+        """Return limits that hold as many graphs of mean size as a pack should; larger graphs may be dropped."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore limits around the mean graphs that a pack should hold."""
+        """Explore limits around the number of graphs of mean size that a pack should hold."""
         number, cap = self._graphs_per_pack, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
@@ -84,7 +85,7 @@ class GraphsPerBatch(Strategy):
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates within the tolerance first, then by distance; ties by harmonic mean, then by slots."""
+        """Sort by distance, equal for all within the tolerance; ties by harmonic mean, then by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
@@ -97,6 +98,6 @@ class GraphsPerBatch(Strategy):
         return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
-        """Return how far the mean graphs of a batch are from the batch size, relative to it, ``[M]``."""
+        """Return the relative distance of the mean number of graphs in a batch from the requested one, ``[M]``."""
         graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

@@ -20,7 +20,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import paths, recognised, resolve
 from dgl_tuplepack.storage.format import MANIFEST, METADATA
 
-# Names of files that lie next to shards or identify folders.
+# MANIFEST lies next to shards, and METADATA would mark a store.
 _RESERVED = (MANIFEST, METADATA)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -45,11 +45,11 @@ class Shard:
             files, path = _file_system(url)
             return Path(os.path.realpath(path)) if _is_local(files) else None
         except (FormatError, ValueError):
-            # Reading the source reports the error, together with the failures of other shards.
+            # Reported when the source is read, together with the failures of other shards.
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 that changes with the source: the hash of the file system's facts about its files.
+        """Return a SHA-256 of the settings and of the file system's facts about the files of the source.
 
         None for an object without files. FormatError if the source cannot be reached.
         """
@@ -109,7 +109,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
-            f"two shards have the name {repeated[0]!r}; give each shard once, or a mapping of names to shards (Python)."
+            f"two shards have the name {repeated[0]!r}; give each shard once, or in Python a dict of names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 

@@ -23,6 +23,7 @@ def run() -> int:
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: note(str(message))
         try:
+            # Typer turns an interrupt into 130.
             code: int = app(standalone_mode=False) or 0
             _flush()
         except BrokenPipeError:

@@ -43,8 +43,8 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help=f"One or several of {options.GRAPHS}. Several, --workers or --dask make a sharded dataset; "
-        "its shards may be fsspec URLs.",
+        help=f"One or several of {options.GRAPHS}. Several, --workers or --dask make a sharded dataset, "
+        "from paths or fsspec URLs.",
         show_default=False,
     ),
 ]

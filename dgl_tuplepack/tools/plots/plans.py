@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The axis begins at _FULL, or lower for emptier packs. At most a fraction _LEFT_OUT of the packs lies below it.
+# The axis begins at _FULL, or lower if more than a fraction _LEFT_OUT of the packs would be left out.
 _FULL, _LEFT_OUT = 0.9, 0.005
 # Per cent above the bound up to which the axis is linear.
 _LINEAR = 1.0
@@ -22,7 +22,7 @@ _NEGLIGIBLE = 0.01
 
 
 def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
-    """Draw the number of packs by content of each component, as a fraction of the limit.
+    """Draw a histogram of the contents of packs, as fractions of the limit, for each component.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
         name, inside = plan.histogram.components[column], fill >= low
-        edges = drawing.whole_cells(plan.pattern_contents[inside, column])
-        packs = np.histogram(plan.pattern_contents[inside, column], bins=edges, weights=plan.repeats[inside])[0]
+        borders = drawing.whole_cells(plan.pattern_contents[inside, column])
+        packs = np.histogram(plan.pattern_contents[inside, column], bins=borders, weights=plan.repeats[inside])[0]
         full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
         text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
         text += f", {below:,} below {low:.0%}" if below else ""
@@ -48,8 +48,8 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
         if number:
             style = drawing.line_style(number - 1) | {"linewidth": 1.6}
             del style["marker"]
-        ax.stairs(packs, edges / plan.limits.values[column], label=text, **style)
-        ends.append(edges[-1] / plan.limits.values[column])
+        ax.stairs(packs, borders / plan.limits.values[column], label=text, **style)
+        ends.append(borders[-1] / plan.limits.values[column])
     ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(low, max(ends)))
     ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
@@ -80,7 +80,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
             f"a comparison needs plans of one histogram, but got {len(plans)} of "
             f"{'different ones' if plans else 'none'}; pack the same histogram with each method."
         )
-    # A lower bound for looser limits also holds for tighter ones.
+    # All of these lower bounds hold for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
@@ -117,7 +117,7 @@ def _per_cent(value: float) -> str:
 
 
 def _scale(ax: Any, above: Any) -> None:
-    """Make the axis linear up to 1 % and logarithmic above, with room for text on the right."""
+    """Leave room for text on the right; if a plan exceeds 10 %, make the axis logarithmic above 1 %."""
     ticker = load("matplotlib.ticker")
     if above.max() > 10 * _LINEAR:
         ax.set_xscale("symlog", linthresh=_LINEAR, linscale=0.6)

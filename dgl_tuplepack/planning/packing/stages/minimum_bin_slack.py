@@ -11,7 +11,7 @@ from dgl_tuplepack._core.kernels.bin_slack import (
     ENTRIES,
     PACKS,
     PATTERNS,
-    WORK,
+    STEPS,
     Classes,
     Goal,
     Left,
@@ -30,12 +30,13 @@ _MOST_PATTERNS = 1 << 15
 _WIDTH = 6
 # Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**_DOUBLINGS.
 _DOUBLINGS = 6
-# Share of the average waste; a pack that wastes no more is accepted without further search.
+# A pack that wastes at most this share of what the target allows is accepted without further search.
 _ACCEPTED_WASTE = 0.5
-# Packs with more graphs than this are filled with samples first.
+# Sample only if more graphs than this, and than `kept`, are expected in a pack.
 _SAMPLE_FROM = 1.5
-# Steps of the kernel between two checks of the effort; and work of a step, of a `_Filling`, and of each class in it.
+# Steps of the kernel between two checks of the effort.
 _SLICE = 2_000_000
+# Effort spent on a step, on a `_Filling`, and on each class in it.
 _WORK_PER_STEP = 2
 _WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
 
@@ -46,10 +47,10 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
-    # Size classes that a search may visit beyond its steps in order to finish.
+    # Lets a search visit more size classes than its steps, to finish the descent that it has begun.
     walk: int = 400
-    # How many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity turns
-    # sampling off.
+    # At least how many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity
+    # turns sampling off.
     kept: float = 5.0
     # Offset of the samples, like a seed: different numbers give different plans.
     turn: float = 0.0
@@ -99,6 +100,7 @@ class _Filling:
     """A run of packs that share weights and the order of classes; the next run computes both again."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
+        # For what the arrays hold, see `Classes` and `Goal` in the kernel.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
@@ -169,13 +171,14 @@ class _Filling:
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        state[[ENTRIES, PATTERNS, WORK]] = 0
+        # HARD and PACKS carry over to the next slice. The kernel stops with space for fewer than C entries.
+        state[[ENTRIES, PATTERNS, STEPS]] = 0
         written = Written(offsets, entries[0], entries[1], repeats)
         fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)
         used, found = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
         patterns = Patterns(offsets[: found + 1].copy(), classes, entries[1, :used].copy(), repeats[:found].copy())
-        return patterns, int(state[WORK])
+        return patterns, int(state[STEPS])
 
 
 def _weights(scarce: FloatArray) -> FloatArray:
