@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.compiling.function import compile as compile
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
     from dgl_tuplepack.graphs.items import with_ids as with_ids
+    from dgl_tuplepack.graphs.readers.chunked import ChunkedGraph as ChunkedGraph
     from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
     from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
     from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.sampling.ranks import in_step as in_step
     from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
+    from dgl_tuplepack.storage.chunks import write_chunks as write_chunks
     from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
     from dgl_tuplepack.storage.multi_store import MultiStore as MultiStore
+    from dgl_tuplepack.storage.partition import partition as partition
     from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
     from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
 
@@ -75,6 +78,7 @@ _PUBLIC = {
     "compile": "compiling.function",
     "with_ids": "graphs.items",
     "OgbFolder": "graphs.readers.ogb_folder",
+    "ChunkedGraph": "graphs.readers.chunked",
     "GraphStore": "storage.graph_store",
     "MultiStore": "storage.multi_store",
     "GraphDataLoader": "loading.graph_loader",
@@ -84,6 +88,8 @@ _PUBLIC = {
     "flatten_packs": "loading.pack_labels",
     "preprocess": "storage.preprocessing",
     "preprocess_shards": "storage.shards.run",
+    "write_chunks": "storage.chunks",
+    "partition": "storage.partition",
 }
 # Public submodules; they need torch.
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")

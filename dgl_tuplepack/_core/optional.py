@@ -22,6 +22,8 @@ EXTRAS = {
     "fsspec": "torch",
     "distributed": "dask",
     "torch_geometric": "pyg",
+    "pyarrow": "parquet",
+    "scipy": "dgl",
 }
 
 

@@ -88,8 +88,9 @@ def packed_loader(
     ----------
     source
         A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of one, or
-        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; or the path of a store, of a dataset of
-        shards, of a ``.bin`` file or of an OGB folder. An iterator is read into a list. An OGB folder is written to a
+        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; a `ChunkedGraph`; or the path of a store, of
+        a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph format or of a
+        part of a `partition`. An iterator is read into a list. A folder of the last three kinds is written to a
         temporary store, which is removed with the loader (`preprocess` writes a permanent one). With ``splits=True``
         also a mapping of split names to sources.
     graphs_per_batch

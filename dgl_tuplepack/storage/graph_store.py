@@ -229,8 +229,8 @@ class GraphStore(StoredGraphs):
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
             label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
-            `dgl.save_graphs`. An `OgbFolder`, a `GraphStore`, a `MultiStore`, PyG's `InMemoryDataset`, a subset of one
-            of these, or a path is read directly and much faster.
+            `dgl.save_graphs`. An `OgbFolder`, a `GraphStore`, a `MultiStore`, a `ChunkedGraph` (DGL's chunked graph
+            format), PyG's `InMemoryDataset`, a subset of one of these, or a path is read directly and much faster.
         splits
             The ids of each split, by its name, such as "train"; None: the splits of the source.
         compact

@@ -134,7 +134,10 @@ class Part:
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
         """Return rows of an array, in the dtype of the schema; bfloat16 values as their bits (uint16)."""
-        return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
+        stored = np.asarray(self._arrays[key])
+        # take is about twice as fast as indexing by an array.
+        chosen = stored[rows] if isinstance(rows, slice) else stored.take(rows, axis=0)
+        return chosen.astype(DTYPES[self.entries[key].dtype], copy=False)
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time, in the dtypes of the schema."""

@@ -71,7 +71,7 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Gather some graphs of one or several stores, in any order, into one block.
+    """Gather some graphs of one or several stores, in any order, into one block; without ids, an empty block.
 
     Rows are read store by store, then moved to the order of `ids`.
     """
@@ -82,7 +82,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     # For each store: its part, and the indices of its chosen graphs in this part.
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
-        for part in np.unique(part_of)
+        for part in (np.unique(part_of) if len(ids) else [0])
     ]
 
     def sorted_lengths(t: GraphType) -> IntArray:

@@ -23,6 +23,12 @@ from dgl_tuplepack.storage.format import ArrayEntry, StoreMetadata, dtype_name
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
+def plain_name(names: Sequence[str]) -> str:
+    """Return names in one text that is a valid file name, perhaps empty; other names may give the same text."""
+    words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
+    return "_".join(words)[:60]
+
+
 class StoreWriter:
     """Write the arrays of one store into a data folder, block after block.
 
@@ -55,8 +61,7 @@ class StoreWriter:
     ) -> ArrayWriter:  # fmt: skip
         # Number the files: the names of two features may differ only in characters that file names cannot have.
         names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
-        words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
-        file = f"{len(self._writers):02d}_{'_'.join(words)[:60]}.npy"
+        file = f"{len(self._writers):02d}_{plain_name(names)}.npy"
         narrow = content in ENDS or (self._compact and content in ("node_feature", "edge_feature", "label"))
         writer = ArrayWriter(self._folder, file, content, type_, name, dtype, row_shape, narrow)
         self._writers[content, type_, name] = writer

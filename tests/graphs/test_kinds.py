@@ -56,7 +56,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     sharded = write_shards(folder / "shards", [items[:3], items[3:4], items[4:]])
     mixed = [items[i] for i in MIXED]
     apart = write_shards(folder / "apart", [mixed[:3], mixed[3:5], mixed[5:]], compact=True)
+    tp.write_chunks(store, folder / "chunks", 3)
+    tp.partition(store, folder / "parts", 1, workers=1)
     return {
+        "chunks": folder / "chunks", "ChunkedGraph": tp.ChunkedGraph(folder / "chunks"),
+        "part": folder / "parts" / "part0",
         "OGB folder": root / "ogbg_molhiv", "root of an OGB folder": str(root), "OgbFolder": tp.OgbFolder(root),
         ".bin file": folder / "graphs.bin", "path of a store": store.path, "store": store,
         "subset of a store": tp.GraphStore.write(folder / "mixed", mixed).subset(BACK),
@@ -72,9 +76,12 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 WITH_GRAPHS = [
     "OGB folder", "root of an OGB folder", "OgbFolder", ".bin file", "path of a store", "store", "subset of a store",
     "path of shards", "shards", "subset of shards", "list", "tuple", "dataset", "subset",
-    "array of objects", "list with ids", "path with ids", "shards with ids", "opened source",
+    "array of objects", "list with ids", "path with ids", "shards with ids", "opened source", "chunks",
+    "ChunkedGraph", "part",
 ]  # fmt: skip
-PATHS = ["OGB folder", "root of an OGB folder", ".bin file", "path of a store", "path of shards"]
+PATHS = [
+    "OGB folder", "root of an OGB folder", ".bin file", "path of a store", "path of shards", "chunks", "part",
+]  # fmt: skip
 SIZES: dict[str, Any] = {
     "GraphSizes": tp.GraphSizes(np.array(ROWS)), "array": np.array(ROWS), "rows": ROWS, "tensor": torch.tensor(ROWS),
     "arrays in a list": [np.array(row) for row in ROWS],
@@ -179,6 +186,14 @@ def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_pat
                 "preprocess", given[which], "-o", place if not more else place.parent, *limits_of_a_pack(), *more
             )
             assert done.code == 0, done.err
+        for command, number_of in (("chunk", "--chunks"), ("partition", "--parts")):
+            made = tmp_path / f"{command}-{number}"
+            workers = ("--workers", 1) if command == "partition" else ()
+            done = run(command, given[which], "-o", made, number_of, 2, "--json", *workers)
+            assert done.code == 0, done.err
+            folders = [made] if command == "chunk" else [made / "part0", made / "part1"]
+            found = [row for folder in folders for row in tp.sizes_of(folder).array.tolist()]
+            assert sorted(found) == sorted(ROWS)
         (name,) = (shard.name for shard in tp.MultiStore(tmp_path / f"shards-{number}").manifest.shards)
         shard = tp.GraphStore(tmp_path / f"shards-{number}" / name)
         assert arrays_of(tp.GraphStore(tmp_path / f"one-{number}")) == arrays_of(shard) == arrays_of(given["store"])
@@ -192,7 +207,9 @@ def limits_of_a_pack() -> tuple[str, ...]:
 def test_splits_come_along(given: dict[str, Any], tmp_path: Path) -> None:
     parts = {part: ids.tolist() for part, ids in given["store"].splits.items()}
     assert set(parts) == {"train", "valid", "test"}
-    for i, which in enumerate(("OGB folder", "OgbFolder", "path of a store", "store", "path with ids")):
+    for i, which in enumerate(
+        ("OGB folder", "OgbFolder", "path of a store", "store", "path with ids", "chunks", "ChunkedGraph", "part")
+    ):
         found = tp.GraphStore.write(tmp_path / str(i), given[which]).splits
         assert {part: ids.tolist() for part, ids in found.items()} == parts
 
@@ -235,7 +252,7 @@ def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
     with_graphs = names(f"{known.path} {known.object}" for known in kinds.KINDS if known not in numbers)
     sizes = names(known.object for known in numbers)
     concepts = (Path(__file__).parents[2] / "docs" / "reference" / "glossary.md").read_text()
-    assert {"GraphStore", "MultiStore", "OGB", ".bin", "OgbFolder", "DGLGraph"} <= with_graphs
+    assert {"GraphStore", "MultiStore", "OGB", ".bin", "OgbFolder", "ChunkedGraph", "DGLGraph"} <= with_graphs
     for text, expected in ((tp.GraphStore.write, with_graphs), (tp.sizes_of, with_graphs | sizes)):
         assert not [name for name in expected if name not in text.__doc__]
     assert not [name for name in with_graphs | sizes if name not in concepts]

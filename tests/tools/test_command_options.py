@@ -16,7 +16,7 @@ COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 # Options that may differ between commands, and the reason.
 DIFFERENT = {
     "--out": "each command writes another kind of file or folder; only names of finished results are defaults",
-    "SOURCE": "preprocess reads several sources, and only sources of graphs",
+    "SOURCE": "preprocess reads several sources; it, chunk and partition read only sources of graphs",
     "STORE": "info needs none with --system",
 }
 # Names that options had before; each has one name now.
@@ -60,7 +60,7 @@ def test_one_thing_has_one_name() -> None:
 
 def test_every_file_or_folder_that_a_command_writes_is_its_out() -> None:
     writing = {command: parameter.opts for command, name, parameter in parameters() if name == "--out"}
-    assert set(writing) == {"sizes", "plan", "preprocess", "plot", "report", "demo"}
+    assert set(writing) == {"sizes", "plan", "preprocess", "plot", "report", "demo", "chunk", "partition"}
     assert all(options == ["--out", "-o"] for options in writing.values())
     assert {name for _, name, parameter in parameters() if "write" in parameter.help.lower()} == {"--out"}
 

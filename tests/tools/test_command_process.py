@@ -84,6 +84,7 @@ def test_without_torch_one_line_says_what_is_missing(tmp_path: Path) -> None:
     runs = (
         ["preprocess", "store", "--out", "out"], ["info", "store"], ["verify", "store"], ["sizes", "store"],
         ["report", "store", "--out", "report.html"], ["demo", "--out", "out"],
+        ["chunk", "store", "--out", "out"], ["partition", "store", "--out", "out", "--parts", "2"],
     )  # fmt: skip
     for done in run_each(tmp_path / "command.py", *runs, folder=tmp_path, PYTHONPATH=str(ROOT)):
         check_one_line(done, 1, "torch is not installed", "dgl_tuplepack[torch]")

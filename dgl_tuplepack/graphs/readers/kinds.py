@@ -18,9 +18,11 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds
 from dgl_tuplepack.graphs.readers.bin_file import BinFile
+from dgl_tuplepack.graphs.readers.chunked import ChunkedSource
 from dgl_tuplepack.graphs.readers.items import Items
 from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbSource
+from dgl_tuplepack.graphs.readers.partition import PartSource
 from dgl_tuplepack.graphs.readers.source import Source
 
 
@@ -81,11 +83,23 @@ KINDS = [
     Kind(lambda: Numbers, object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))"),
     Kind(lambda: Counted),
     Kind(
+        lambda: ChunkedSource,
+        path="a folder in DGL's chunked graph format",
+        object="a ChunkedGraph",
+        signs=("metadata.json",),
+    ),
+    Kind(
         lambda: registry.find("stored"),
         path="a store, a dataset of shards",
         object="a GraphStore or MultiStore",
         signs=("metadata.json", "manifest.json"),
         may_be_object=lambda: registry.is_loaded("stored"),
+        needs="torch",
+    ),
+    Kind(
+        lambda: PartSource,
+        path="a part that partition wrote (such as out/part0)",
+        signs=("graph.dgl",),
         needs="torch",
     ),
     Kind(lambda: BinFile, path="a .bin file of dgl.save_graphs"),

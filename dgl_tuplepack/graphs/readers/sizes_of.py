@@ -19,9 +19,10 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
         A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of these with a dict of named graphs
         ``{"atoms": g, "bonds": h}`` in place of the graph, or of PyG's Data or HeteroData; a DGLDataset, a PyG
         InMemoryDataset, a dataset object of OGB or a subset of one (anything with a length and such items); a
-        `GraphStore`, a `MultiStore` or an `OgbFolder`; the path of one of these three, or of a ``.bin`` file of
-        `dgl.save_graphs`; a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of
-        such rows; or `GraphSizes`, which is returned unchanged.
+        `GraphStore`, a `MultiStore`, an `OgbFolder` or a `ChunkedGraph` (DGL's chunked graph format); the path of one
+        of these four, of a part that `partition` wrote, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
+        ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
+        returned unchanged.
     levels
         For PyG graphs: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
         `edge_label_index`, have a component unless `levels` change that.

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
-from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack._core.checks import as_path, true_or_false
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.planning.search.evaluation import available_cores
 from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
 from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
@@ -28,8 +26,7 @@ from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, ti
 from dgl_tuplepack.storage.selection import check_same_schema
 from dgl_tuplepack.storage.shards.shard import as_shards, check_apart
 from dgl_tuplepack.storage.shards.tasks import WrittenShard, plan_shard, verify_shard, write_shard
-from dgl_tuplepack.storage.shards.workers import Failed, Submit, Tasks, submitting
-from dgl_tuplepack.storage.shards.workers import run as run_tasks
+from dgl_tuplepack.storage.shards.workers import number_of_processes, refuse, run_all, submitting
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def preprocess_shards(
         expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
-    processes = _processes(workers)
+    processes = number_of_processes(workers)
     relations = {"ties": ties, "indices": indices, "levels": levels}
     declared = {name: value for name, value in relations.items() if value is not None}
     named = as_shards(shards, ogb_settings or {})
@@ -156,7 +153,7 @@ def preprocess_shards(
     check_apart(named, out)
     with _locked_folder(out), submitting(min(processes, len(named)), executor) as submit:
         with timed(seconds, "write"):
-            done = _all(
+            done = run_all(
                 submit,
                 write_shard,
                 {s.name: (s, out, compact, overwrite, pre_transform, expected, declared) for s in named},
@@ -177,7 +174,7 @@ def preprocess_shards(
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
-            planned = _all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+            planned = run_all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
         return Sharded(
@@ -210,19 +207,12 @@ def verify_shards(
     FormatError
         The manifest has changed since it was written, or does not describe the shards.
     """
-    folder, processes = as_path(path).absolute(), _processes(workers)
+    folder, processes = as_path(path).absolute(), number_of_processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
     with submitting(min(processes, len(tasks)), executor) as submit:
-        _all(submit, verify_shard, tasks, "shards")
+        run_all(submit, verify_shard, tasks, "shards")
     return MultiStore(folder)
-
-
-def _all(submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
-    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all failed tasks."""
-    done = dict(progress_bar(run_tasks(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
-    _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
-    return {name: done[name] for name in tasks}
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:
@@ -239,16 +229,7 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
         except InputError as error:
             failed[shard.name] = str(error)
-    _refuse(failed, len(written))
-
-
-def _refuse(failed: Mapping[str, str], number: int) -> None:
-    if failed:
-        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
-        raise ShardsError(
-            f"{len(failed)} of {number} shards failed, the others are done; correct the causes and run again, which "
-            f"does only what is missing.{causes}"
-        )
+    refuse(failed, len(written))
 
 
 def _manifest(out: Path) -> Manifest | None:
@@ -287,8 +268,3 @@ def _check_folder(out: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)
-
-
-def _processes(workers: int | None) -> int:
-    """Return the number of processes: `workers`, or one for each core."""
-    return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)

@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack._core.checks import whole_number
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.errors import InputError, ShardsError
+from dgl_tuplepack.planning.search.evaluation import available_cores
 
 Tasks = Mapping[str, tuple[Any, ...]]
 Submit = Callable[..., Future[Any]]
@@ -68,6 +71,33 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
         for future in names:
             future.cancel()
     yield from ((name, _DIED) for name in tasks.keys() - names.values())
+
+
+def run_all(
+    submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str, what: str = "shards"
+) -> dict[str, Any]:
+    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all failed tasks.
+
+    `unit` is the unit of the progress bar; messages call the tasks `what`.
+    """
+    done = dict(progress_bar(run(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks), what)
+    return {name: done[name] for name in tasks}
+
+
+def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
+    """Raise ShardsError if tasks failed; `failed` has the cause of each."""
+    if failed:
+        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
+        raise ShardsError(
+            f"{len(failed)} of {number} {what} failed, the others are done; correct the causes and run again, which "
+            f"does only what is missing.{causes}"
+        )
+
+
+def number_of_processes(workers: int | None) -> int:
+    """Return the number of processes: `workers`, or one for each core."""
+    return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
 
 
 def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:

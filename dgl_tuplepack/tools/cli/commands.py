@@ -14,6 +14,7 @@ from rich.console import Console
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.distributed import chunk, partition
 from dgl_tuplepack.tools.cli.limits import limits
 from dgl_tuplepack.tools.cli.output import print_json
 from dgl_tuplepack.tools.cli.pictures import plot, report
@@ -49,6 +50,7 @@ app = typer.Typer(
 )  # fmt: skip
 _PANELS = {
     "From sizes to batches": (sizes, limits, plan, preprocess, info, verify),
+    "For dgl.distributed": (chunk, partition),
     "Pictures and a demo": (plot, report, demo),
 }
 for panel, commands in _PANELS.items():

@@ -90,6 +90,13 @@ Oversize = Annotated[
     str,
     typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
 ]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace an existing store, every shard of a sharded dataset, chunks or all parts."
+    ),
+]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Worker processes; default: one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV on standard output.")]
 

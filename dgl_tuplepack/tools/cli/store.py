@@ -57,9 +57,7 @@ def preprocess(
     graphs_per_batch: options.GraphsPerBatch = None,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a sharded dataset.")
-    ] = False,
+    overwrite: options.Overwrite = False,
     root: options.Root = None,
     split_scheme: Annotated[
         str | None, typer.Option(help="Split scheme of an OGB folder, such as scaffold; default: the usual one.")
@@ -69,9 +67,7 @@ def preprocess(
     ] = None,
     labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
     seed: options.Seed = 0,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Worker processes; default: one per core.")
-    ] = None,
+    workers: options.Workers = None,
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
     ] = None,

@@ -1,0 +1,37 @@
+"""Any source as a store: opened if it is one, else written to a temporary folder first."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.graph_record import check_names
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
+from dgl_tuplepack.storage.reader import Stored
+
+
+@contextmanager
+def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[StoredGraphs]:
+    """Open a store of the graphs of a source, which can be written as one large graph (else SchemaError).
+
+    The graphs of any other source are written to `folder` first, block by block, and removed at the end.
+    """
+    opened = resolve(source).with_levels(levels)
+    if isinstance(opened, Stored) and isinstance(store := opened.by_position(), StoredGraphs):
+        check_names(store.schema)
+        yield store
+        return
+    if opened.num_graphs() == 0:
+        raise SizesError(f"{opened.title} has no graphs; at least one is needed.")
+    try:
+        store = GraphStore.write(folder, opened, overwrite=True)
+        check_names(store.schema)
+        yield store
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

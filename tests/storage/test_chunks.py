@@ -1,0 +1,183 @@
+"""Chunks and back: every graph, feature, label, id and split exactly once; no graph in two chunks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, InputError, MissingDependencyError, SchemaError, SizesError
+from dgl_tuplepack.storage.chunks import chunk_bounds, write_chunks
+from tests.support.chunked import change
+from tests.support.graphs import Content, contents
+from tests.support.messages import refused
+from tests.support.stores import SPLITS, assert_same_items, molecules, purchases
+
+FORMS = ["csv", "numpy", *(["parquet"] if find_spec("pyarrow") else [])]
+
+
+def arrays_of(store: tp.GraphStore) -> dict[Any, str]:
+    """Checksums of all arrays."""
+    return {(e.content, e.type, e.name, e.dtype): e.sha256 for e in store.parts[0].metadata.arrays}
+
+
+@settings(max_examples=30)
+@given(contents(), st.integers(1, 4), st.sampled_from(FORMS), st.sampled_from(FORMS[1:]), st.booleans())
+def test_chunks_give_back_the_store_bit_for_bit(
+    content: Content, chunks: int, edges_as: str, features_as: str, as_items: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        # The first graph shows all features.
+        items = [content.example, *content.items]
+        number, folder = len(items), Path(name, "chunks")
+        splits = {"train": [number - 1, 0], "none": []}
+        store = tp.GraphStore.write(Path(name, "store"), items, splits=splits)
+        source: Any = store
+        if as_items:
+            source, store = items, tp.GraphStore.write(Path(name, "bare"), items)
+        made = write_chunks(source, folder, chunks, edges_as=edges_as, features_as=features_as)
+        assert len(made) == number
+        back = tp.GraphStore.write(Path(name, "back"), folder)
+        assert arrays_of(back) == arrays_of(store)
+        assert back.schema == store.schema
+        again = write_chunks(back, Path(name, "again"), chunks)
+        assert arrays_of(tp.GraphStore.write(Path(name, "last"), again)) == arrays_of(store)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.integers(1, 25))
+def test_chunks_are_runs_of_graphs_of_about_equal_weight(weights: list[int], chunks: int) -> None:
+    bounds = chunk_bounds(np.array(weights), chunks)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(weights)
+    assert len(bounds) == min(chunks, len(weights)) + 1
+    assert (np.diff(bounds) > 0).all()
+    if chunks <= len(weights):
+        # A chunk that has more than its share ends with the graph that exceeds it.
+        sums = [sum(weights[a : b - 1]) for a, b in itertools.pairwise(bounds)]
+        assert max(sums) <= sum(weights) / chunks + max(weights)
+
+
+def test_the_files_are_those_of_the_format_and_hold_whole_graphs(tmp_path: Path) -> None:
+    items = purchases(8)
+    write_chunks(items, tmp_path / "c", 3, name="shop")
+    document = json.loads((tmp_path / "c" / "metadata.json").read_text())
+    assert document["graph_name"] == "shop"
+    assert document["node_type"] == ["item", "user"]
+    assert document["edge_type"] == ["item:pleases:user", "user:buys:item", "user:follows:user"]
+    for i, (name, counts) in enumerate(zip(document["edge_type"], document["num_edges_per_chunk"], strict=True)):
+        source, _, destination = name.split(":")
+        spec = document["edges"][name]
+        assert spec["format"] == {"name": "csv", "delimiter": " "}
+        first = {
+            t: np.cumsum([0, *document["num_nodes_per_chunk"][document["node_type"].index(t)]])
+            for t in ("item", "user")
+        }
+        for chunk, (file, count) in enumerate(zip(spec["data"], counts, strict=True)):
+            pairs = np.loadtxt(tmp_path / "c" / file, np.int64, ndmin=2)
+            assert len(pairs) == count
+            for column, t in enumerate((source, destination)):
+                assert pairs[:, column].min() >= first[t][chunk]
+                assert pairs[:, column].max() < first[t][chunk + 1]
+        assert sum(counts) == sum(graph.num_edges(items[0].canonical_etypes[i]) for graph in items)
+    ids = [np.load(tmp_path / "c" / file) for file in document["node_data"]["user"]["graph_id"]["data"]]
+    assert np.concatenate(ids).tolist() == [i for i, graph in enumerate(items) for _ in range(graph.num_nodes("user"))]
+    assert not set.intersection(*(set(each.tolist()) for each in ids))
+
+
+def test_every_source_is_written_and_an_existing_folder_only_on_request(tmp_path: Path) -> None:
+    items = molecules(12)
+    store = tp.GraphStore.write(tmp_path / "store", items, splits=SPLITS)
+    write_chunks(store.subset([3, 1, 1]), tmp_path / "subset", 2)
+    assert_same_items(tp.GraphStore.write(tmp_path / "back", tmp_path / "subset"), [items[i] for i in (3, 1, 1)])
+    for _ in range(2):
+        with refused(FormatError, "already", "overwrite"):
+            write_chunks(items, tmp_path / "subset")
+    write_chunks(iter(items), tmp_path / "subset", overwrite=True)
+    assert len(tp.sizes_of(tmp_path / "subset")) == 12
+    # Nothing of the old chunks remains, nor of the temporary store.
+    assert len([path for path in (tmp_path / "subset").iterdir() if path.is_dir()]) == 1
+    assert not list((tmp_path / "subset").rglob("source"))
+    # A failing source leaves the chunks as they are.
+    with refused(SizesError, "no graphs"):
+        write_chunks(iter([]), tmp_path / "subset", overwrite=True)
+    assert len(tp.sizes_of(tmp_path / "subset")) == 12
+    assert tp.GraphStore.write(tmp_path / "last", tmp_path / "subset").splits == {}
+
+
+def test_graphs_without_nodes_keep_their_places(tmp_path: Path) -> None:
+    import dgl
+
+    items = [dgl.graph(([], []), num_nodes=n) for n in (0, 2, 0, 0)]
+    made = write_chunks(items, tmp_path / "c", 2)
+    assert tp.sizes_of(made).array.tolist() == [[0, 0], [2, 0], [0, 0], [0, 0]]
+
+
+def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    import dgl
+
+    graph = dgl.graph(([0], [1]))
+    named = {"a": graph, "b": graph}
+    with refused(SchemaError, "['a', 'b']", "one large graph"):
+        write_chunks([(named, 1)], tmp_path / "c")
+    odd = dgl.heterograph({("a/b", "r", "a/b"): ([0], [0])})
+    with refused(SchemaError, "'a/b'", "rename"):
+        write_chunks([odd], tmp_path / "c")
+    graph.ndata["graph_id"] = torch.zeros(2)
+    with refused(SchemaError, "graph_id", "rename"):
+        write_chunks([graph], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    for wrong, part in (
+        ({"edges_as": "xml"}, "edges_as"),
+        ({"features_as": "csv"}, "features_as"),
+        ({"name": ""}, "name"),
+    ):
+        with refused(InputError, part):
+            write_chunks(molecules(), tmp_path / "c", **wrong)
+    with refused(InputError, "number of chunks"):
+        write_chunks(molecules(), tmp_path / "c", 0)
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_parquet_without_its_package_is_refused_by_name(tmp_path: Path) -> None:
+    for wrong in ({"edges_as": "parquet"}, {"features_as": "parquet"}):
+        with refused(MissingDependencyError, "pyarrow", "dgl_tuplepack[parquet]"):
+            write_chunks(molecules(), tmp_path / "c", **wrong)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+
+    def written(edit: Any) -> Path:
+        write_chunks(tp.GraphStore.write(tmp_path / "s", molecules(), overwrite=True), folder, 2, overwrite=True)
+        change(folder, edit)
+        return folder
+
+    def record(key: str, value: Any) -> Any:
+        return lambda document: document["dgl_tuplepack"].update({key: value})
+
+    for edit, part in (
+        (record("version", 9), "version"),
+        (record("columns", []), "the schema has"),
+        (record("num_graphs", 3), "graph_id outside 0..2"),
+        (record("labels", {"": "../x.npy"}), "outside the folder"),
+        (record("node_types", ["a"]), "other types, features"),
+        (record("idtype", "int7"), "damaged"),
+        (lambda document: document["node_data"]["_N"].pop("x"), "other types, features"),
+    ):
+        with pytest.raises(FormatError, match=part):
+            tp.GraphStore.write(tmp_path / "out", written(edit), overwrite=True)
+    # Without the record it is a folder like that of any other program.
+    store = tp.GraphStore.write(tmp_path / "out", written(lambda document: document.pop("dgl_tuplepack")))
+    assert len(store) == 12
+    assert not store.schema.labels

@@ -1,0 +1,384 @@
+"""Partitions for `dgl.distributed`: DGL opens them, every graph is in one part, and a killed run goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, InputError, SchemaError, ShardsError, SizesError
+from dgl_tuplepack.storage.partition import Partitioned, partition
+from tests.support.graphs import Content, contents
+from tests.support.messages import refused
+from tests.support.shards import Misbehaving, snapshot
+from tests.support.stores import SPLITS, flip, molecules, purchases
+
+
+def divided(source: Any, out: Path, parts: int, **settings: Any) -> Partitioned:
+    """Partition in this process."""
+    return partition(source, out, parts, **{"workers": 1, **settings})
+
+
+def ids_of(done: Partitioned, parts: int) -> list[list[int]]:
+    """The graphs of each part."""
+    return [np.load(done.config.parent / f"part{i}" / "graphs" / "ids.npy").tolist() for i in range(parts)]
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """All files but those of graphs, in which DGL leaves random bytes, and those with their checksums."""
+    found = {name: data for name, (_, data) in snapshot(out).items()}
+    return {name: found[name] for name in found if not name.endswith(("/graph.dgl", "/graphs.json"))}
+
+
+@settings(max_examples=20)
+@given(contents(), st.integers(1, 4))
+def test_every_graph_is_in_one_part_as_it_was(content: Content, parts: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        # The first graph shows all features.
+        items = [content.example, *content.items]
+        number = len(items)
+        store = tp.GraphStore.write(Path(name, "store"), items, splits={"train": [number - 1, 0], "none": []})
+        done = divided(store, Path(name, "out"), parts)
+        ids = ids_of(done, parts)
+        assert sorted(itertools.chain(*ids)) == list(range(number))
+        assert np.load(Path(name, "out", "graph_parts.npy")).tolist() == [
+            next(p for p in range(parts) if i in ids[p]) for i in range(number)
+        ]
+        for part, own in enumerate(ids):
+            folder = Path(name, "out", f"part{part}")
+            assert tp.sizes_of(folder).array.tolist() == store.sizes.array[own].tolist()
+            if not own:
+                with refused(SizesError, "no graphs"):
+                    tp.GraphStore.write(Path(name, "back"), folder, overwrite=True)
+                continue
+            splits = {"train": [own.index(i) for i in (number - 1, 0) if i in own], "none": []}
+            expected = tp.GraphStore.write(Path(name, "right"), store.subset(own), splits=splits, overwrite=True)
+            found = tp.GraphStore.write(Path(name, "back"), folder, overwrite=True)
+            assert found.schema == store.schema
+            assert [e.sha256 for e in found.parts[0].metadata.arrays] == [
+                e.sha256 for e in expected.parts[0].metadata.arrays
+            ]
+        numbers = store.sizes.array
+        totals = np.array([numbers[own].sum(axis=0) for own in ids])
+        for column, value in enumerate(done.imbalance.values()):
+            mean = totals[:, column].mean()
+            assert value == pytest.approx(totals[:, column].max() / mean if mean else 1)
+
+
+def as_large(items: list[Any]) -> Any:
+    """One graph of all graphs, without types as DGL's partitioning has it."""
+    large = dgl.batch([item[0] if isinstance(item, tuple) else item for item in items])
+    return dgl.to_homogeneous(large) if len(large.ntypes) > 1 else large
+
+
+@pytest.mark.parametrize(("items", "parts"), [(molecules(12), 3), (purchases(9), 2), (molecules(2), 4)])
+def test_dgl_opens_each_part_and_its_graph_is_what_dgl_would_cut_out(
+    items: list[Any], parts: int, tmp_path: Path
+) -> None:
+    done = divided(items, tmp_path / "out", parts)
+    large, types = as_large(items), items[0][0] if isinstance(items[0], tuple) else items[0]
+    assigned = [np.loadtxt(tmp_path / "out" / f"{t}.txt", np.int64, ndmin=1) for t in types.ntypes]
+    # Nodes of a homogeneous graph of several types run type by type, as these files do.
+    right, new_to_old, _ = dgl.partition_graph_with_halo(
+        large, torch.from_numpy(np.concatenate(assigned)), 1, reshuffle=True
+    )
+    assert len(new_to_old) == large.num_nodes()
+    seen: dict[str, list[torch.Tensor]] = {}
+    for part in range(parts):
+        graph, nodes, edges, book, name, node_types, edge_types = dgl.distributed.load_partition(str(done.config), part)
+        assert (name, node_types, edge_types) == ("graphs", types.ntypes, types.canonical_etypes)
+        assert book.num_partitions() == parts
+        expected = right.get(part)
+        number = 0 if expected is None else expected.num_nodes()
+        assert (graph.num_nodes(), graph.num_edges()) == (number, 0 if expected is None else expected.num_edges())
+        folder = tmp_path / "out" / f"part{part}"
+        old = torch.cat([*_starts(folder / "orig_nids.dgl", types, nodes_of=items).values()])
+        if expected is not None:
+            assert bool(expected.ndata["inner_node"].all())
+            theirs = expected.ndata["orig_id"]
+            assert sorted(old.tolist()) == sorted(theirs.tolist())
+            assert _pairs(graph, old) == _pairs(expected, theirs)
+        for t in types.ntypes:
+            own = (
+                graph.ndata[dgl.NID][graph.ndata["_TYPE"] == types.get_ntype_id(t)]
+                if len(types.ntypes) > 1
+                else graph.ndata[dgl.NID]
+            )
+            assert torch.equal(book.partid2nids(part, t), book.map_to_per_ntype(own)[1])
+            seen.setdefault(t, []).append(_tensors(folder / "orig_nids.dgl")[t])
+        features = {
+            key: types.nodes[t].data[n].dtype for t in types.ntypes for n in types.nodes[t].data for key in [f"{t}/{n}"]
+        }
+        assert {key: value.dtype for key, value in nodes.items()} == features
+        assert all(
+            len(value) == len(_tensors(folder / "orig_nids.dgl")[key.split("/")[0]]) for key, value in nodes.items()
+        )
+        assert graph.edata["inner_edge"].dtype == graph.ndata["inner_node"].dtype == torch.uint8
+        assert edges.keys() == {f"{':'.join(e)}/{n}" for e in types.canonical_etypes for n in types.edges[e].data}
+    for t, ids in seen.items():
+        assert sorted(torch.cat(ids).tolist()) == list(range(sum(_graph(item).num_nodes(t) for item in items)))
+
+
+def _graph(item: Any) -> Any:
+    return item[0] if isinstance(item, tuple) else item
+
+
+def _tensors(file: Path) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = dgl.data.load_tensors(str(file))
+    return tensors
+
+
+def _starts(file: Path, types: Any, nodes_of: list[Any]) -> dict[str, torch.Tensor]:
+    """Original ids of nodes, numbered over all types."""
+    tensors, first = _tensors(file), 0
+    found = {}
+    for t in types.ntypes:
+        found[t] = tensors[t] + first
+        first += sum(_graph(item).num_nodes(t) for item in nodes_of)
+    return found
+
+
+def _pairs(graph: Any, old: torch.Tensor) -> list[tuple[int, int]]:
+    src, dst = graph.edges()
+    return sorted(zip(old[src].tolist(), old[dst].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+def test_the_files_and_fields_are_those_of_dgl(hetero: bool, tmp_path: Path) -> None:
+    items = purchases(6) if hetero else [graph for graph, _ in molecules(6)]
+    done = divided(items, tmp_path / "ours", 2)
+    dgl.distributed.partition_graph(dgl.batch(items), "graphs", 2, str(tmp_path / "dgl"), part_method="random")
+    ours, theirs = (json.loads((tmp_path / name / "graphs.json").read_text()) for name in ("ours", "dgl"))
+    assert ours.keys() == theirs.keys()
+    for key in (
+        "graph_name",
+        "num_nodes",
+        "num_edges",
+        "num_parts",
+        "halo_hops",
+        "ntypes",
+        "etypes",
+        "part-0",
+        "part-1",
+    ):
+        assert ours[key] == theirs[key]
+    for key in ("node_map", "edge_map"):
+        assert ours[key].keys() == theirs[key].keys()
+    assert done.config == tmp_path / "ours" / "graphs.json"
+    for part in range(2):
+        (a,), (b,) = (dgl.load_graphs(str(tmp_path / n / f"part{part}" / "graph.dgl"))[0] for n in ("ours", "dgl"))
+        for left, right in ((a.ndata, b.ndata), (a.edata, b.edata)):
+            assert {n: v.dtype for n, v in left.items()} == {n: v.dtype for n, v in right.items()}
+        for file in ("node_feat.dgl", "edge_feat.dgl"):
+            left, right = (_tensors(tmp_path / n / f"part{part}" / file) for n in ("ours", "dgl"))
+            assert {n: (v.dtype, v.shape[1:]) for n, v in left.items()} == {
+                n: (v.dtype, v.shape[1:]) for n, v in right.items()
+            }
+
+
+def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> None:
+    items = molecules(200)
+    rng = np.random.default_rng(0)
+    for graph, _ in items:
+        graph.ndata["train_mask"] = torch.from_numpy(rng.random(graph.num_nodes()) < 0.2)
+    store = tp.GraphStore.write(tmp_path / "s", items, splits={"test": rng.choice(200, 40, replace=False)})
+    done = divided(store, tmp_path / "out", 4, balance=["train_mask", "test"])
+    assert list(done.imbalance) == ["nodes", "edges", "train_mask", "test"]
+    assert max(done.imbalance.values()) < 1.05
+    marked = [sum(int(items[i][0].ndata["train_mask"].sum()) for i in own) for own in ids_of(done, 4)]
+    assert done.imbalance["train_mask"] == pytest.approx(max(marked) / np.mean(marked))
+    for balance, parts in ((["x"], ("'x'", "one bool")), (["valid"], ("'valid'", "'test'", "train_mask"))):
+        with refused(SizesError, *parts):
+            divided(store, tmp_path / "other", 4, balance=balance)
+    with refused(SizesError, "'nodes'", "always balanced"):
+        divided(
+            tp.GraphStore.write(tmp_path / "t", items, splits={"nodes": [1]}), tmp_path / "other", 4, balance=["nodes"]
+        )
+    with refused(InputError, "balance is 'test'"):
+        divided(store, tmp_path / "other", 4, balance="test")
+
+
+def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> None:
+    source, out = molecules(12), tmp_path / "out"
+    assert divided(source, out, 3).written == (0, 1, 2)
+    before = snapshot(out / "part1")
+    shutil.rmtree(out / "part0")
+    flip(out / "part2" / "node_feat.dgl", -20)
+    assert (divided(source, out, 3).written, snapshot(out / "part1")) == ((0, 2), before)
+    (out / "part2" / "graphs" / "labels_00_y.npy").unlink()
+    (out / "graphs.json").unlink()
+    again = divided(source, out, 3)
+    assert (again.written, again.kept) == ((2,), (0, 1))
+    assert len(ids_of(again, 3)) == 3
+    assert divided(source, out, 3, overwrite=True).written == (0, 1, 2)
+    # Another partition needs permission, and then leaves nothing of the earlier one.
+    for other in (lambda **more: divided(source, out, 2, **more), lambda **more: divided(source[:9], out, 3, **more)):
+        with refused(FormatError, "another partition", "overwrite"):
+            other()
+    done = divided(source, out, 2, overwrite=True, name="other")
+    assert sorted(path.name for path in out.iterdir()) == [
+        ".lock", "_N.txt", "graph_parts.npy", "other.json", "part0", "part1", "partition.json",
+    ]  # fmt: skip
+    assert done.written == (0, 1)
+    # A part is a source of a partition, too.
+    assert sum(map(len, ids_of(divided(out / "part0", tmp_path / "deeper", 2), 2))) == len(ids_of(done, 2)[0])
+
+
+def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").touch()
+    with refused(FormatError, "x.txt", "empty folder"):
+        divided(molecules(), tmp_path, 2)
+    with refused(FormatError, "not a folder"):
+        divided(molecules(), tmp_path / "x.txt", 2)
+    for wrong, part in (
+        ({"name": "a/b"}, "name"),
+        ({"name": "partition"}, "name"),
+        ({"seed": -1}, "seed"),
+        ({"workers": 0}, "workers"),
+    ):
+        with refused(InputError, part):
+            divided(molecules(), tmp_path / "out", 2, **wrong)
+    with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
+        divided(molecules(), tmp_path / "out", 2, executor=executor)
+    with refused(InputError, "number of parts"):
+        divided(molecules(), tmp_path / "out", 0)
+    graph = dgl.graph(([0], [1]))
+    with refused(SchemaError, "one large graph"):
+        divided([({"a": graph, "b": graph}, 1)], tmp_path / "out", 2)
+    with refused(SizesError, "no graphs"):
+        divided([], tmp_path / "out", 2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.processes
+def test_processes_and_executors_write_the_same(tmp_path: Path) -> None:
+    source = tp.GraphStore.write(tmp_path / "s", molecules(12), splits=SPLITS)
+    divided(source, tmp_path / "one", 3)
+    partition(source, tmp_path / "two", 3, workers=2)
+    with ThreadPoolExecutor(2) as executor:
+        partition(source, tmp_path / "three", 3, executor=executor)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two") == files_of(tmp_path / "three")
+
+
+def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = dgl.data.save_tensors
+
+    def failing(path: str, tensors: Any) -> None:
+        if ".part1." in path:
+            raise RuntimeError("the disk is full")
+        save(path, tensors)
+
+    store = tp.GraphStore.write(tmp_path / "s", molecules(12))
+    with monkeypatch.context() as patched:
+        patched.setattr(dgl.data, "save_tensors", failing)
+        with refused(ShardsError, "1 of 3 parts failed", "part1: RuntimeError: the disk is full"):
+            divided(store, tmp_path / "out", 3)
+    assert not (tmp_path / "out" / "graphs.json").exists()
+    assert divided(store, tmp_path / "out", 3).written == (1,)
+    # A source that fails leaves nothing.
+    with pytest.raises(RuntimeError, match="torn"):
+        divided(Misbehaving(0, "raise"), tmp_path / "bad", 2)
+    assert not (tmp_path / "bad").exists()
+
+
+def _until_killed(source: Any, out: Path, left: int) -> None:
+    """Partition, and be killed right before the call number `left` that changes something on the disk."""
+    calls = itertools.count()
+
+    def counted(function: Any) -> Any:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            if next(calls) == left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return call
+
+    for name in ("replace", "fsync", "unlink", "rmdir", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    np.save, dgl.data.save_tensors = counted(np.save), counted(dgl.data.save_tensors)
+    divided(source, out, 2, overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def killed_steps() -> list[int]:
+    """Steps at which a run is killed: every seventh, from another one in each run of the tests."""
+    begin = int.from_bytes(os.urandom(2)) % 7
+    return list(range(begin, 400, 7))
+
+
+def test_a_run_that_is_killed_anywhere_goes_on_and_keeps_what_is_complete(
+    tmp_path: Path, killed_steps: list[int]
+) -> None:
+    """At each step either DGL opens the old or the new partition, or there is none; the next run completes it."""
+    old, new = molecules(5), [graph for graph, _ in molecules(7, seed=1)]
+    expected = divided(new, tmp_path / "right", 2)
+    right = files_of(tmp_path / "right")
+    for step in killed_steps:
+        out = tmp_path / f"out{step}"
+        divided(old, out, 3)
+        process = multiprocessing.get_context("fork").Process(target=_until_killed, args=(new, out, step))
+        process.start()
+        process.join(120)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if (out / "graphs.json").exists():
+            number = json.loads((out / "graphs.json").read_text())["num_parts"]
+            for part in range(number):
+                graph, *_ = dgl.distributed.load_partition(str(out / "graphs.json"), part)
+                assert bool(graph.ndata["inner_node"].all())
+        done = divided(new, out, 2, overwrite=not _is_new(out))
+        assert done.imbalance == expected.imbalance
+        assert files_of(out) == right
+        if process.exitcode == 0:
+            break
+    else:
+        pytest.fail("the run never came to its end")
+
+
+def _is_new(out: Path) -> bool:
+    state = out / "partition.json"
+    return state.exists() and json.loads(state.read_text())["parts"] == 2
+
+
+def test_a_part_is_told_from_other_folders_and_damage_is_named(tmp_path: Path) -> None:
+    divided(molecules(12), tmp_path / "out", 2)
+    part = tmp_path / "out" / "part0"
+    content = (part / "graph.dgl").read_bytes()
+    for other in (content[: len(content) // 2], (tmp_path / "out" / "part1" / "graph.dgl").read_bytes()):
+        (part / "graph.dgl").write_bytes(other)
+        with refused(FormatError, "part0/graph.dgl has changed", "again"):
+            tp.GraphStore.write(tmp_path / "s", part)
+    (part / "graphs" / "sizes.npy").unlink()
+    with refused(FormatError, "sizes.npy"):
+        tp.sizes_of(part)
+    (part / "graphs.json").unlink()
+    with refused(FormatError, "without the file graphs.json", "dgl_tuplepack.partition"):
+        tp.sizes_of(part)
+
+
+@pytest.mark.processes
+def test_scripts_over_dist_graph_and_over_parts_train_on_every_marked_node(tmp_path: Path) -> None:
+    program = Path(__file__).parents[1] / "programs" / "dist_graph.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(program.parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected, of_dist_graph, of_parts = map(int, done.stdout.splitlines()[-1].split())
+    assert expected == of_dist_graph == of_parts > 0
