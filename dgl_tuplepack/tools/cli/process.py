@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -29,7 +30,10 @@ def run() -> int:
         except BrokenPipeError:
             return 1
         except Exception as error:
-            return _explained(error)
+            code = _explained(error)
+            # The command may have failed while it wrote, with output left in the buffer.
+            with contextlib.suppress(OSError):
+                _flush()
     return code
 
 
