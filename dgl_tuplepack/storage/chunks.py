@@ -91,7 +91,7 @@ def write_chunks(
     --------
     >>> import dgl, tempfile
     >>> graphs = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1]))]
-    >>> sizes_of(write_chunks(graphs, tempfile.mkdtemp(), 2)).array.tolist()
+    >>> write_chunks(graphs, tempfile.mkdtemp(), 2).sizes.array.tolist()
     [[3, 2], [2, 1]]
     """
     path, chunks = as_path(folder), whole_number("the number of chunks", chunks, 1, 2**20)
