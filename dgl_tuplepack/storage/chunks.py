@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_path, choice, true_or_false, whole_number
-from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack._core.files import is_there, read_json, write_text
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.chunked import METADATA, RECORD, ChunkedGraph
+from dgl_tuplepack.graphs.readers.chunked import METADATA, RECORD, ChunkedGraph, is_chunked
 from dgl_tuplepack.graphs.readers.graph_record import GRAPH_ID, GraphRecord, text_of
 from dgl_tuplepack.graphs.readers.row_files import FORMATS, SHAPE
 from dgl_tuplepack.planning.sizes import IntArray
@@ -101,11 +101,27 @@ def write_chunks(
         raise InputError(f"the name of the graph is {name!r:.100}; give a text that is not empty.")
     if "parquet" in (edges_as, features_as):
         load("pyarrow")
-    with fresh_data(path, true_or_false("overwrite", overwrite)) as data:
+    _check_folder(path, true_or_false("overwrite", overwrite))
+    with fresh_data(path, overwrite) as data:
         with as_store(source, data / "source", levels) as store, writing_to(path):
             document = {"graph_name": name, **_Chunks(store, data, edges_as, features_as).write(chunks)}
         write_text(path / METADATA, json.dumps(document, indent=1) + "\n")
     return ChunkedGraph(path)
+
+
+def _check_folder(path: Path, overwrite: bool) -> None:
+    """Raise FormatError for a folder of other data, such as a store, or of chunks that must not be overwritten."""
+    try:
+        is_ours = not is_there(path / METADATA) or is_chunked(read_json(path / METADATA))
+    except FormatError:
+        # Damaged chunks can be overwritten; `fresh_data` refuses them otherwise.
+        return
+    if not is_ours:
+        raise FormatError(f"{path} holds a store or other data, but no chunks; choose another folder.")
+    if is_there(path / METADATA) and not overwrite:
+        raise FormatError(
+            f"{path} holds chunks already; choose another path, or overwrite them (overwrite=True, --overwrite)."
+        )
 
 
 class _Chunks:

@@ -181,3 +181,14 @@ def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "out", written(lambda document: document.pop("dgl_tuplepack")))
     assert len(store) == 12
     assert not store.schema.labels
+
+
+def test_a_store_is_not_replaced_by_chunks(tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", molecules())
+    for overwrite in (False, True):
+        with refused(FormatError, "holds a store", "no chunks", "choose another folder"):
+            write_chunks(molecules(), tmp_path / "store", overwrite=overwrite)
+    assert arrays_of(tp.GraphStore(tmp_path / "store")) == arrays_of(store)
+    write_chunks(molecules(), tmp_path / "chunks")
+    with refused(FormatError, "holds chunks already", "overwrite=True"):
+        write_chunks(molecules(), tmp_path / "chunks")
