@@ -27,8 +27,9 @@ def as_array(tensor: Tensor) -> Array:
     return tensor.numpy()
 
 
-def as_tensor(stored: Array, dtype: torch.dtype) -> Tensor:
-    """Return a copy of stored values as a tensor of `dtype`."""
+def as_tensor(stored: Array, dtype: torch.dtype, copy: bool = True) -> Tensor:
+    """Return stored values as a tensor of `dtype`; without `copy`, it may share the memory of `stored`."""
+    values = stored.copy() if copy else stored
     if dtype == torch.bfloat16:
-        return torch.from_numpy(stored.view(np.int16).copy()).view(dtype)
-    return torch.from_numpy(stored.copy()).to(dtype)
+        return torch.from_numpy(values.view(np.int16)).view(dtype)
+    return torch.from_numpy(values).to(dtype)

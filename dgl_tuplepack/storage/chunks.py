@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_path, choice, true_or_false, whole_number
-from dgl_tuplepack._core.files import is_there, read_json, write_text
+from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.graphs.blocks import Array, GraphType
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.chunked import METADATA, RECORD, ChunkedGraph, is_chunked
-from dgl_tuplepack.graphs.readers.graph_record import GRAPH_ID, GraphRecord, text_of
+from dgl_tuplepack.graphs.readers.chunked import METADATA, RECORD_KEY, ChunkedGraph
+from dgl_tuplepack.graphs.readers.graph_record import GRAPH_ID, RECORD, GraphRecord
+from dgl_tuplepack.graphs.readers.large_graph import text_of
 from dgl_tuplepack.graphs.readers.row_files import FORMATS, SHAPE
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.as_store import as_store
@@ -30,8 +31,6 @@ from dgl_tuplepack.storage.write import plain_name
 FEATURE_FORMATS = ("numpy", "parquet")
 _ENDINGS = {"csv": "csv", "numpy": "npy", "parquet": "parquet"}
 _LINES = 1 << 16
-# Content, type and name of an array.
-_Key = tuple[str, str, str]
 
 
 def write_chunks(
@@ -83,9 +82,9 @@ def write_chunks(
 
     Notes
     -----
-    Each node has the number of its graph as the data ``graph_id``. Labels and splits are numpy files that
-    ``metadata.json`` names under the key ``dgl_tuplepack``. One chunk is in memory at a time. A source other than a
-    store is first written to a temporary store in the folder.
+    Each node has the number of its graph as the data ``graph_id``. Schema, labels and splits are in a file that
+    ``metadata.json`` names under the key ``dgl_tuplepack``. One chunk is in memory at a time, and all labels. A source
+    other than a store is first written to a temporary store in the folder.
 
     Examples
     --------
@@ -101,126 +100,70 @@ def write_chunks(
         raise InputError(f"the name of the graph is {name!r:.100}; give a text that is not empty.")
     if "parquet" in (edges_as, features_as):
         load("pyarrow")
-    _check_folder(path, true_or_false("overwrite", overwrite))
-    with fresh_data(path, overwrite) as data:
+    with fresh_data(path, true_or_false("overwrite", overwrite), "chunks") as data:
         with as_store(source, data / "source", levels) as store, writing_to(path):
-            document = {"graph_name": name, **_Chunks(store, data, edges_as, features_as).write(chunks)}
-        write_text(path / METADATA, json.dumps(document, indent=1) + "\n")
+            content = _write(store, data, chunks, edges_as, features_as)
+        write_text(path / METADATA, json.dumps({"graph_name": name, **content}, indent=1) + "\n")
     return ChunkedGraph(path)
 
 
-def _check_folder(path: Path, overwrite: bool) -> None:
-    """Raise FormatError for a folder of other data, such as a store, or of chunks that must not be overwritten."""
-    try:
-        is_ours = not is_there(path / METADATA) or is_chunked(read_json(path / METADATA))
-    except FormatError:
-        # Damaged chunks can be overwritten; `fresh_data` refuses them otherwise.
-        return
-    if not is_ours:
-        raise FormatError(f"{path} holds a store or other data, but no chunks; choose another folder.")
-    if is_there(path / METADATA) and not overwrite:
-        raise FormatError(
-            f"{path} holds chunks already; choose another path, or overwrite them (overwrite=True, --overwrite)."
-        )
-
-
-class _Chunks:
-    """The files of chunks, written into the folder `data`."""
-
-    def __init__(self, store: StoredGraphs, data: Path, edges_as: str, features_as: str) -> None:
-        self._store, self._data, self._schema = store, data, store.schema
-        self._forms, self._specs = {"edges": edges_as}, dict[_Key, dict[str, Any]]()
-        self._features_as, self._names = features_as, dict[_Key, str]()
-
-    def write(self, chunks: int) -> dict[str, Any]:
-        """Write all chunks; return the content of ``metadata.json``."""
-        schema, sizes = self._schema, self._store.sizes.array
-        bounds = chunk_bounds(sizes.sum(axis=1), chunks)
-        types: list[GraphType] = [*schema.node_types, *schema.edge_types]
-        firsts = dict(zip(types, (np.cumsum(column) - column for column in sizes.T), strict=True))
-        for number in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
-            ids = np.arange(bounds[number], bounds[number + 1])
-            for key, array in self._arrays(ids, firsts):
-                self._save(key, number, array)
-        counts = np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist()
-        per_type = dict(zip(types, counts, strict=True))
-        return {
-            "node_type": list(schema.node_types),
-            "num_nodes_per_chunk": [per_type[t] for t in schema.node_types],
-            "edge_type": [text_of(e) for e in schema.edge_types],
-            "num_edges_per_chunk": [per_type[e] for e in schema.edge_types],
-            "edges": {t: spec for (content, t, _), spec in self._specs.items() if content == "edges"},
-            "node_data": self._nested("node_data"),
-            "edge_data": self._nested("edge_data"),
-            RECORD: self._record().as_document(),
-        }
-
-    def _nested(self, wanted: str) -> dict[str, dict[str, Any]]:
-        nested: dict[str, dict[str, Any]] = {}
-        for (content, t, name), spec in self._specs.items():
-            if content == wanted:
-                nested.setdefault(t, {})[name] = spec
-        return nested
-
-    def _arrays(self, ids: IntArray, firsts: Mapping[GraphType, IntArray]) -> Iterator[tuple[_Key, Array]]:
-        """Yield the edges, the graph of each node, and the features of some graphs, with their keys."""
-        block = chosen_block(self._store, self._store.ids_in_store(ids))
-        for e, ends in block.endpoints.items():
-            counts = block.num_edges[e]
-            columns = [end + np.repeat(firsts[t][ids], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
-            yield ("edges", text_of(e), ""), np.stack(columns, axis=1).astype(np.int64)
-        for t, features in block.node_features.items():
-            yield ("node_data", t, GRAPH_ID), np.repeat(ids, block.num_nodes[t])
-            yield from ((("node_data", t, name), values) for name, values in features.items())
-        for e, features in block.edge_features.items():
-            yield from ((("edge_data", text_of(e), name), values) for name, values in features.items())
-
-    def _save(self, key: _Key, number: int, array: Array) -> None:
-        """Write an array of a chunk, and note its file in the specification of `key`."""
-        form = self._forms.get(key[0], self._features_as)
-        if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-            # Parquet has no complex numbers, and no rows without values.
-            form = "numpy"
-        if key not in self._specs:
+def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features_as: str) -> dict[str, Any]:
+    """Write all chunks into the folder `data`; return the content of ``metadata.json`` but for the name."""
+    schema, sizes = store.schema, store.sizes.array
+    types = [*schema.node_types, *map(text_of, schema.edge_types)]
+    bounds = chunk_bounds(sizes.sum(axis=1), chunks)
+    counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
+    specs: dict[str, dict[str, Any]] = {"node_data": {}, "edge_data": {}}
+    edges: dict[str, Any] = {}
+    labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
+    firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
+    number_of_file: dict[tuple[str, str, str], int] = {}
+    for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
+        ids = np.arange(bounds[chunk], bounds[chunk + 1])
+        block = chosen_block(store, store.ids_in_store(ids))
+        for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
+            form = edges_as if content == "edges" else features_as
+            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+                # Parquet has no complex numbers, and no rows without values.
+                form = "numpy"
+            # Files have numbers: two names may differ only in characters that file names cannot have.
+            number = number_of_file.setdefault((content, t, name), len(number_of_file))
+            file = data / content / f"{number:02d}_{plain_name([t, name]) or 'all'}-{chunk}.{_ENDINGS[form]}"
+            file.parent.mkdir(exist_ok=True)
+            _WRITERS[form](file, array)
+            of_type, key = (edges, t) if content == "edges" else (specs[content].setdefault(t, {}), name)
             described = {"name": form, **({"delimiter": " "} if form == "csv" else {})}
-            self._specs[key] = {"format": described, "data": []}
-            # Number the names: two of them may differ only in characters that file names cannot have.
-            self._names[key] = f"{len(self._names):02d}_{plain_name(key[1:]) or 'all'}"
-            (self._data / key[0]).mkdir(exist_ok=True)
-        file = self._data / key[0] / f"{self._names[key]}-{number}.{_ENDINGS[form]}"
-        _WRITERS[form](file, array)
-        self._specs[key]["data"].append(f"{self._data.name}/{key[0]}/{file.name}")
-
-    def _record(self) -> GraphRecord:
-        """Write labels and splits."""
-        store, files = self._store, dict[str, dict[str, str]]()
-        everything = np.arange(len(store))
-        contents: dict[str, dict[str, Any]] = {"labels": {}, "splits": dict(store.splits)}
-        if self._schema.labels:
-            contents["labels"] = labels_of(store, everything)
-        for content, arrays in contents.items():
-            files[content] = {}
-            for number, (name, array) in enumerate(arrays.items()):
-                (self._data / content).mkdir(exist_ok=True)
-                file = f"{content}/{number:02d}_{plain_name([name]) or 'y'}.npy"
-                np.save(self._data / file, array)
-                files[content][name] = f"{self._data.name}/{file}"
-        return GraphRecord(len(store), self._schema, files["labels"], files["splits"])
+            spec = of_type.setdefault(key, {"format": described, "data": []})
+            spec["data"].append(f"{data.name}/{content}/{file.name}")
+        for label, values in block.labels.items():
+            labels[label].append(values)
+    joined = {label: np.concatenate(values) for label, values in labels.items()}
+    GraphRecord(schema, sizes, np.arange(len(store)), joined, store.splits).save(data / RECORD)
+    return {
+        "node_type": list(schema.node_types),
+        "num_nodes_per_chunk": [counts[t] for t in schema.node_types],
+        "edge_type": [text_of(e) for e in schema.edge_types],
+        "num_edges_per_chunk": [counts[text_of(e)] for e in schema.edge_types],
+        "edges": edges,
+        **specs,
+        RECORD_KEY: f"{data.name}/{RECORD}",
+    }
 
 
-def labels_of(store: StoredGraphs, ids: IntArray) -> dict[str, Array]:
-    """Return the labels of some graphs by name, without reading anything else."""
-    positions = store.ids_in_store(ids)
-    part_of = np.searchsorted(store.first_ids, positions, side="right") - 1
-    labels: dict[str, Array] = {}
-    for name in store.schema.labels:
-        key = ("label", None, name)
-        empty = store.parts[0].values(key, slice(0, 0))
-        labels[name] = np.empty((len(ids), *empty.shape[1:]), empty.dtype)
-        for part in np.unique(part_of).tolist():
-            here = part_of == part
-            labels[name][here] = store.parts[part].values(key, positions[here] - store.first_ids[part])
-    return labels
+def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
+    """Yield the edges, the graph of each node, and the features of some graphs, each with its content, type and name.
+
+    `firsts` has the number of the first node of each graph, by type.
+    """
+    for e, ends in block.endpoints.items():
+        counts = block.num_edges[e]
+        columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
+        yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
+    for t, features in block.node_features.items():
+        yield "node_data", t, GRAPH_ID, np.repeat(ids, block.num_nodes[t])
+        yield from (("node_data", t, name, values) for name, values in features.items())
+    for e, features in block.edge_features.items():
+        yield from (("edge_data", text_of(e), name, values) for name, values in features.items())
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:

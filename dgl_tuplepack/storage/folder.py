@@ -13,24 +13,27 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dgl_tuplepack._core.files import cannot, is_there
+from dgl_tuplepack._core.files import cannot, is_there, read_json
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 
 LOCK = ".lock"
 _DATA = "data-"
+_NAMES = {"store": "a store", "chunks": "chunks"}
 # Names of partial metadata files, which a killed process leaves.
 _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 
 
 @contextlib.contextmanager
-def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
+def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
     """Make a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
+
+    `what` is "store" or "chunks", which have the same layout; neither replaces the other.
 
     If the caller fails before that, the new data is removed, and an existing store is unchanged. On success, older
     data folders are removed, including data of killed processes. Raises the errors of `locked`.
     """
-    check = functools.partial(check_folder, path, overwrite)
+    check = functools.partial(check_folder, path, overwrite, what)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
@@ -107,26 +110,41 @@ def _is_current(path: Path, data: Path) -> bool:
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
-def check_folder(path: Path, overwrite: bool) -> None:
-    """Raise FormatError if `path` is not a folder, has other content, or has a store that must not be overwritten."""
+def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
+    """Raise FormatError if `path` is not a folder, has other content, or has a store that must not be overwritten.
+
+    `what` is "store" or "chunks", the content that is to be written.
+    """
     if not path.is_dir():
         if os.path.lexists(path):
-            raise FormatError(f"{path} is not a folder; choose another path for the store.")
+            raise FormatError(f"{path} is not a folder; choose another path.")
         return
     names = sorted(p.name for p in path.iterdir())
     if MANIFEST in names:
-        raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder for the store.")
+        raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder.")
     data = [name for name in names if name.startswith(_DATA)]
     # A damaged store can be overwritten; another program's metadata cannot.
     if METADATA in names and (data or _current(path) is not None):
+        found = _kind(path)
+        if found not in (what, None):
+            raise FormatError(f"{path} holds {_NAMES[found]}, but no {what}; choose another folder.")
         if not overwrite:
             raise FormatError(
-                f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
+                f"{path} holds {_NAMES[what]} already; choose another path, or overwrite it (overwrite=True, "
+                "--overwrite)."
             )
         return
     others = [name for name in names if name != LOCK and name not in data and not _PARTIAL.fullmatch(name)]
     if others:
-        raise FormatError(f"{path} holds other things, such as {others[0]}, but no store; choose an empty folder.")
+        raise FormatError(f"{path} holds other things, such as {others[0]}, but no {what}; choose an empty folder.")
+
+
+def _kind(path: Path) -> str | None:
+    """Return "store" or "chunks", what the folder at `path` holds; None if its metadata cannot be read."""
+    try:
+        return "store" if "format" in read_json(path / METADATA) else "chunks"
+    except (FormatError, TypeError):
+        return None
 
 
 def is_begun(path: Path) -> bool:

@@ -103,8 +103,10 @@ EDGES = ("edges", "_N:_E:_N")
     [
         (_set("num_nodes_per_chunk", to=[[3, 1]]), ("hold 5 rows", "counts 4")),
         (_set("num_edges_per_chunk", to=[[3, 9]]), ("hold 4 rows", "counts 12")),
-        (_set("num_edges_per_chunk", to=[[3, -1]]), ("-1", "whole numbers")),
+        (_set("num_edges_per_chunk", to=[[3, -1]]), ("num_edges_per_chunk", "is -1", "whole number")),
         (_set("num_nodes_per_chunk", to=[]), ("num_nodes_per_chunk", "one list of numbers")),
+        (_set("node_type", to=[]), ("node_type",)),
+        (lambda document: document.update(node_type=[], num_nodes_per_chunk=[]), ("no node types",)),
         (_set("edge_type", to=["_N:_E"]), ("_N:_E", "source:relation:destination")),
         (_set(*EDGES, "data", 0, to="../secret.csv"), ("secret", "outside the folder")),
         (_set(*EDGES, "data", 0, to="/etc/hosts"), ("/etc/hosts", "absolute_paths")),
@@ -165,7 +167,7 @@ def test_a_truncated_array_and_files_of_two_dtypes_are_refused(folder: Path) -> 
 def test_ids_of_graphs_must_be_integers_for_all_nodes(folder: Path) -> None:
     for ids, parts in (
         ([0, 1], ("2 graph ids", "5 nodes")),
-        ({}, ("no graph ids", "'_N'")),
+        ({}, ("0 graph ids", "'_N'")),
         ([0.5] * 5, ("integers",)),
     ):
         with refused(SizesError, *parts):

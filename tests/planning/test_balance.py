@@ -25,14 +25,14 @@ def sizes_of(rows: np.ndarray) -> tp.GraphSizes:
     return tp.GraphSizes(rows, tuple(f"c{i}" for i in range(rows.shape[1])))
 
 
-@given(ROWS, st.integers(1, 9), st.integers(0, 2**31))
-def test_every_graph_has_a_part_and_equal_arguments_give_equal_parts(rows: np.ndarray, parts: int, seed: int) -> None:
+@given(ROWS, st.integers(1, 9))
+def test_every_graph_has_a_part_and_equal_arguments_give_equal_parts(rows: np.ndarray, parts: int) -> None:
     sizes = sizes_of(rows)
-    found = balanced_parts(sizes, parts, seed=seed)
+    found = balanced_parts(sizes, parts)
     assert found.dtype == np.int64
     assert found.shape == (len(rows),)
     assert ((found >= 0) & (found < parts)).all()
-    assert found.tolist() == balanced_parts(sizes, parts, seed=seed).tolist()
+    assert found.tolist() == balanced_parts(sizes, parts).tolist()
     totals = totals_of(rows, found, parts)
     assert totals.tolist() == [[int(rows[found == p, c].sum()) for c in range(rows.shape[1])] for p in range(parts)]
     assert (imbalance_of(totals) >= imbalance_bound(sizes, parts) - 1e-12).all()

@@ -21,7 +21,7 @@ from dgl_tuplepack.storage.chunks import chunk_bounds, write_chunks
 from tests.support.chunked import change
 from tests.support.graphs import Content, contents
 from tests.support.messages import refused
-from tests.support.stores import SPLITS, assert_same_items, molecules, purchases
+from tests.support.stores import SPLITS, assert_same_items, flip, molecules, purchases
 
 FORMS = ["csv", "numpy", *(["parquet"] if find_spec("pyarrow") else [])]
 
@@ -156,39 +156,64 @@ def test_parquet_without_its_package_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
+    folder, store = tmp_path / "c", tp.GraphStore.write(tmp_path / "s", molecules())
 
     def written(edit: Any) -> Path:
-        write_chunks(tp.GraphStore.write(tmp_path / "s", molecules(), overwrite=True), folder, 2, overwrite=True)
+        write_chunks(store, folder, 2, overwrite=True)
         change(folder, edit)
         return folder
 
-    def record(key: str, value: Any) -> Any:
-        return lambda document: document["dgl_tuplepack"].update({key: value})
+    def record(document: dict[str, Any] | None = None, **arrays: np.ndarray) -> Any:
+        """Change values of the record's document, or its arrays."""
+
+        def edit(metadata: dict[str, Any]) -> None:
+            file = folder / metadata["dgl_tuplepack"]
+            with np.load(file) as saved:
+                content = {**saved, **arrays}
+            text = json.dumps(json.loads(content["document"].item()) | (document or {}))
+            np.savez(file, **{**content, "document": np.array(text)})
+
+        return edit
+
+    def flipped(metadata: dict[str, Any]) -> None:
+        flip(folder / metadata["dgl_tuplepack"], 150)
 
     for edit, part in (
-        (record("version", 9), "version"),
-        (record("columns", []), "the schema has"),
-        (record("num_graphs", 3), "graph_id outside 0..2"),
-        (record("labels", {"": "../x.npy"}), "outside the folder"),
-        (record("node_types", ["a"]), "other types, features"),
-        (record("idtype", "int7"), "damaged"),
+        (record({"version": 9}), "version"),
+        (record({"columns": []}), "labels"),
+        (record({"node_types": ["a"]}), "damaged"),
+        (record({"idtype": "int7"}), "damaged"),
+        (record({"splits": ["train"]}), "damaged"),
+        (record(sizes=store.sizes.array[:3]), "labels or ids"),
+        (record(sizes=store.sizes.array + [[1, 0]]), "other sizes"),
+        (record(sizes=store.sizes.array[:3], ids=np.arange(3), label0=np.zeros((3, 1))), "graph_id outside 0..2"),
+        (flipped, "damaged"),
+        (lambda document: document.update(dgl_tuplepack="../x.npz"), "outside the folder"),
+        (lambda document: document.update(dgl_tuplepack="x.npz"), "does not exist"),
         (lambda document: document["node_data"]["_N"].pop("x"), "other types, features"),
     ):
         with pytest.raises(FormatError, match=part):
             tp.GraphStore.write(tmp_path / "out", written(edit), overwrite=True)
     # Without the record it is a folder like that of any other program.
-    store = tp.GraphStore.write(tmp_path / "out", written(lambda document: document.pop("dgl_tuplepack")))
-    assert len(store) == 12
-    assert not store.schema.labels
+    bare = tp.GraphStore.write(tmp_path / "out", written(lambda document: document.pop("dgl_tuplepack")))
+    assert len(bare) == 12
+    assert not bare.schema.labels
+    # With ids of one's own, graphs are others, so nothing recorded applies.
+    write_chunks(store, folder, 2, overwrite=True)
+    merged = tp.ChunkedGraph(folder, graph_ids=np.zeros(store.sizes.totals()["nodes"], int))
+    assert merged.sizes.array.tolist() == [store.sizes.array.sum(axis=0).tolist()]
+    assert not merged.splits
 
 
-def test_a_store_is_not_replaced_by_chunks(tmp_path: Path) -> None:
+def test_stores_and_chunks_do_not_replace_each_other(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", molecules())
     for overwrite in (False, True):
         with refused(FormatError, "holds a store", "no chunks", "choose another folder"):
             write_chunks(molecules(), tmp_path / "store", overwrite=overwrite)
     assert arrays_of(tp.GraphStore(tmp_path / "store")) == arrays_of(store)
-    write_chunks(molecules(), tmp_path / "chunks")
+    chunks = write_chunks(molecules(), tmp_path / "chunks")
     with refused(FormatError, "holds chunks already", "overwrite=True"):
         write_chunks(molecules(), tmp_path / "chunks")
+    with refused(FormatError, "holds chunks", "no store", "choose another folder"):
+        tp.GraphStore.write(tmp_path / "chunks", molecules(), overwrite=True)
+    assert len(chunks) == len(tp.sizes_of(tmp_path / "chunks"))

@@ -1,95 +1,109 @@
-"""Facts about graphs that DGL's formats of one large graph lack: schema, number of graphs, labels and splits."""
+"""Facts about small graphs that DGL's formats of one large graph lack: schema, sizes, ids, labels and splits."""
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import whole_number
-from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
+import numpy as np
 
-VERSION = 1
+from dgl_tuplepack._core.checks import as_ids
+from dgl_tuplepack._core.files import open_file
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import FormatError, SchemaError
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.planning.sizes import IntArray
+
+# The file of the record, and the node data with the number of the small graph.
+RECORD, GRAPH_ID = "graphs.npz", "graph_id"
+_VERSION = 1
 # Characters that separate names in DGL's files.
 _MARKS = (":", "/")
-# The name of the graph's position among the data of nodes in chunks.
-GRAPH_ID = "graph_id"
 
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """Facts about `num_graphs` graphs. `labels` and `splits` map names to paths below the folder of the record."""
+    """Facts about N small graphs, in one file of numpy arrays.
 
-    num_graphs: int
+    `sizes` int64 ``[N, k]`` has a column for each node type and edge type. `ids` int64 ``[N]`` are the positions of the
+    graphs in the source. `labels` ``[N, ...]`` and `splits`, ids counted within the N graphs, are arrays by name.
+    """
+
     schema: Any
-    labels: Mapping[str, str] = field(default_factory=dict)
-    splits: Mapping[str, str] = field(default_factory=dict)
+    sizes: IntArray
+    ids: IntArray
+    labels: Mapping[str, Array]
+    splits: Mapping[str, IntArray]
 
-    def as_document(self) -> dict[str, Any]:
-        """Return the record for a JSON file; `from_document` reads it."""
+    def save(self, file: Path) -> None:
+        """Write the file. Arrays of labels and splits are numbered, since names may have any characters."""
         schema = self.schema
-        return {
-            "version": VERSION,
-            "num_graphs": self.num_graphs,
-            "node_types": list(schema.node_types),
-            "edge_types": [list(e) for e in schema.edge_types],
-            "columns": [
-                [*column, str(spec.dtype).removeprefix("torch."), list(spec.shape)] for column, spec in schema.columns()
-            ],
+        document = {
+            "version": _VERSION,
+            "node_types": schema.node_types,
+            "edge_types": schema.edge_types,
+            "columns": [[*c, str(spec.dtype).removeprefix("torch."), spec.shape] for c, spec in schema.columns()],
             "idtype": str(schema.idtype).removeprefix("torch."),
-            "ties": dict(schema.ties),
-            "indices": dict(schema.indices),
-            "pyg": None if schema.pyg is None else schema.pyg.as_document(),
-            "labels": dict(self.labels),
-            "splits": dict(self.splits),
+            "ties": schema.ties,
+            "indices": schema.indices,
+            "pyg": schema.pyg and schema.pyg.as_document(),
+            "labels": list(self.labels),
+            "splits": list(self.splits),
         }
+        arrays: dict[str, Any] = {f"label{i}": values for i, values in enumerate(self.labels.values())}
+        arrays |= {f"split{i}": ids for i, ids in enumerate(self.splits.values())}
+        np.savez(file, document=np.array(json.dumps(document)), sizes=self.sizes, ids=self.ids, **arrays)
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> GraphRecord:
-        """Return the record; KeyError, TypeError or ValueError for a damaged document."""
-        torch: Any = load("torch")
-        # These modules need torch.
-        from dgl_tuplepack.graphs.pyg_layout import PygLayout
-        from dgl_tuplepack.graphs.schema import ArraySpec, Schema
-
-        if document["version"] != VERSION:
-            raise ValueError(f"its version is {document['version']!r:.100}, but this release reads version {VERSION}")
-        if document["idtype"] not in ("int32", "int64"):
-            raise ValueError(f"its idtype is {document['idtype']!r:.100}")
-        node_types = tuple(map(str, document["node_types"]))
-        edge_types: list[EdgeType] = [(str(s), str(r), str(d)) for s, r, d in document["edge_types"]]
-        specs: dict[tuple[str, Any, str], Any] = {}
-        for content, t, name, dtype, shape in document["columns"]:
-            type_ = tuple(t) if isinstance(t, list) else t
-            specs[content, type_, name] = ArraySpec(tuple(map(int, shape)), getattr(torch, dtype))
-
-        def of(wanted: str, t: Any) -> dict[str, Any]:
-            return {name: spec for (content, type_, name), spec in specs.items() if (content, type_) == (wanted, t)}
-
-        schema = Schema(
-            node_types=node_types,
-            edge_types=tuple(edge_types),
-            node_features={t: of("node_feature", t) for t in node_types},
-            edge_features={e: of("edge_feature", e) for e in edge_types},
-            labels=of("label", None),
-            idtype=getattr(torch, document["idtype"]),
-            has_ids=True,
-            ties=document["ties"],
-            indices=document["indices"],
-            pyg=None if document["pyg"] is None else PygLayout.from_document(document["pyg"]),
-        )
-        number = whole_number("num_graphs", document["num_graphs"], 0)
-        labels, splits = ({str(n): str(f) for n, f in document[key].items()} for key in ("labels", "splits"))
-        if labels.keys() != schema.labels.keys():
-            raise ValueError(f"its labels are {sorted(labels)}, but the schema has {sorted(schema.labels)}")
-        return cls(number, schema, labels, splits)
+    def load(cls, file: Path) -> GraphRecord:
+        """Read the file; FormatError if it is missing or damaged, or its parts contradict each other."""
+        load("torch")
+        with open_file(file) as opened:
+            try:
+                with np.load(opened, allow_pickle=False) as arrays:
+                    document = json.loads(arrays["document"].item())
+                    if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
+                        raise ValueError(f"its version is {document['version']!r:.100}, not {_VERSION}, or its idtype")
+                    sizes, ids = arrays["sizes"], arrays["ids"]
+                    labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
+                    splits = {name: arrays[f"split{i}"] for i, name in enumerate(document["splits"])}
+                schema = _schema_of(document)
+                if (
+                    any(len(rows) != len(sizes) for rows in (ids, *labels.values()))
+                    or labels.keys() != schema.labels.keys()
+                ):
+                    raise ValueError("labels or ids are not those of its graphs")
+                splits = {name: as_ids(own, len(sizes)) for name, own in splits.items()}
+            except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+                raise FormatError(f"{file} is damaged ({error!s:.200}); write its folder again.") from error
+        return cls(schema, sizes, ids, labels, splits)
 
 
-def text_of(edge_type: EdgeType) -> str:
-    """Return an edge type as DGL's files name it, "source:relation:destination"."""
-    return ":".join(edge_type)
+def _schema_of(document: Mapping[str, Any]) -> Any:
+    """Return the schema that `GraphRecord.save` described."""
+    import torch
+
+    from dgl_tuplepack.graphs.pyg_layout import PygLayout
+    from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+
+    node_types, edge_types = tuple(document["node_types"]), tuple(map(tuple, document["edge_types"]))
+    by_content: dict[str, dict[Any, dict[str, ArraySpec]]] = {
+        "node_feature": {t: {} for t in node_types},
+        "edge_feature": {e: {} for e in edge_types},
+        "label": {None: {}},
+    }
+    for content, t, name, dtype, shape in document["columns"]:
+        of_type = by_content[content][tuple(t) if isinstance(t, list) else t]
+        of_type[name] = ArraySpec(tuple(shape), getattr(torch, dtype))
+    return Schema(
+        node_types, edge_types, by_content["node_feature"], by_content["edge_feature"], by_content["label"][None],
+        getattr(torch, document["idtype"]), has_ids=True, ties=document["ties"], indices=document["indices"],
+        pyg=document["pyg"] and PygLayout.from_document(document["pyg"]),
+    )  # fmt: skip
 
 
 def check_names(schema: Any) -> None:
@@ -101,11 +115,10 @@ def check_names(schema: Any) -> None:
         )
     names = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
     for name in sorted(names):
-        if not name or any(mark in name for mark in _MARKS) or name in (".", ".."):
+        if name in ("", ".", "..") or any(mark in name for mark in _MARKS):
             raise SchemaError(
                 f"the type {name!r:.200} has a name that DGL's files cannot hold; rename it: without "
                 f"{' and '.join(map(repr, _MARKS))}, and not empty."
             )
-    for (content, _, name), _ in schema.columns():
-        if content == "node_feature" and name == GRAPH_ID:
-            raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, which files of graphs use themselves; rename it.")
+    if any(GRAPH_ID in features for features in schema.node_features.values()):
+        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, which files of graphs use themselves; rename it.")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +23,16 @@ SHAPE = b"shape"
 
 
 class RowFiles:
-    """The rows of all files, numbered from 0 over all of them; `what` names them in messages.
+    """The rows of the files of a ``ChunkFileSpec`` in `folder`, numbered from 0 over all files.
 
-    A numpy file is mapped. Of the other formats one file is in memory, or all of them if rows are read in any order.
+    `what` names them in messages; `pairs`: each row is an edge, two integers. One numpy file at a time is mapped.
+    Files of the other formats are read once and stay in memory.
     """
 
-    def __init__(self, what: str, files: Sequence[Path], form: str, delimiter: str = " ", pairs: bool = False) -> None:
-        self.what, self.files, self._form, self._delimiter, self._pairs = what, tuple(files), form, delimiter, pairs
-        self._last: tuple[int, Array] | None = None
-        if not files and not pairs:
-            raise FormatError(f"{what} has no files; name at least one.")
-
-    @classmethod
-    def of_spec(cls, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> RowFiles:
-        """Return the rows of a ``ChunkFileSpec`` of the file ``metadata.json`` in `folder`."""
+    def __init__(self, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> None:
         form = spec.get("format") if isinstance(spec, Mapping) else None
         name = form.get("name") if isinstance(form, Mapping) else None
-        files = spec.get("data") if isinstance(spec, Mapping) else None
-        if form is None or name not in FORMATS or not isinstance(files, list):
+        if form is None or name not in FORMATS or not isinstance(spec.get("data"), list):
             raise FormatError(
                 f"{folder} describes {what} by {shown(spec, 200)}; it needs a format, with the name "
                 f"{' or '.join(FORMATS)}, and data, a list of files."
@@ -50,66 +40,57 @@ class RowFiles:
         delimiter = form.get("delimiter", " " if pairs else ",")
         if not isinstance(delimiter, str) or len(delimiter) != 1:
             raise FormatError(f"{what} has the delimiter {shown(delimiter)} in {folder}; give one character.")
-        return cls(what, [inside(folder, file, absolute) for file in files], name, delimiter, pairs)
-
-    @functools.cached_property
-    def offsets(self) -> IntArray:
-        """Number of the first row of each file, and the number of all rows."""
-        return np.cumsum([0, *(len(self._array(i)) for i in range(len(self.files)))], dtype=np.int64)
+        self._what, self._form, self._delimiter, self._pairs = what, name, delimiter, pairs
+        self._files = [inside(folder, file, absolute) for file in spec["data"]]
+        self._arrays: dict[int, Array] = {}
+        if not self._files and not pairs:
+            raise FormatError(f"{what} has no files in {folder}; name at least one.")
+        # No rows, with the dtype and the shape of a row.
+        self.empty = self._array(0)[:0] if self._files else np.empty((0, 2), np.int64)
+        lengths = [len(self._array(i)) for i in range(len(self._files))]
+        self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
 
     def __len__(self) -> int:
-        return int(self.offsets[-1])
+        return int(self._offsets[-1])
 
-    def rows(self, wanted: slice | IntArray) -> Array:
-        """Return the rows of a slice, or any rows by their numbers."""
-        if not isinstance(wanted, slice):
-            return self._any_rows(wanted)
-        offsets, first, last = self.offsets, wanted.start, min(wanted.stop, len(self))
-        begin = max(int(np.searchsorted(offsets, first, side="right")) - 1, 0)
-        end = int(np.searchsorted(offsets, last))
-        pieces = [self._array(i)[max(first - offsets[i], 0) : last - offsets[i]] for i in range(begin, end)]
-        if len(pieces) == 1:
-            return pieces[0]
-        return np.concatenate(pieces) if pieces else self._empty()
-
-    def _any_rows(self, wanted: IntArray) -> Array:
-        if self._form != "numpy":
-            return self._all[wanted]
-        empty = self._empty()
-        found = np.empty((len(wanted), *empty.shape[1:]), empty.dtype)
-        file_of = np.searchsorted(self.offsets, wanted, side="right") - 1
+    def __getitem__(self, rows: IntArray) -> Array:
+        found = np.empty((len(rows), *self.empty.shape[1:]), self.empty.dtype)
+        file_of = np.searchsorted(self._offsets, rows, side="right") - 1
         for i in np.unique(file_of).tolist():
-            found[file_of == i] = self._array(i)[wanted[file_of == i] - self.offsets[i]]
+            found[file_of == i] = self._array(i)[rows[file_of == i] - self._offsets[i]]
         return found
 
-    @functools.cached_property
-    def _all(self) -> Array:
-        return np.concatenate([self._array(i) for i in range(len(self.files))] or [self._empty()])
-
-    def _empty(self) -> Array:
-        return self._array(0)[:0] if self.files else np.empty((0, 2), np.int64)
-
     def _array(self, i: int) -> Array:
-        if self._last is None or self._last[0] != i:
-            array = _READERS[self._form](self.files[i], self._delimiter, self._pairs)
-            if array.ndim == 0:
-                raise FormatError(f"{self.files[i]} holds a single value, but must hold rows of {self.what}.")
-            if self._pairs and (array.shape[1:] != (2,) or array.dtype.kind not in "iu"):
-                raise FormatError(
-                    f"{self.files[i]} holds {array.dtype} {list(array.shape)}, but {self.what} needs two integers in "
-                    "each row, a source and a destination; check the file and its delimiter."
-                )
-            if not self._pairs and i and (array.dtype, array.shape[1:]) != (self._first.dtype, self._first.shape[1:]):
-                raise FormatError(
-                    f"{self.files[i]} holds {array.dtype} {list(array.shape[1:])} in each row, but {self.files[0]} has "
-                    f"{self._first.dtype} {list(self._first.shape[1:])}; write both alike."
-                )
-            self._last = i, array
-        return self._last[1]
+        if i not in self._arrays:
+            if self._form == "numpy":
+                self._arrays.clear()
+            self._arrays[i] = self._read(self._files[i])
+        return self._arrays[i]
 
-    @functools.cached_property
-    def _first(self) -> Array:
-        return _READERS[self._form](self.files[0], self._delimiter, self._pairs)[:0]
+    def _read(self, file: Path) -> Array:
+        try:
+            array = _READERS[self._form](file, self._delimiter, self._pairs)
+        except (FormatError, MissingDependencyError):
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise FormatError(cannot("read", file, error)) from error
+            raise FormatError(f"cannot read {file}: {error!s:.200}; it is truncated, or of another format.") from error
+        if array.ndim == 0:
+            raise FormatError(f"{file} holds a single value, but must hold rows of {self._what}.")
+        row = f"{array.dtype} {list(array.shape[1:])}"
+        if self._pairs and (array.shape[1:] != (2,) or array.dtype.kind not in "iu"):
+            raise FormatError(
+                f"{file} holds {row} in each row, but {self._what} needs two integers, a source and a destination; "
+                "check the file and its delimiter."
+            )
+        first = getattr(self, "empty", array)
+        if not self._pairs and (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
+            raise FormatError(
+                f"{file} holds {row} in each row, but {self._files[0]} has {first.dtype} {list(first.shape[1:])}; "
+                "write both alike."
+            )
+        return array
 
 
 def inside(folder: Path, file: Any, absolute: bool) -> Path:
@@ -129,50 +110,34 @@ def inside(folder: Path, file: Any, absolute: bool) -> Path:
     raise FormatError(f"{folder} names the file {shown(str(file), 200)}, which does not exist; restore it.")
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors about a file into a FormatError that names it."""
-    try:
-        yield
-    except (FormatError, MissingDependencyError):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise FormatError(cannot("read", path, error)) from error
-        raise FormatError(f"cannot read {path}: {error!s:.200}; it is truncated, or of another format.") from error
+def _numpy(file: Path, *_: Any) -> Array:
+    open_file(file).close()
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it holds several arrays")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _numpy(path: Path, *_: Any) -> Array:
-    with _reading(path):
-        open_file(path).close()
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("it holds several arrays")
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _csv(path: Path, delimiter: str, pairs: bool) -> Array:
+def _csv(file: Path, delimiter: str, pairs: bool) -> Array:
     pandas = load("pandas")
-    with _reading(path), open_file(path) as file:
+    with open_file(file) as opened:
         try:
-            table = pandas.read_csv(file, sep=delimiter, header=None, dtype=np.int64 if pairs else None)
+            table = pandas.read_csv(opened, sep=delimiter, header=None, dtype=np.int64 if pairs else None)
         except pandas.errors.EmptyDataError:
             return np.empty((0, 2 if pairs else 1), np.int64)
         return np.ascontiguousarray(table.to_numpy())
 
 
-def _parquet(path: Path, *_: Any) -> Array:
+def _parquet(file: Path, *_: Any) -> Array:
     parquet = load("pyarrow.parquet")
-    with _reading(path), open_file(path) as file:
-        table = parquet.read_table(file)
-        columns = [np.asarray(column.to_numpy()) for column in table.columns]
-        # A column of lists has a row in each list.
-        columns = [
-            np.stack(column.tolist()) if column.dtype == object and len(column) else column for column in columns
-        ]
-        array = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        shape = (table.schema.metadata or {}).get(SHAPE)
-        return array if shape is None else array.reshape([int(n) for n in ast.literal_eval(shape.decode())])
+    with open_file(file) as opened:
+        table = parquet.read_table(opened)
+    columns = [np.asarray(column.to_numpy()) for column in table.columns]
+    # A column of lists has a row in each list.
+    columns = [np.stack(column.tolist()) if column.dtype == object and len(column) else column for column in columns]
+    array = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+    shape = (table.schema.metadata or {}).get(SHAPE)
+    return array if shape is None else array.reshape([int(n) for n in ast.literal_eval(shape.decode())])
 
 
 _READERS = {"numpy": _numpy, "csv": _csv, "parquet": _parquet}

@@ -63,7 +63,6 @@ def partition(
     name: Name = "graphs",
     overwrite: options.Overwrite = False,
     root: options.Root = None,
-    seed: options.Seed = 0,
     workers: options.Workers = None,
     as_json: options.Json = False,
 ) -> None:
@@ -75,8 +74,7 @@ def partition(
     from dgl_tuplepack.storage.partition import partition as run
 
     done = run(
-        open_source(source, root), out, parts, balance=balance or (), name=name, overwrite=overwrite, seed=seed,
-        workers=workers,
+        open_source(source, root), out, parts, balance=balance or (), name=name, overwrite=overwrite, workers=workers,
     )  # fmt: skip
     if as_json:
         print_json({**asdict(done), "config": str(done.config)})

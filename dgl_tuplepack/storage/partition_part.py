@@ -1,0 +1,138 @@
+"""Write one part of a partition, in the files of `dgl.distributed.partition_graph` of DGL 1.1.3."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.files import is_there
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType
+from dgl_tuplepack.graphs.readers.graph_record import RECORD, GraphRecord
+from dgl_tuplepack.graphs.readers.large_graph import text_of
+from dgl_tuplepack.graphs.readers.partition import (
+    EDGE_FEATURES,
+    GRAPH_FILE,
+    NODE_FEATURES,
+    PART,
+    PART_FILE,
+    check_files,
+    checksum_of,
+)  # fmt: skip
+from dgl_tuplepack.graphs.values import as_tensor
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.folder import writing_to
+from dgl_tuplepack.storage.graph_store import StoredGraphs
+from dgl_tuplepack.storage.reader import chosen_block
+
+# The part of each graph, int64 ``[N]``.
+ASSIGNED = "graph_parts.npy"
+# DGL cannot read empty tensors of these dtypes.
+_NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """One part to write: its number, its first global node and edge, and the identity of the partition."""
+
+    store: StoredGraphs
+    out: Path
+    part: int
+    first_node: int
+    first_edge: int
+    identity: str
+
+
+def write_part(task: PartTask) -> bool:
+    """Write the folder of a part, complete or not at all; return False if an intact one exists."""
+    folder = task.out / f"part{task.part}"
+    try:
+        if is_there(folder / PART) and check_files(folder) == task.identity:
+            return False
+    except InputError:
+        # A damaged part is written again.
+        pass
+    partial = task.out / f".part{task.part}.{secrets.token_hex(8)}.partial"
+    try:
+        with writing_to(folder):
+            partial.mkdir()
+            _write(task, partial)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return True
+
+
+def _write(task: PartTask, folder: Path) -> None:
+    store, schema = task.store, task.store.schema
+    ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
+    block = chosen_block(store, store.ids_in_store(ids))
+    types: list[GraphType] = [*schema.node_types, *schema.edge_types]
+    names = {t: t if isinstance(t, str) else text_of(t) for t in types}
+    originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
+    for by_type, features_file, ids_file in (
+        (schema.node_features, NODE_FEATURES, "orig_nids.dgl"),
+        (schema.edge_features, EDGE_FEATURES, "orig_eids.dgl"),
+    ):
+        content = "node_feature" if features_file == NODE_FEATURES else "edge_feature"
+        features = {
+            f"{names[t]}/{name}": as_tensor(block.column((content, t, name)), spec.dtype, copy=False)
+            for t, specs in by_type.items() for name, spec in specs.items()
+        }  # fmt: skip
+        kept = {key: values for key, values in features.items() if values.numel() or values.dtype not in _NOT_EMPTY}
+        load("dgl.data").save_tensors(str(folder / features_file), kept)
+        load("dgl.data").save_tensors(str(folder / ids_file), {names[t]: originals[t] for t in by_type})
+    load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(task, block)])
+    position = np.full(len(store), -1)
+    position[ids] = np.arange(len(ids))
+    splits = {name: (found := position[chosen])[found >= 0] for name, chosen in store.splits.items()}
+    GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
+    checksums = {file.name: checksum_of(file) for file in sorted(folder.iterdir())}
+    PART_FILE.write(folder / PART, {"identity": task.identity, "files": checksums}, indent=1)
+
+
+def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
+    """Return the part as one homogeneous DGLGraph, whose nodes and edges are sorted by type."""
+    dgl = load("dgl")
+    totals = [int(counts.sum()) for counts in block.num_nodes.values()]
+    first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
+    # The first node of each graph.
+    firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
+    pairs = [
+        np.stack([src + np.repeat(firsts[e[0]], block.num_edges[e]), dst + np.repeat(firsts[e[2]], block.num_edges[e])])
+        for e, (src, dst) in block.endpoints.items()
+    ]
+    src, dst = torch.from_numpy(np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1))
+    graph = dgl.graph((src, dst), num_nodes=sum(totals))
+    has_types = len(block.num_nodes) + len(block.num_edges) > 2
+    for frame, first, counts, inner in (
+        (graph.ndata, task.first_node, block.num_nodes, "inner_node"),
+        (graph.edata, task.first_edge, block.num_edges, "inner_edge"),
+    ):
+        number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
+        rows = int(number.sum())
+        frame[dgl.NID] = torch.arange(first, first + rows)
+        frame[inner] = torch.ones(rows, dtype=torch.uint8)
+        if has_types:
+            frame[dgl.NTYPE] = torch.arange(len(number), dtype=torch.int32).repeat_interleave(number)
+    graph.ndata["part_id"] = torch.full((graph.num_nodes(),), task.part)
+    return graph
+
+
+def _original_rows(counts: IntArray, ids: IntArray) -> Tensor:
+    """Return the rows of some graphs in an array of all graphs; `counts` has the number of rows of each graph."""
+    ends = np.cumsum(counts[ids])
+    # From a row of the chosen graphs to a row of all graphs, the same for each row of a graph.
+    shift = (np.cumsum(counts) - counts)[ids] - (ends - counts[ids])
+    return torch.from_numpy(np.arange(ends[-1] if len(ids) else 0) + np.repeat(shift, counts[ids]))
