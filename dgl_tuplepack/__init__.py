@@ -11,12 +11,12 @@ import sys
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._version import __version__ as __version__
 
-# Functions of higher rooms that lower rooms call.
+# Functions and classes of higher rooms (subpackages) that code of lower rooms finds by these names.
 registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
 registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
 
-# Type checkers assume that it is true. Slow imports are left out of this file: an interrupt before the command line
-# starts would show a traceback.
+# Type checkers assume that TYPE_CHECKING is true. It is not imported from `typing`, because this file avoids slow
+# imports: an interrupt (Ctrl-C) during an import would show a traceback on the command line.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -93,9 +93,10 @@ _PUBLIC = {
 }
 # Public submodules; they need torch.
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
-# Rooms that do not need torch.
+# Rooms and modules that do not need torch.
 _WITHOUT_TORCH = ("planning", "graphs", "errors")
-# Subclasses of DGL or PyG classes. A star import includes them only if that package is imported already.
+# Names of subclasses of DGL or PyG classes -> the package of the base class. A star import includes these names only if
+# that package is imported already.
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
@@ -112,8 +113,9 @@ def _offered() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, and keep it as an attribute of the package."""
     if name == "__all__":
-        # Star imports read it.
+        # A star import reads `__all__`. Names that are not in _SUBCLASSES need only this package, which is imported.
         return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":

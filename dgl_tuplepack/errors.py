@@ -35,11 +35,11 @@ class SearchError(InputError):
 
 
 class PlanError(InputError):
-    """A plan exceeds its own limits, or was made for other sizes than the given ones."""
+    """A plan exceeds its own limits, or was made for sizes other than the given sizes."""
 
 
 class SamplerError(InputError):
-    """The settings of a sampler contradict each other or the running processes."""
+    """The settings of a sampler contradict each other, or do not match the processes that train."""
 
 
 class SchemaError(InputError):

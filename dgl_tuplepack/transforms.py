@@ -3,7 +3,7 @@
 ::
 
     PadToLimits(limits)                     a DGLGraph in, a padded DGLGraph out
-    AddNoise, FlipSigns, MaskNodes          a PaddedBatch in, the same batch out: batch_transform=
+    AddNoise, FlipSigns, MaskNodes          a PaddedBatch in, the same batch out; pass as batch_transform=
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
 def __getattr__(name: str) -> Any:
     if name != "PadToLimits":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # It subclasses a DGL class; the other transforms do not need DGL.
+    # PadToLimits subclasses a DGL class; the other transforms do not need DGL.
     load("dgl")
     from dgl_tuplepack.batches.transforms.pad_to_limits import PadToLimits
 

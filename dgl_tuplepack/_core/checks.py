@@ -1,7 +1,7 @@
 """Checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids.
 
-Each check returns the value in its usual type, or raises an error of the class `error`. The message has the
-name `what`, the value, and what is allowed.
+Each check returns the value in its usual type, or raises an error of the class `error`. The message states the name
+`what`, the value, and which values are allowed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 
 def as_integer(value: Any) -> int | None:
-    """Return `value` as an int if it is an integer of Python or numpy, or a 0-d array or tensor; else None."""
-    # `operator.index` accepts bools, also in tensors, and any tensor of one number.
+    """Return `value` as an int if it is an integer of Python or numpy, or in a 0-d array or tensor; else None."""
+    # Refuse bools and arrays with axes first: `operator.index` accepts bools, and tensors ``[1]``.
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -49,7 +49,7 @@ def as_integer(value: Any) -> int | None:
     try:
         return operator.index(value)
     except (TypeError, ValueError, RuntimeError):
-        # RuntimeError: a tensor without values ("meta").
+        # RuntimeError: a tensor on the device "meta", which holds no values.
         return None
 
 
@@ -58,7 +58,7 @@ def shown(value: Any, length: int = 100) -> str:
     try:
         text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
-        # A failing repr must not hide the message, whatever its error; the repr of an int fails above 4,300 digits.
+        # Whatever error a repr raises, it must not hide the message. The repr of an int fails above 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
@@ -74,10 +74,10 @@ def real_number(
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
-    """Return `value` as a Python number, integers as int; raise `error` for anything but a finite real, and for bools.
+    """Return `value` as an int if it is an integer, else as a float; raise `error` if it is not allowed.
 
-    `least` and `most` are inclusive bounds, `above` and `below` exclusive ones. The message ends with `hint`, which
-    states what to do.
+    Only finite real numbers within the bounds are allowed, and no bools. `least` and `most` are inclusive bounds,
+    `above` and `below` exclusive bounds. The message ends with `hint`, which states what to do.
     """
     number = _as_real(value)
     if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
@@ -99,7 +99,10 @@ def _as_real(value: Any) -> float | None:
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy: "False" is truthy."""
+    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy.
+
+    Other types are refused, since the string "False", for example, counts as true in Python.
+    """
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
@@ -114,7 +117,7 @@ def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError
 
 
 def as_path(path: Any) -> Path:
-    """Return `path` as a Path; raise FormatError if it is not text, or cannot be the name of a file."""
+    """Return `path` as a Path; raise FormatError if it is neither text nor a Path, or cannot name a file."""
     try:
         converted: Path | None = Path(path)
         os.fsencode(str(path))
@@ -131,12 +134,12 @@ def as_path(path: Any) -> Path:
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
     """Return `values` as a numpy array of any dtype; raise `error` if numpy cannot convert them.
 
-    Examples are rows of unequal length, and tensors that are sparse, on another device, of a dtype that numpy does not
-    have, or that require grad.
+    For example, numpy cannot convert rows of unequal length, nor tensors that are sparse, on another device, of a
+    dtype that numpy does not have, or that require grad.
     """
     try:
         array = np.asarray(values)
-        # numpy may turn Python integers above int64 into floats; an object array keeps them for messages.
+        # numpy may turn Python integers above int64 into floats; an object array keeps them as integers for messages.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
@@ -147,10 +150,10 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
-    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are a list of integers in 0..N-1."""
+    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are integers in 0..`num_graphs` - 1."""
     row = as_integers(ids)
     signed = row.astype(np.int64, copy=False)
-    # Read as unsigned integers, negative ids are too large, so one comparison checks both bounds.
+    # Viewed as unsigned integers, negative ids become too large, so one comparison checks both bounds.
     if len(row) and signed.view(np.uint64).max() >= num_graphs:
         outside = row[(row < 0) | (row >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
@@ -163,8 +166,8 @@ def as_integers(ids: Any) -> NDArray[Any]:
     try:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
-        # Rows of unequal length, or a tensor that is sparse or on another device.
-        # A float, which is refused below.
+        # Rows of unequal length, or a tensor that is sparse or on another device. Replace it by a row of floats,
+        # which is refused below.
         row = np.empty(1)
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
@@ -173,6 +176,6 @@ def as_integers(ids: Any) -> NDArray[Any]:
     if row.ndim != 1 or row.dtype.kind not in "iu":
         raise SizesError(
             f"ids must be one row of integers, but are {shown(ids, 200)}; give a list of ids, or a tensor on the CPU "
-            "(a loader gives lists with sampler=..., batch_size=None)."
+            "(torch's DataLoader passes lists if it is made with sampler=..., batch_size=None)."
         )
     return row

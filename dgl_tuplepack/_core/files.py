@@ -32,8 +32,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path` completely, or raise FormatError and leave no partial file.
 
-    A link is followed. An existing path must be a plain file, since the final renaming would replace a device or a
-    pipe.
+    If `path` is a link, the file that it points to is written. An existing path must be a plain file, since the final
+    renaming would replace a device or a pipe.
     """
     path = as_path(path)
     if path.is_symlink():
@@ -52,13 +52,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        # The partial file is still there only if writing failed; an error of removing it must not hide that failure.
+        # The partial file still exists only if writing failed; an error while removing it must not hide that failure.
         with contextlib.suppress(OSError):
             partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush a renaming to the disk; do nothing on Windows, where folders cannot be opened."""
+    """Flush a renaming in `folder` to the disk; do nothing on Windows, where folders cannot be opened."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -71,7 +71,7 @@ def _sync_folder(folder: Path) -> None:
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     """Open the file `path` for reading; raise FormatError if it is missing, unreadable, or not a plain file.
 
-    A pipe would wait for a writer, and a device may have no end.
+    Only plain files are opened: reading a pipe would wait for a writer, and a device may have no end.
     """
     path = as_path(path)
     try:
@@ -81,7 +81,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file like `open_file`, but raise OSError, or ValueError for characters that paths cannot have."""
+    """Open a file like `open_file`, but raise OSError instead, or ValueError for characters that paths cannot have."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -105,7 +105,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
-    """Return the value of a JSON text; raise FormatError, which calls the text `name`, if it is not JSON."""
+    """Return the value of a JSON text. If it is not JSON, raise FormatError; its message calls the text `name`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ def is_there(path: Path) -> bool:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        # For other errors, assume that it exists; reading it then reports the reason.
+        # After any other error, assume that the path exists; reading it then reports the reason.
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
@@ -140,16 +140,17 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
 
 
 def checksum(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON document without its ``checksum``."""
+    """Return the SHA-256 of a JSON document, computed without its key ``checksum``."""
     content = {name: value for name, value in document.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """A JSON file format with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
+    """A JSON file format with a checksum.
 
-    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged file.
+    `kind` and `version` are written under the keys ``format`` and ``version`` of a file. `content` and `remedy` are for
+    messages: what a file holds, and what to do about a damaged file.
     """
 
     kind: str
@@ -158,7 +159,7 @@ class JsonFormat:
     remedy: str
 
     def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the whole document of a file, with header and checksum."""
+        """Return the whole document of a file: the header, `content` and the checksum."""
         document = {"format": self.kind, "version": self.version, **content}
         return {**document, "checksum": checksum(document)}
 
@@ -167,7 +168,7 @@ class JsonFormat:
         write_text(path, self.text(content, indent))
 
     def text(self, content: Mapping[str, Any], indent: int | None = None) -> str:
-        """Return the text of a file."""
+        """Return the text of a file with this `content`."""
         return json.dumps(self.document(content), indent=indent) + "\n"
 
     def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
@@ -176,7 +177,7 @@ class JsonFormat:
 
     @contextlib.contextmanager
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-        """Provide the document of the file `path` in a ``with`` block, which reads its values.
+        """Provide the `document` of the file `path` in a ``with`` block; the block reads the document's values.
 
         Raise FormatError if the document is of another kind or version, or its checksum is wrong. Errors in the block
         become a FormatError too: any `InputError`, and errors from values of wrong types or from reading more files.
@@ -193,7 +194,7 @@ class JsonFormat:
 
 
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
-    """Return the message for a path that cannot be read or written."""
+    """Return the message for a path that cannot be read or written; `verb` is "read" or "write"."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
     return f"cannot {verb} {path}: {reason}; check the path{checks}."

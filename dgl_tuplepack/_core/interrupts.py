@@ -10,16 +10,22 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delay an interrupt until the block ends; only the main thread gets interrupts."""
+    """Delay an interrupt (Ctrl-C) until the block ends.
+
+    In threads other than the main thread, do nothing: Python delivers interrupts only to the main thread.
+    """
     before = signal.getsignal(signal.SIGINT)
+    # A handler that is not callable (SIG_IGN, SIG_DFL) raises no exception that could be lost.
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
     held: list[int] = []
+    # During the block, only record that an interrupt came.
     signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if held:
-        before(signal.SIGINT, None)
+        # Also if the block fails: the interrupt must not be lost.
+        if held:
+            before(signal.SIGINT, None)

@@ -11,7 +11,8 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it. Holds every package that a kind `needs` (graphs/readers/kinds.py).
+# Package -> extra of setup.cfg that installs it. All packages that a kind of source `needs` are included (see
+# graphs/readers/kinds.py).
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",
@@ -30,12 +31,12 @@ EXTRAS = {
 def load(name: str) -> ModuleType:
     """Import an optional package, such as torch or dgl, or a module inside it.
 
-    If it is not installed or cannot be loaded, such as DGL 2.1.0 with a newer torch, raise a MissingDependencyError
-    whose message states how to install it.
+    If the package is not installed or cannot be loaded (such as DGL 2.1.0 with a newer torch), raise a
+    MissingDependencyError whose message states how to install it.
     """
     package = name.partition(".")[0]
     if package == "dgl":
-        # Without a backend DGL prints a notice and writes a file into the home directory.
+        # If no backend is set, DGL prints a notice and writes a file into the home directory.
         os.environ.setdefault("DGLBACKEND", "pytorch")
     try:
         return importlib.import_module(name)

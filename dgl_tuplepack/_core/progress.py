@@ -11,9 +11,10 @@ from tqdm import tqdm
 
 
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
-    """Return a tqdm bar over `items`, or a bar that shows nothing; without `items`, the caller updates it.
+    """Return a tqdm bar over `items`; without `items`, the caller updates the bar.
 
-    `settings` are keyword arguments of tqdm.
+    The bar shows nothing if `hidden`, in a child process, or if standard error is not a terminal. `settings` are
+    keyword arguments of tqdm.
     """
     # Several processes would overwrite each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None

@@ -1,6 +1,7 @@
-"""Find functions and classes of higher rooms that lower rooms need, by role; import them at first use.
+"""Find functions and classes by the name of their role, and import them at first use.
 
-The package registers them when it is imported, so the code of a lower room does not name a higher room.
+Some rooms (subpackages) need objects of higher rooms, which they must not import. So the ``__init__.py`` of the package
+registers these objects under roles, and the lower room looks them up.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 import sys
 from typing import Any
 
+# Role -> "package.module:name".
 _WHERE: dict[str, str] = {}
 
 
@@ -19,6 +21,7 @@ def register(role: str, where: str) -> None:
 
 def is_loaded(role: str) -> bool:
     """Return whether the room of the object that plays a role is imported."""
+    # "a.b.c:name" is in the room "a.b".
     return _WHERE[role].rpartition(".")[0] in sys.modules
 
 

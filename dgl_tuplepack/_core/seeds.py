@@ -10,11 +10,12 @@ from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
 
 def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
     """Return the key of an independent stream for a seed, an epoch and a purpose, each in 0..2**64-1."""
-    # A kernel returns a key as a plain int.
+    # When Python calls a kernel, the key comes back as a plain int.
     return np.uint64(derive_key(np.uint64(seed), np.uint64(epoch), np.uint64(purpose)))
 
 
 def shuffled(values: NDArray[np.int64], key: np.uint64) -> NDArray[np.int64]:
     """Shuffle `values` in place, uniformly, and return them."""
+    # One segment that holds all values.
     shuffle_segments(values, np.array([0, len(values)]), key)
     return values

@@ -1,4 +1,4 @@
-"""Make names and paths safe to display, since they may have any characters, and convert results to CSV."""
+"""Make names and paths, which may have any characters, safe to display; and convert results to CSV."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def printable(text: object) -> str:
     r"""Return `text` on one line, with escapes for characters that are not safe to display.
 
-    These are control and format characters, line ends, unassigned characters, and surrogates, which represent bytes
+    Not safe are control and format characters, line ends, unassigned characters, and surrogates, which represent bytes
     of paths that are not UTF-8.
 
     Examples
@@ -26,7 +26,7 @@ def printable(text: object) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV of rows with the same keys; a nested mapping becomes one column for each of its keys."""
+    """Return rows with the same keys as CSV text; a nested mapping becomes one column for each of its keys."""
     flat = [_flat(row) for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
@@ -36,6 +36,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

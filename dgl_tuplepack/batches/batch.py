@@ -33,12 +33,12 @@ class PaddedBatch(BatchContent):
     called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
 
     The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
-    the other too. Features move with the batch, and `unpad` returns them.
+    the other too. `to` and `pin_memory` keep all features, and `unpad` returns them.
 
     Attributes
     ----------
     labels
-        A tensor ``[G, ...]``, a dict from names of labels to such tensors, or None.
+        A tensor ``[G, ...]``, a dict from names of labels to such tensors, or None if there are no labels.
     graph_mask
         Bool ``[G]``.
     graph_ids
@@ -51,10 +51,12 @@ class PaddedBatch(BatchContent):
 
     @property
     def tensors(self) -> BatchTensors:
-        """The tensors of the batch for a compiled function; all batches of a sampler have the same shapes.
+        """The tensors of the batch for a compiled function; their shapes are equal in all batches of one static shape.
 
-        They include features written into the batch or its `graph` before this access, but no later ones.
+        They include features that were written into the batch or its `graph` before this access, but no later features.
         """
+        # Each field of BatchTensors is an attribute of this class, too. Dicts are copied, so that later changes of the
+        # batch do not change the tensors.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
             values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
@@ -68,10 +70,11 @@ class PaddedBatch(BatchContent):
 
         `nodes` and `edges` are dicts of features; `globals` is a dict with ``"labels"`` and ``"graph_ids"``. For
         heterographs and named graphs, fields are dicts by type. The padding graph directly follows the real graphs, as
-        in jraph, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes, edges and masks are in the order
-        of the batch. Arrays share the memory of the batch; from a batch on a device they are copied.
+        in jraph, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes and edges keep the order of the
+        batch, so its masks apply to them. The other arrays share the memory of the batch; if the batch is not on the
+        CPU, they are copies.
 
-        JAX accepts the tuple as an argument of compiled functions. It silently narrows 64-bit numbers, unless
+        JAX accepts the tuple as an argument of compiled functions. JAX silently narrows 64-bit numbers, unless
         ``jax_enable_x64`` is set.
         """
         from dgl_tuplepack.batches.jraph_graphs import graphs_tuple
@@ -93,7 +96,10 @@ class PaddedBatch(BatchContent):
 
     @property
     def graphs(self) -> dict[str, DGLGraph]:
-        """The batched DGLGraph of each name, with its own types, built at first use; SchemaError without names."""
+        """The batched DGLGraph of each name, with its own types, built at first use.
+
+        A batch of graphs without names raises SchemaError; use `graph`.
+        """
         if not self.graph_names:
             raise SchemaError("the graphs of this batch have no names, so there is one graph; use batch.graph.")
         graphs: dict[str, DGLGraph] = dict(self._up_to_date())
@@ -104,7 +110,7 @@ class PaddedBatch(BatchContent):
         if self._graph is None:
             self._graph = self._build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
-        # After a change of shape, return the graph as it is: exchanging features would raise.
+        # If the user has changed the shape of the graph, return it as it is: exchanging features would raise.
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
@@ -115,17 +121,19 @@ class PaddedBatch(BatchContent):
 
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indices cover only the real graphs. For several graphs in one `Data` it also has what `follow_batch`
-        adds, such as `x_s_batch` and `x_s_ptr`, and the masks `x_s_mask` and `edge_index_s_mask`. For DGL graphs,
-        the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single label becomes
-        `y`; other names are unchanged. Named graphs are one `HeteroData`, whose node types contain their names.
+        indices cover only the real graphs. If each `Data` holds several graphs, the batch also has the attributes that
+        `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and masks such as `x_s_mask` and `edge_index_s_mask`.
+        For DGL graphs, the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single
+        label becomes `y`; other names are unchanged. Named graphs become one `HeteroData`, whose node types contain the
+        names of the graphs.
 
         Every access makes a new PyG batch, so keep the result.
         """
         return _to_pyg()(self)
 
     def _build_graph(self) -> Any:
-        """Build the graph from the tensors, or a dict of graphs by name."""
+        """Build the graph, or a dict of graphs by name, from the tensors."""
+        # The arguments of `build_batch`, in its order; row pointers only if edges are sorted.
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -151,6 +159,8 @@ class PaddedBatch(BatchContent):
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> PaddedBatch:
+        """Return a batch of the results of `function` for each tensor. The new batch builds its graph at first use."""
+
         def mapped(value: Any) -> Any:
             if isinstance(value, dict):
                 return {key: mapped(inner) for key, inner in value.items()}
@@ -161,7 +171,7 @@ class PaddedBatch(BatchContent):
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
-        # Send only tensors to another process. It builds the graph again when needed.
+        # Send only tensors to another process. That process builds the graph again when it needs it.
         self._exchange_features()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
@@ -180,7 +190,7 @@ class PaddedBatch(BatchContent):
 
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
-    """Return the function that makes PyG batches; cached, since the imports take longer than a call."""
+    """Return the function that makes PyG batches. It is cached, since the imports take longer than a call."""
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 

@@ -28,15 +28,15 @@ class BatchTransform:
     """A transform of padded batches that leaves padding unchanged.
 
     The transform changes, adds or deletes features or labels of the batch, in place or by replacing them, and returns
-    the batch. Afterwards padding rows have their earlier values, bit for bit. In new columns, and in columns whose
-    dtype or shape changed, they are 0.
+    the batch. Afterwards padding rows have their earlier values, bit for bit. In new columns (features or labels), and
+    in columns whose dtype or shape has changed, padding rows are 0.
 
     Parameters
     ----------
     transform
         A function that changes a `PaddedBatch` and returns it.
     seed
-        0..2**64-1. The global generators are seeded from the seed, the epoch and the ids of the graphs in the batch.
+        0..2**64-1. The global random generators are seeded from this seed, the epoch and the ids of the graphs.
     empty
         A padding-only batch. After the transform, every batch must have the same columns as this batch.
     """
@@ -44,17 +44,19 @@ class BatchTransform:
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
         self.name = check_callable(transform, "a PaddedBatch")
         self.transform, self.draws = transform, Draws(seed)
+        # None during the first call, for the empty batch, which therefore has no specs to be compared with.
         self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
         self._specs = {group: _specs(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
 
     def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], epoch: int | None) -> PaddedBatch:
-        """Transform a batch in place; TransformError names the cause.
+        """Transform a batch in place; raise TransformError if the transform fails, or if its result is not allowed.
 
-        `ids` has the ids of its real graphs. An unknown id or epoch is None.
+        `ids` has the ids of the real graphs in the batch. An unknown id or epoch is None.
         """
         where = _named(ids)
         epoch, is_known = self.draws.epoch(epoch)
         unknown = any(i is None for i in ids)
+        # Watch for random draws that ids and epoch do not determine.
         is_watched = bool(ids) and (unknown or not is_known)
         structure, padding = _structure(batch), _padding(batch)
         with kept_generators():
@@ -80,6 +82,10 @@ class BatchTransform:
         return batch
 
     def _check(self, found: Any, batch: PaddedBatch, structure: dict[str, Any], where: str) -> None:
+        """Raise TransformError if `found`, the result for `batch`, is not allowed.
+
+        `structure` is the result of `_structure` before the transform; `where` is the name of the batch in messages.
+        """
         if found is not batch:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
@@ -111,6 +117,7 @@ class BatchTransform:
 
 
 def _named(ids: Sequence[int | None]) -> str:
+    """Return the name of a batch in messages."""
     if not ids:
         return "a padding-only batch"
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
@@ -119,12 +126,13 @@ def _named(ids: Sequence[int | None]) -> str:
 
 
 def _key(seed: int, epoch: int, ids: Sequence[int]) -> int:
+    """Return a hash in 0..2**64-1, from which the random generators are seeded."""
     text = f"{seed} {epoch} ".encode() + np.asarray(ids, "<i8").tobytes()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], int, int]]:
-    """Yield content and type, tensors by name, number of real rows, and number of all rows."""
+    """Yield, for each group of columns: content and type, tensors by name, number of real rows, number of all rows."""
     for t, features in batch._node_features.items():
         yield ("node feature", t), features, batch._num_real_nodes[t], len(batch._node_masks[t])
     for e, features in batch._edge_features.items():
@@ -141,7 +149,10 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return the fields that must not change, each tensor with torch's count of its in-place changes (or -1)."""
+    """Return the fields that must not change, each tensor with torch's count of its in-place changes.
+
+    Inference tensors have no count; they get -1.
+    """
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -152,7 +163,7 @@ def _structure(batch: PaddedBatch) -> dict[str, Any]:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Return whether tensors are the same objects, unchanged, and numbers are equal."""
+    """Return whether two values of `_structure` are equal: tensors must be the same objects, with equal counts."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in found)
     if isinstance(found, tuple) and found and isinstance(found[0], Tensor):
@@ -170,7 +181,7 @@ def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
 
 
 def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> None:
-    """Restore the padding rows; in a new column they become 0."""
+    """Restore the padding rows; in a column that is new, or has another dtype or shape than before, they become 0."""
     for group, columns, real, _ in _columns(batch):
         restored = {}
         for name, value in columns.items():

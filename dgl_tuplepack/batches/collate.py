@@ -29,7 +29,8 @@ class PaddedCollate:
     """Collate a list of graphs, which may be empty, into a `PaddedBatch` of static shape.
 
     With several limits, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
-    sampler chose for the step. Other items get the smallest shape that holds them, which may differ between ranks.
+    sampler chose for the step. A batch of other items gets the smallest shape that holds it, which may differ between
+    ranks.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class PaddedCollate:
         Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        It defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
+        The example defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
         `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has `graphs`.
     packs_per_batch
         Number of packs in a batch, p >= 1, as in the sampler.
@@ -59,12 +60,12 @@ class PaddedCollate:
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
     ties
         Components with the same elements: with ``{"nodes:bonds": "edges:atoms"}`` node i of the graph "bonds" is edge i
-        of "atoms". They have the same positions in a batch too. Both have p x limit + 1 slots, where `limit` is the
-        smaller of their limits.
+        of "atoms". Such a node and edge have the same position in a batch, too. Both components have p x limit + 1
+        slots, where `limit` is the smaller of their limits.
     indices
         Names of features and labels that hold indices of nodes or edges of their graph, each with the component that
-        it indexes: ``{"root": "nodes"}``. In a batch, indices are shifted to the slots of their graph, and indices in
-        padding point to padding.
+        the indices point to: ``{"root": "nodes"}``. In a batch, indices are shifted to the slots of their graph, and
+        indices in padding point to padding.
     transform
         Applied to a copy of each graph, including the example: a transform of `dgl.transforms`, or any callable from
         DGLGraph to DGLGraph (for PyG: from Data to Data). It may change features and remove nodes and edges, but must
@@ -76,9 +77,10 @@ class PaddedCollate:
         0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs; they
         do not depend on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
-        Levels of the PyG attributes whose level is unclear from the example: ``{"w": "edge"}``. A level is "node",
-        "edge" or "graph"; or the name of an attribute that counts nodes or holds endpoints of edges; or None, to leave
-        the attribute out. An attribute with its own name as level becomes a separate component.
+        The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
+        the attribute belongs to: "node", "edge" or "graph"; or the name of an attribute that counts nodes or holds
+        endpoints of edges; or None, to leave the attribute out. An attribute whose level is its own name becomes a
+        separate component.
 
     Raises
     ------
@@ -129,12 +131,13 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
-            # Labels index these nodes and edges, so the transform must not remove any.
+            # The types whose nodes (edges) labels index; the transform must not remove any of these.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The last shape is the largest, and holds every pack.
         self.shape = self.shapes[-1]
+        # A batch of padding only. BatchTransform learns from it which features and labels the transform returns.
         empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
             None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
@@ -150,7 +153,7 @@ class PaddedCollate:
                 transform.draws.set_epoch(epoch)
 
     def _example(self, example: Any) -> Any:
-        """Return the example, transformed as at epoch 0."""
+        """Return the example; if there is a transform, apply it as in epoch 0."""
         if self._transform is None:
             return example
         parts = parts_of(example, "the example")
@@ -165,7 +168,7 @@ class PaddedCollate:
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
         sampler_shape = shape_of(items)
-        # `names` name the items in messages.
+        # `parts` are the graph, label and id of each item; `names` are the names of the items in messages.
         parts, names, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, names, epoch)
@@ -176,22 +179,29 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
+        """Return the padded batch of some items. Its shape is number `sampler_shape`; None: the smallest that fits."""
         schema = self.schema
         graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:
+            # The functions return the number of nodes (edges) in each graph, the rows of a column, and an item's name.
             check_values(
                 schema,
                 lambda t: as_array(graphs.lengths[t]),
                 lambda column: as_array(graphs.columns[column]),
                 lambda i: names[i],
             )
+        # graphs.numbers: nodes of each type, then edges of each type, then graphs.
         shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
         padded = padded_batch(shape, graphs)
         padded.graph_ids = self._ids(shape, parts, names, padded.device)
         return padded
 
     def _ids(self, shape: PaddedShape, items: Sequence[Parts], names: list[str], device: torch.device) -> Tensor | None:
-        # Only the example decides whether a batch has ids, so that empty batches have them too.
+        """Return the id of each graph slot, -1 in padding; None without ids.
+
+        Raise SchemaError if an item has an id but the example has none, or the reverse.
+        """
+        # Only the example decides whether a batch has ids, so that empty batches have ids too.
         for item, name in zip(items, names, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")

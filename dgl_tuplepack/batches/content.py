@@ -25,13 +25,13 @@ Labels = Tensor | dict[str, Tensor] | None
 
 
 def _by_type(field_name: str, description: str) -> property:
-    """Return a property of nodes or edges that reads a field, a dict by type, with `_one_or_all`."""
+    """Return a property that reads the field `field_name`, a dict by type, and passes it through `_one_or_all`."""
     return property(lambda batch: batch._one_or_all(getattr(batch, field_name)), doc=description)
 
 
 @dataclass(eq=False)
 class BatchContent:
-    """The fields of a `PaddedBatch`, and properties computed from them; see there."""
+    """The fields of a `PaddedBatch`, and properties computed from them; `PaddedBatch` describes them."""
 
     node_types: tuple[str, ...]
     edge_types: tuple[EdgeType, ...]
@@ -49,24 +49,25 @@ class BatchContent:
     _edges_per_graph: dict[EdgeType, Tensor]
     _node_masks: dict[str, Tensor]
     _edge_masks: dict[EdgeType, Tensor]
-    # With sorted edges: the first edge of each destination, and each edge's position before sorting.
+    # With sorted edges: the first incoming edge of each node, and the position of each edge before sorting.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # Node type -> edge type whose edges are its nodes; column of indices -> the type that it indexes.
+    # _ties: node type -> edge type whose edges are these nodes. _indices: feature or label -> type that it indexes.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
-    # Set for PyG graphs.
+    # Layout of attributes, if the graphs are PyG graphs.
     _pyg: PygLayout | None = None
     # Index type of the graphs before they were padded.
     _idtype: torch.dtype = torch.int64
-    # Named graphs are a dict.
+    # The DGLGraph of the batch, or a dict with one for each graph name; None until it is built.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
-    # Features of each type when the batch and its graph were last made equal.
+    # Features of each type when the features of the batch and of its graph were last made equal.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
     def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
+        """Return the only value for homogeneous graphs, else a dict of the values, keyed as in `PaddedBatch`."""
         if self.graph_names:
             return {public_type(t): value for t, value in by_type.items()}
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
@@ -134,12 +135,17 @@ class BatchContent:
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
+        # own_type: what `graph` itself calls type t, without the name of the graph.
         for t, graph, own_type in located_types(self._graph):
             yield t, features_of(graph, own_type), own_features[t]
 
     def _changed_shape(self) -> list[str]:
-        """Return differences in shape between the graph, which may have been changed in place, and the batch."""
+        """Return a text for each type of which the graph has more or fewer nodes (edges) than the batch.
+
+        The graph differs from the batch only if the user has changed the graph in place.
+        """
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
+        # Type, number of nodes (edges) in the graph, and number of slots in the batch.
         counts = [(t, count(graph, own_type), len(masks[t])) for t, graph, own_type in located_types(self._graph)]
         return [
             f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
@@ -148,7 +154,7 @@ class BatchContent:
         ]
 
     def _exchange_features(self) -> None:
-        """Make the features of the batch and of its graph equal; SchemaError if the graph changed shape."""
+        """Make the features of the batch and of its graph equal; raise SchemaError if the graph has changed shape."""
         if self._graph is None:
             return
         if changed := self._changed_shape():
@@ -161,7 +167,7 @@ class BatchContent:
             self._agreed[t] = dict(own)
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Return masks and numbers of real rows by name of the component, for ``tp.nn.masked(batch)``."""
+        """Return the mask and the number of real rows of each component, by name, for ``tp.nn.masked(batch)``."""
         masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
         masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
         masks.append(RowMask(self.graph_mask, self.num_real_graphs))
@@ -171,20 +177,26 @@ class BatchContent:
     def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
         """Return the type that the values of a feature or label index; None if they are not indices.
 
-        They are not if a user has replaced them by values of another dtype.
+        The result is also None if the user has replaced the indices by values that are not int32 or int64.
         """
         return self._indices.get(column) if values.dtype in INDEX_TYPES else None
 
     def _labels_by_name(self) -> dict[str, Tensor]:
-        """Return the labels by name; a single one has the empty name."""
+        """Return the labels by name; a single label has the empty name."""
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
 
 
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
-    """Make two dicts of features equal, given the last common ones, `agreed`; if both changed, `graph` wins."""
+    """Make the features of a graph and a batch equal: copy each change from one dict to the other.
+
+    `graph` has the features of the graph, `own` the features of the batch, and `agreed` the features when both were
+    last equal. If a feature has changed in both, the graph wins.
+    """
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
+        # The value for both; None if the feature was deleted.
         value = in_graph.get(name)
+        # If it has not changed in the graph, use the value in the batch.
         if value is agreed.get(name):
             value = own.get(name)
         if value is None:

@@ -12,14 +12,15 @@ from dgl_tuplepack._core.checks import real_number, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.schema import ArraySpec
 
-# Names of features, or names with the least distance between padding nodes.
+# Names of features; or a dict from names to the least distance between padding nodes.
 Coordinates = Sequence[str] | Mapping[str, float]
 
 
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
     """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
 
-    SchemaError if a name does not belong to a node feature of real floats, or a distance is not positive and finite.
+    Raise SchemaError if a name is not the name of a node feature of real floats, or if a distance is not positive and
+    finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
@@ -45,9 +46,9 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
 def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
     """Return positions for the slots ``first..first + number - 1``, any two of them at least `distance` apart.
 
-    They wind around the first axis, so that no three in a row are collinear and no four in a row are coplanar: every
-    angle along a chain of padding edges is defined. Slots of several node types are numbered one after the other.
-    SchemaError if the dtype cannot represent that many different positions.
+    In three dimensions the positions wind around the first axis, so that no three in a row are collinear and no four in
+    a row are coplanar: every angle along a chain of padding edges is defined. Slots of several node types are numbered
+    one after the other. Raise SchemaError if the dtype cannot represent that many different positions.
     """
     if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
         raise SchemaError(

@@ -37,6 +37,7 @@ def graphs_tuple(batch: BatchContent) -> Any:
         tuple_class = importlib.import_module("jraph").GraphsTuple
 
     def array(tensor: Tensor) -> Array:
+        """Return a tensor as a NumPy array."""
         if tensor.dtype == torch.bfloat16:
             # NumPy has no bfloat16, but ml_dtypes has; JAX installs it.
             bfloat16 = importlib.import_module("ml_dtypes").bfloat16
@@ -45,7 +46,7 @@ def graphs_tuple(batch: BatchContent) -> Any:
         return made
 
     def counts(tensor: Tensor) -> Array:
-        """Move the padding graph from the last slot to directly after the real graphs."""
+        """Return numbers per graph as an array, with the padding graph directly after the real graphs, not last."""
         given, real = tensor.numpy(force=True), batch.num_real_graphs
         moved = np.zeros(len(given), np.int32)
         moved[:real], moved[real] = given[:real], given[-1]

@@ -15,7 +15,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.graphs.blocks import ENDS
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
-# Names a tensor: its content, the type of its rows (None: graphs), and the name of a column:
+# Key of a tensor: its content, the type of its rows (None: graphs) and, for a feature or label, its name. Examples:
 # ("mask", type), ("node_feature", type, name).
 Key = tuple[Any, ...]
 # Dtype and shape.
@@ -23,7 +23,7 @@ Spec = tuple[torch.dtype, tuple[int, ...]]
 
 
 def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
-    """Return the dtype and shape of each tensor; `slots` counts slots by type and, under None, of graphs."""
+    """Return the dtype and shape of each tensor; `slots` has the number of slots by type and, under None, of graphs."""
     graphs = slots[None]
     layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
     layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}
@@ -36,10 +36,11 @@ def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sor
 
 
 def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int]) -> PaddedBatch:
-    """Return the batch of the tensors of a layout.
+    """Return the batch that consists of the given tensors, whose keys are the keys of `layout_of`.
 
-    `real` has the numbers of real nodes and edges of each type, and of graphs. The batch has no `graph_ids` if the
-    tensors have none. Row pointers and the order of edges may be missing if edges are not sorted yet.
+    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. If `tensors` has
+    no ids, `graph_ids` of the batch is None. Row pointers and the order of edges may be missing, if edges are not
+    sorted or will be sorted later.
     """
     node_types, edge_types = schema.node_types, schema.edge_types
     totals = dict(zip((*node_types, *edge_types, None), real, strict=True))

@@ -25,7 +25,7 @@ class OutputRows(NamedTuple):
     Attributes
     ----------
     ids
-        Integers ``[n]`` or ``[G]``: the ids of the real graphs, which ids of padding may follow.
+        Integers ``[n]`` or ``[G]``: the ids of the real graphs; ids of padding may follow.
     num_real_graphs
         The number n of real graphs.
     slots
@@ -33,7 +33,7 @@ class OutputRows(NamedTuple):
     counts
         int64 ``[n]``, the number of rows of each real graph; None if the rows are graphs.
     order
-        int64 ``[slots]``: the slot that each row had before edges were sorted. None if these rows were not sorted.
+        int64 ``[slots]``: the slot of each row before edges were sorted. None if these rows were not sorted.
     """
 
     ids: Tensor
@@ -66,7 +66,7 @@ def output_rows(batch: Any, of: str) -> OutputRows:
     if is_pyg(batch):
         return _of_pyg(batch, of)
     if isinstance(batch, tuple | list) and batch and is_graph(batch[0]):
-        # The second element of a pair may be labels.
+        # A pair has no ids: its second element may be labels.
         graph, ids = batch[0], _ids(batch[-1] if len(batch) > 2 else None)
         nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
         edges = {e: graph.batch_num_edges(e) for e in graph.canonical_etypes}
@@ -80,11 +80,12 @@ def output_rows(batch: Any, of: str) -> OutputRows:
 
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
-    # Nodes of type t that are tied to edges of type e are sorted like these edges.
+    """Return the rows of a component of a `PaddedBatch`."""
     ids, number, slots = _ids(batch.graph_ids), batch.num_real_graphs, batch.graph_mask.shape[0]
     if of == GRAPHS:
         return OutputRows(ids, number, slots)
     orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
+    # Nodes of type t that are tied to edges of type e are sorted like these edges.
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
     rows: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
     return _rows(
@@ -93,10 +94,11 @@ def _of_padded(batch: BatchContent, of: str) -> OutputRows:
 
 
 def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
+    """Return the rows of a component of the tensors of a `PaddedBatch`."""
     if batch.row_pointers is not None and of != GRAPHS:
         raise InputError(f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead.")
     node_type, edge_type = batch.type_names or ("nodes", "edges")
-    # Without types, each tensor belongs to the only node type or edge type.
+    # Without types, each tensor belongs to the only node type or edge type; put it into a dict with this key.
     has_types = isinstance(batch.node_mask, dict)
     nodes, node_masks, edges, edge_masks = (
         value if has_types else {t: value}
@@ -113,8 +115,9 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
+    """Return the rows of a component of a PyG batch."""
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
-    # Only a batch made by `batch.pyg` or a store has an origin.
+    # Only a batch made by `PaddedBatch.pyg` or a store has an origin, which has the numbers of its nodes and edges.
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts
@@ -124,6 +127,7 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         return _rows(
             of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
         )  # fmt: skip
+    # PyG made the batch. An edge belongs to the graph of its source node.
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
@@ -139,12 +143,15 @@ def _rows(
     of: str, ids: Tensor, num_real_graphs: int, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
     slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
 ) -> OutputRows:  # fmt: skip
-    """Return the rows of `of`, given the number of `nodes` and `edges` of each graph by type.
+    """Return the rows of the component `of`.
 
-    Without `slots`, no row is padding.
+    `nodes` and `edges` have, by type, the number of nodes and edges of each graph. `num_graphs` is the number of graph
+    slots. `slots` has the number of slots of each type; None if no row is padding. `orders` has the slot of each row
+    before edges were sorted, for types that were sorted.
     """
     if of == GRAPHS:
         return OutputRows(ids, num_real_graphs, num_graphs)
+    # Component name -> type.
     types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
     if of not in types:
         raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")

@@ -16,9 +16,10 @@ from dgl_tuplepack.graphs.relations import Column
 
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     """Return a padded batch with `graph_ids` None; raise GraphTooLargeError if the graphs exceed the shape."""
-    # Numbers by type; the key None holds the number of graphs, here and in `shape.slots`.
+    # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. `shape.slots` has the same keys.
     schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
+    # The keys of the tensors are those of `layout_of`.
     tensors: dict[Key, Tensor] = {
         ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
     }
@@ -31,28 +32,30 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
 
 
 def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> list[Tensor]:
-    """Return sources and destinations: of real edges, then of padding edges between padding nodes."""
+    """Return the sources and the destinations of all edges: real edges, then padding edges between padding nodes."""
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
-    # In a chain, a padding edge ends at the padding node after its source; otherwise it is a self-loop.
+    # In a chain, a padding edge ends at the padding node after its source. Otherwise it is a self-loop, or joins nodes
+    # of two types.
     ahead = (0, int(shape.has_padding_chains(edge_type)))
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
-        first = graphs.numbers[node_type]
-        nodes = shape.slots[node_type] - first
+        first_padding = graphs.numbers[node_type]
+        num_padding = shape.slots[node_type] - first_padding
         # Spread the padding edges evenly over the padding nodes, in ascending order.
-        at = first + (padding_edges * nodes // max(len(padding_edges), 1) + shift) % nodes
-        ends.append(torch.cat([real.to(shape.idtype), at.to(shape.idtype)]))
+        padding = first_padding + (padding_edges * num_padding // max(len(padding_edges), 1) + shift) % num_padding
+        ends.append(torch.cat([real.to(shape.idtype), padding.to(shape.idtype)]))
     return ends
 
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
-    """Return the values of a column, followed by padding; indices within a graph become indices into the batch."""
+    """Return the values of a feature or label, then its padding; indices within a graph become indices in the batch."""
     values = graphs.shifted(column, shape.schema.index_columns.get(column))
     return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
 
 
 def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
-    """Return the number of nodes (edges) in each graph slot; empty slots have 0, the last slot has all padding."""
+    """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding."""
+    # Empty graph slots keep the number 0.
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
     counts[: graphs.numbers[None]] = graphs.lengths[t]
     counts[-1] = shape.slots[t] - graphs.numbers[t]

@@ -37,22 +37,22 @@ class Origin:
     names: Names
     num_graphs: int
     num_real_graphs: int
-    # By node type, and by edge type.
+    # Number of nodes in each graph by node type, and number of edges in each graph by edge type.
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
-    # With sorted edges: the earlier position of each edge.
+    # With sorted edges: the position of each edge before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # Node types that are the edges of another type, and columns with the type that they index.
+    # ties: node type -> edge type whose edges are these nodes. indices: feature or label -> type that it indexes.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
     # Whether there is padding, and whether graphs are named. Compiled code reads these instead of varying numbers.
     is_padded: bool = False
     is_named: bool = False
-    # Masks as they were made, with the numbers of real rows.
+    # Masks by component name, as they were made, with the numbers of real rows.
     row_masks: Mapping[str, RowMask] = field(default_factory=dict)
 
     @functools.cached_property
     def joining(self) -> Joining | None:
-        """How PyG joins the graphs; None if it joins them like any `Data`."""
+        """The rules by which PyG joins the graphs; None if they are PyG's default rules."""
         return joining_of(self.names, self.indices)
 
     @functools.cached_property
@@ -65,8 +65,8 @@ class Origin:
 class PygBatch(Batch):  # type: ignore[misc]
     """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes.
 
-    `num_graphs` is the number of graph slots, which pooling needs; it is the same in all batches of a sampler. `len`,
-    `to_data_list`, `get_example` and indices cover only the real graphs.
+    `num_graphs` is the number of graph slots, which pooling needs; it is the same in all batches of one static shape.
+    `len`, `to_data_list`, `get_example` and indices cover only the real graphs.
     """
 
     @property
@@ -91,18 +91,19 @@ class PygBatch(Batch):  # type: ignore[misc]
         return self.num_real_graphs
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Return the masks by name of the component, for ``tp.nn.masked(data)``; none if nothing is padding."""
+        """Return row masks by component name, for ``tp.nn.masked(data)``; an empty dict if nothing is padding."""
         origin = self.__dict__.get("_origin")
         if origin is None:
             raise SchemaError(
-                "PyG made this batch of others, so it is unknown which rows are padding; give masked() the batch that "
-                "the model is applied to, or None if nothing is padding."
+                "PyG made this batch from other batches, so it is unknown which rows are padding; give masked() the "
+                "batch that the model is applied to, or None if nothing is padding."
             )
         if not origin.is_padded:
             return {}
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
+        # Key of the storage, and name, of the mask of each node type, then of each edge type.
         attributes = [
             (names.storages[attribute.storage], attribute.mask)
             for attribute in (*names.node_attributes, *names.edge_attributes)
@@ -110,7 +111,8 @@ class PygBatch(Batch):  # type: ignore[misc]
         masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
         found = {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
         if not is_traced():
-            # Compiled code must not read varying numbers. A mask that the user replaced may have real rows anywhere.
+            # Add the numbers of real rows, except for a mask that the user replaced: its real rows may be anywhere.
+            # Compiled code must not read these numbers, since they vary between batches.
             found |= {name: known for name, known in origin.row_masks.items() if known.mask is found[name].mask}
         return found
 
@@ -154,9 +156,9 @@ class _Value:
 
 
 class Template:
-    """A batch of placeholders, made by PyG's `collate`. Batches are deep copies of it.
+    """A batch of placeholders, made by PyG's `collate`. Each new batch is a deep copy of it, with values.
 
-    Setting the attributes of each batch one by one takes three times as long.
+    Setting the attributes of each batch one by one would take three times as long.
     """
 
     def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
@@ -164,10 +166,12 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # Position of the storage, and key, of each value, in the order of `pyg_batch` and `plain_batch`.
+        # Index of the storage, and name, of each value, in the order in which `pyg_batch` and `plain_batch` pass them:
+        # features and labels, endpoints, then the attributes that batches add.
         attributes = [(number, key) for number, key, _ in names.attributes] + [
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
+        # `at` is the index of a storage, and the other names are names of attributes there.
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
             attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
@@ -177,7 +181,8 @@ class Template:
             self._empty.stores[at][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
-        """Return a new batch of the columns and the other values, in the order of the template."""
+        """Return a new batch of columns (features and labels) and other values, in the order of the template."""
+        # f converts a column to PyG's layout; it is None if the layouts are equal.
         laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.attributes, columns, strict=True)]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
@@ -189,6 +194,7 @@ class Template:
 def pyg_batch(batch: BatchContent) -> Any:
     """Return the PyG batch of a padded batch; tensors are shared."""
     batch._exchange_features()
+    # columns[i]: content, type and name of a feature or label. values[i]: its tensor.
     columns: list[Column] = []
     values: list[Tensor] = []
     contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)
@@ -206,6 +212,7 @@ def pyg_batch(batch: BatchContent) -> Any:
         (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
         bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
+    # In the order of `Template`: endpoints, the attributes of each node type, masks of edges, the mask of graphs, ids.
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
         mask = batch._node_masks[t]
@@ -221,9 +228,9 @@ def plain_batch(
 ) -> Any:  # fmt: skip
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
-    `counts` has, for each node type and then each edge type, the nodes or edges in each graph, ``[graphs]``. `totals`
-    has their sums, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type,
-    and `values` the columns.
+    `counts` has, for each node type and then each edge type, the number of nodes or edges in each graph, ``[graphs]``.
+    `totals` has the sums of the counts, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge
+    type, and `values` the features and labels.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -237,12 +244,15 @@ def plain_batch(
 
 
 def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
-    """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` to a batch of `plain_batch`."""
+    """Apply the arguments `follow_batch` and `exclude_keys` of `Batch.from_data_list` to a batch of `plain_batch`."""
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
+    # (storage, name, rows in each graph) of each attribute. A column c has one row for each node (edge) of its type; a
+    # label has no type, and `rows` has its number of rows if it is not 1.
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
+    # Endpoints have one row for each edge.
     for t, key, each in (*found, *((*attribute, counts[e]) for e, attribute in names.types.edges.items())):
         storage = storages[t]
         if key in exclude:
@@ -273,11 +283,15 @@ class _Same:
 def _cached_template(
     node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
 ) -> Template:
+    """Return the template of padded batches with the same types, features and labels."""
     return Template(attribute_names(node_types, edge_types, columns, layout.layout), True, has_ids)
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return both as ``[2, E]``: a view if `dst` follows `src` in memory, as in the batches of a store, else a copy."""
+    """Return sources and destinations as one tensor ``[2, E]``.
+
+    It is a view if `dst` follows `src` in memory, as in the batches of a store, else a copy.
+    """
     number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number
@@ -289,19 +303,21 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:
-    """Return graph `i` of a batch, with all of its attributes that the batch still has."""
+    """Return graph `i` of a batch, with all attributes that the user has not deleted from the batch."""
+    # spans[t]: the nodes (edges) of type t in the batch that belong to graph i.
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
     data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
 
     def target_of(t: GraphType | None) -> Any:
+        """Return the storage with the key `t` of the new graph."""
         return data.stores[0] if t is None else data[t]
 
-    # For sorted edges, and nodes tied to them: the original position in the graph of each row of the batch.
+    # orders[t], for sorted edges and for nodes tied to them: the position before sorting, in graph i, of each row.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
     orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
 
     def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
-        """Put rows of a type in the order of the graph."""
+        """Put the rows of a type, along the axis `dim`, in the order of the graph before sorting."""
         return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
 
     def local(values: Tensor, t: GraphType) -> Tensor:
@@ -310,11 +326,12 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
 
     def rows_of_graph(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
-        """Return the rows of the graph; each graph has `each` rows of a label."""
+        """Return the rows of graph i. `t` is the type of the rows; None for a label, with `each` rows in each graph."""
         first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
         _check_rows(values, key, dim, origin, t, each)
         return values.narrow(dim, first, last - first)
 
+    # `t` and `key`: key of the storage, and name of the attribute, that hold the column. `found`: the batch's storage.
     for column, t, key in names.columns:
         content, of_type, _ = column
         found = storages.get(t, {})
@@ -323,12 +340,13 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
         value = rows_of_graph(found[key], of_type if content != "label" else None, key, dim or 0, rows)
         if content == "label":
+            # With dim None, PyG adds an axis in batches, which a single graph does not have.
             value = value[0] if dim is None else value
         else:
             assert of_type is not None
             value = in_order(value, of_type, dim or 0)
         target = origin.indices.get(column)
-        # A user may have replaced the indices by other values.
+        # The user may have replaced the indices by other values.
         if target is not None and value.dtype in INDEX_TYPES:
             value = local(value, target)
         target_of(t)[key] = value
@@ -336,7 +354,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         found = storages.get(storage, {})
         if key in found:
             ends = rows_of_graph(found[key], e, key, 1)
-            # A user may have replaced the edges by the same number of others.
+            # The user may have replaced the edges by the same number of other edges.
             _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
             ends = torch.stack([local(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
             target_of(storage)[key] = in_order(ends, e, 1)
@@ -347,7 +365,10 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
 
 def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
-    """Raise SchemaError unless each slot, or each real slot, has a row: otherwise the graph of a row is unknown."""
+    """Raise SchemaError unless an attribute has a row for each slot or for each real slot.
+
+    With any other number of rows, it is unknown to which graph a row belongs. `t` and `each` are as in `rows_of_graph`.
+    """
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
     if t is None:
         slots, real = origin.num_graphs * each, origin.num_real_graphs * each
@@ -358,7 +379,10 @@ def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | 
 
 
 def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
-    """Raise SchemaError for edges that lead to nodes of other graphs."""
+    """Raise SchemaError for edges that lead to nodes of other graphs.
+
+    `nodes` has the graph's source nodes and its destination nodes, as ranges of node slots.
+    """
     if ends.shape[1]:
         first, last = (each.tolist() for each in ends.aminmax(dim=1))
         if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
@@ -366,6 +390,7 @@ def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
 
 
 def _changed(key: str, how: str) -> SchemaError:
+    """Return the error for an attribute that the user has changed."""
     return SchemaError(
         f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
         "graphs before the change, or change a clone()."

@@ -27,7 +27,7 @@ class Joining(NamedTuple):
 
 
 class _Stored:
-    """A graph that returns the `__inc__` and `__cat_dim__` of its original class, without being of that class."""
+    """A graph whose `__inc__` and `__cat_dim__` give the results of its original class, without being of that class."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, attribute = self._joining_and_attribute(key, args)
@@ -61,12 +61,15 @@ class _Stored:
         )
 
     def _joining_and_attribute(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
-        """Return the joining rules and the attribute (type, key); ``given[0]``, if passed, is its storage."""
+        """Return the joining rules, and the attribute as (type, key); ``given[0]``, if passed, is its storage."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
     def _size_of(self, t: GraphType | None, key: str) -> int:
-        """Return the number by which an attribute shifts indices: its length, or the number of nodes."""
+        """Return the number by which an attribute shifts the indices of later graphs.
+
+        For `num_nodes` it is the number of nodes; for other attributes, their length along the axis of joining.
+        """
         storage = dict(storages_of(self))[t]
         if key == NUMBER:
             return int(storage.num_nodes)
@@ -93,6 +96,7 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
     """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG."""
+    # names.columns: for each feature and label, (column, type of its storage, name of the attribute there).
     types = names.types
     axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
     shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
@@ -107,13 +111,13 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
 
 
 def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribute, ...], is_flat: bool) -> bool:
-    """Return whether PyG joins an attribute like this by default; the default depends on the attribute's name."""
+    """Return whether these rules are PyG's default for an attribute; the default depends on the attribute's name."""
     t, key = attribute
     if "batch" in key:
         # By default, PyG shifts the attribute by its own maximum.
         return False
     is_index = "index" in key or (is_flat and key == "face")
-    # In HeteroData only edge attributes are indices by their name.
+    # In HeteroData, the name makes an attribute an index only if it is an attribute of edges.
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
     ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]

@@ -33,16 +33,17 @@ Fill = float | Mapping[str, Value]
 
 @dataclass(frozen=True)
 class PaddedShape:
-    """Slots of a batch of p packs (p x nodes + 1, p x edges and p x graphs + 1), and the values of padding.
+    """Numbers of slots of a batch of p packs (p x nodes + 1, p x edges, p x graphs + 1), and the values of padding.
 
-    With `coordinates` there are p x nodes + 2 node slots, so that padding edges can join two nodes. With `sort_edges`
-    the edges of a batch are sorted by destination. Tied nodes and edges have the same number of slots, given by the
-    smaller of their limits. Edges that a feature or label indexes have one more slot, so that there is always a padding
-    edge to point to.
+    With `coordinates` there are p x nodes + 2 node slots, so that a padding edge can join two padding nodes. With
+    `cover_padding` an edge type has one more slot for each slot of its destination nodes, so that every padding node
+    can have an incoming edge. With `sort_edges` the edges of a batch are sorted by destination. Tied nodes and edges
+    have the same number of slots, given by the smaller of their limits. Edges that a feature or label indexes have one
+    more slot, so that there is always a padding edge to point to.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
     of each node type, of each edge type and, under the key None, of graphs. `most` has the largest number of each
-    component, and of graphs, that the p packs hold.
+    component, and of graphs, that the p packs hold. `fillings` has the padding rows of each feature and label.
     """
 
     schema: Schema
@@ -72,7 +73,7 @@ class PaddedShape:
         true_or_false("cover_padding", self.cover_padding)
         true_or_false("sort_edges", self.sort_edges)
 
-        # Components are the node types, then the edge types.
+        # most[t]: largest number of nodes or edges of type t. Types and limits are both in the order of components.
         most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
         for node_type, edge_type in schema.tied.items():
             most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
@@ -85,6 +86,7 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
+        # Attributes to set; the dataclass is frozen. `self.most` has names of components as keys, not types.
         values = {
             "limits": limits,
             "packs_per_batch": packs,
@@ -100,6 +102,7 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
+        # An index must be able to number every slot of the type that it points to.
         for column, target in schema.index_columns.items():
             spec = schema.spec_of(column)
             if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
@@ -109,14 +112,21 @@ class PaddedShape:
                 )
 
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
-        """Return the slots of nodes and of edges; packs hold at most `most`, and `reserved` nodes are for padding."""
+        """Return the number of slots of each node type and of each edge type.
+
+        The packs hold at most ``most[t]`` nodes or edges of type t. Each node type has `reserved` more slots, for
+        padding.
+        """
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # First the edges that nodes are tied to: they set the slots of these nodes, which other edges may cover.
+        # Edge types that nodes are tied to come first: they set the number of slots of these nodes, and the number of
+        # padding edges that must cover these nodes depends on it.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
+            # spare: slots for padding edges. With cover_padding, one for each destination node; otherwise as many as
+            # tied nodes reserve, or one if indices must be able to point to padding.
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
             if e in tied:
@@ -124,7 +134,11 @@ class PaddedShape:
         return num_nodes, {e: num_edges[e] for e in schema.edge_types}
 
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
-        """Return the padding of each column: one row for all slots ``[1, ...]``, or one row for each slot."""
+        """Return the padding of each feature and label: one row ``[1, ...]`` for all slots, or one row for each slot.
+
+        Columns with indices are left out. `distances` maps the features that are coordinates to the least distance
+        between padding nodes.
+        """
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
@@ -138,6 +152,7 @@ class PaddedShape:
         if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
             raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
         fillings, node_slots = {}, [self.slots[t] for t in self.schema.node_types]
+        # first_slots[t]: number of node slots of the types before t, so that no two padding positions are equal.
         first_slots: dict[Any, int] = {t: sum(node_slots[:i]) for i, t in enumerate(self.schema.node_types)}
         for key, spec in self.schema.columns():
             content, t, name = key
@@ -150,12 +165,13 @@ class PaddedShape:
         return fillings
 
     def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
-        """Return the padding of a column, which follows the real rows, ``[slots - real, ...]``.
+        """Return the padding rows of a feature or label, ``[slots - real, ...]``; they follow the real rows.
 
         `real` has the numbers of real nodes and edges by type and, under the key None, of graphs.
         """
         slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
         if target is not None:
+            # The first padding node (edge) follows the real ones. All indices in padding point to it.
             spec = self.schema.spec_of(column)
             return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
         filling = self.fillings[column].to(device)
@@ -168,7 +184,7 @@ class PaddedShape:
         return shape
 
     def has_padding_chains(self, edge_type: EdgeType) -> bool:
-        """Return whether padding edges join each padding node to the next one, instead of being self-loops."""
+        """Return whether padding edges join each padding node to the next padding node, instead of being self-loops."""
         return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property
@@ -182,11 +198,11 @@ class PaddedShape:
         return layout_of(self.schema, self.slots, self.idtype, self.sort_edges)
 
     def holds(self, content: Sequence[int]) -> bool:
-        """Return whether the packs hold these numbers of nodes of each type, edges of each type, and graphs."""
+        """Return whether the packs hold `content`: numbers of nodes of each type, of edges of each type, of graphs."""
         return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
 
     def check_content(self, content: Sequence[int]) -> None:
-        """Raise GraphTooLargeError if the packs do not hold these numbers; `content` as in `holds`."""
+        """Raise GraphTooLargeError if the packs do not hold `content`, which has the same numbers as in `holds`."""
         for number, (name, most) in zip(content, self.most.items(), strict=True):
             if number > most:
                 raise GraphTooLargeError(
@@ -196,11 +212,11 @@ class PaddedShape:
 
 
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
-    """Return the number of the shape that a batch is padded to.
+    """Return the number of the shape that a batch is padded to: its position in `shapes`.
 
-    If the sampler chose a number, it is that number, so that all ranks have the same shape in a step. Otherwise it is
-    the smallest shape that holds the content. If no shape does, it is the largest, whose `check_content` then raises.
-    SamplerError if there are too few shapes for the sampler's number.
+    If the sampler chose a shape, return the number of that shape, so that all ranks have the same shape in a step.
+    Otherwise choose the smallest shape that holds the content. If no shape holds it, choose the largest shape, whose
+    `check_content` then raises. Raise SamplerError if the number from the sampler is not a position in `shapes`.
     """
     if len(shapes) == 1:
         return 0
@@ -215,7 +231,11 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
 
 
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
-    """Return the padding value, a number or nested list, of each feature or label; SchemaError if it does not fit."""
+    """Return the padding value (a number or a nested list) of each feature or label, by name.
+
+    `fill` is one value, or a dict from names to values. `what` is the name of this setting in messages. Raise
+    SchemaError if a value does not fit the dtype or shape of its feature or label.
+    """
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
@@ -256,6 +276,8 @@ def _plain(value: Any, what: str) -> Any:
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:
+    """Return whether a value is a number that a dtype can hold."""
+    # `math.isfinite` fails for integers beyond the range of floats.
     if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
         return False
     if dtype.is_floating_point or dtype.is_complex:

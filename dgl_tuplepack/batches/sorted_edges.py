@@ -32,37 +32,39 @@ class ReorderableTensors:
 
     @classmethod
     def of(cls, batch: PaddedBatch) -> ReorderableTensors:
-        """Return the content of a batch, in its order."""
+        """Return the tensors of a batch, in the order of the batch."""
         nodes, edges = batch._node_features, batch._edge_features
         return cls(dict(batch._src), dict(batch._dst), _copied(nodes), _copied(edges), batch._labels_by_name())
 
     def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
-        """Move edge ``order[j]`` to position j."""
+        """Move edge ``order[j]`` of type `e` to position j, for each j."""
         self.src[e], self.dst[e] = self.src[e][order], self.dst[e][order]
         self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
 
     def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
-        """Replace indices of each type in `positions` by ``positions[type][index]``."""
+        """Replace each index i of a node or edge of a type t in `positions` by ``positions[t][i]``."""
         for column, target in batch._indices.items():
             content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
             columns = self.labels if content == "label" else by_type[t]
-            # A user may have deleted the column.
+            # The user may have deleted the column, or replaced its indices by other values.
             if target in positions and name in columns and batch._indexed_by(column, columns[name]) is not None:
                 columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
 
 
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
-    """Return a batch with the edges of each type sorted by destination, without a device synchronisation.
+    """Return a batch with the edges of each type sorted by destination. The CPU does not wait for the device.
 
     The nodes of a graph are consecutive, and graphs are in order. So the edges of each graph remain in the same slots,
     and masks and counts are unchanged.
     """
     content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch._ties.items()}
+    # orders[e][j]: earlier position of edge j. pointers[e][v]: first edge to node v. positions[t][i]: new position of
+    # the node or edge that was at i.
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
-    # First the edges that nodes are tied to: other edges with these endpoints need the nodes' new positions.
+    # Edge types that nodes are tied to come first: edges at these nodes need the new positions of the nodes.
     for e in sorting_order(batch.edge_types, batch._ties):
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:
@@ -91,10 +93,11 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
 
 
 def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
-    """Return the content of a batch, with nodes and edges in the order of the original graphs."""
+    """Return the tensors of a batch, with nodes and edges in the order of the original graphs."""
     content = ReorderableTensors.of(batch)
     if batch._edge_orders is None:
         return content
+    # orders[t][j]: original position of node or edge j.
     orders: dict[Any, Tensor] = dict(batch._edge_orders)
     for t, e in batch._ties.items():
         orders[t] = orders[e]

@@ -1,4 +1,4 @@
-"""The tensors of a padded batch without its methods, as an argument of compiled functions."""
+"""The tensors of a padded batch without the methods of the batch, as an argument of compiled functions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BatchTensors(NamedTuple):
     """The tensors of a `PaddedBatch`, from its `tensors` property, as an argument of compiled functions.
 
     A compiled function is specialised for names, shapes, strides, dtypes, and which fields are None. All of these are
-    the same in every batch of a sampler, so the function is compiled once. Values that differ between batches, such as
-    `num_real_graphs`, are left out.
+    equal in all batches of one static shape, so the function is compiled once for each shape. Values that differ
+    between batches, such as `num_real_graphs`, are left out.
 
     Each field has the value of the `PaddedBatch` attribute of the same name. For layers, `graph` is a `TensorGraph`;
     with named graphs, `graphs` is a dict of them.
@@ -63,6 +63,7 @@ class BatchTensors(NamedTuple):
                 f"these tensors hold the named graphs {list(self.graph_names)}, so there is no single graph; use "
                 f"tensors.graphs[{self.graph_names[0]!r}]."
             )
+        # Without types, a field is a single value; put it into a dict, as the value of the only type.
         has_types = isinstance(self.node_mask, dict)
         return self._built(lambda value, key: value if has_types else {key: value}, self.type_names)
 
@@ -76,7 +77,11 @@ class BatchTensors(NamedTuple):
     def _built(
         self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
     ) -> TensorGraph:
-        """Return a `TensorGraph`; ``by_type(field, t)`` makes a field a dict; a single value gets the key `t`."""
+        """Return a `TensorGraph` on the fields of these tensors.
+
+        ``by_type(field, t)`` must return a field as a dict by type; t is the type to use if the field has no types.
+        `type_names` has the only node type and edge type, if their names are not the default.
+        """
         # TensorGraph imports torch's compiler, which takes two seconds.
         from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 
@@ -99,12 +104,18 @@ class BatchTensors(NamedTuple):
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
-    """Return a field of one named graph as a dict by its own types; `key` is the type of a homogeneous graph."""
+    """Return the values of one named graph in a field, as a dict by the graph's own types.
+
+    A homogeneous graph has only one value in the field; `key` is its type.
+    """
     return {key: value[name]} if name in value else of_graph(name, value)
 
 
 def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
-    """Return row masks by component name; for heterographs, `node_mask` and `edge_mask` are dicts by type."""
+    """Return row masks by component name; for heterographs, `node_mask` and `edge_mask` are dicts by type.
+
+    For named graphs they are dicts, too; set `named`.
+    """
     if isinstance(node_mask, dict):
         names = components_of(tuple(node_mask), tuple(edge_mask), named)
         masks = [*node_mask.values(), *edge_mask.values()]

@@ -55,21 +55,22 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         return []
     batch._exchange_features()
     content = in_order_of_graphs(batch)
-    # Leave out the empty slots and the padding graph, which come last.
+    # counts[t][i]: nodes (edges) of type t in graph i. Leave out empty slots and the padding graph, which come last.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
     src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    # Pair each column with the type that it indexes, or None.
+    # Add to each feature and label the type that it indexes, or None.
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
+    # first[t] and spans[t]: the first node (edge) of type t, and all of them, of the graph being made.
     first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
         spans = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
         graph = build_item(
             batch.graph_names,
-            {t: (src[t][spans[t]] - first[t[0]], dst[t][spans[t]] - first[t[2]]) for t in batch.edge_types},
+            {e: (src[e][spans[e]] - first[e[0]], dst[e][spans[e]] - first[e[2]]) for e in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
             {t: _rows(own, spans[t], first) for t, own in nodes.items()},
             {t: _rows(own, spans[t], first) for t, own in edges.items()},
@@ -84,9 +85,10 @@ _Columns = list[tuple[str, Tensor, Any]]
 
 
 def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
+    """Return features of the type t, or labels, each with the type that it indexes (None: no indices)."""
     return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
 
 
 def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
-    """Return rows of some columns; indices count from the first node or edge of their graph."""
-    return {name: v[rows] if target is None else v[rows] - first[target] for name, v, target in columns}
+    """Return some rows of all columns; indices are renumbered from the first node or edge of the graph."""
+    return {name: values[rows] if target is None else values[rows] - first[target] for name, values, target in columns}

@@ -20,11 +20,13 @@ class CollatedView:
     Attributes
     ----------
     dataset
-        The items; they are read at once if the dataset has ``__getitems__``, as torch does, otherwise one by one.
+        The items. If the dataset has ``__getitems__``, all items of a batch are read by one call, as torch does;
+        otherwise one by one.
     collate
         Function from a list of items to a batch.
     ids
-        The ids in the batch: int64 ``[N]`` by position, "own" for the ids in the items, or None for items unchanged.
+        The graph ids in a batch: int64 ``[N]``, the id of each position; or "own" for the ids that the items have; or
+        None to leave items unchanged.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
@@ -34,9 +36,10 @@ class CollatedView:
         return len(self.dataset)
 
     def __getitem__(self, ids: Any) -> Any:
-        several, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
-        items = several(ids) if several is not None and len(ids) else [self.dataset[i] for i in ids]
+        fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
+        items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
         check_number(items, ids)
+        # shape: number of the shape bucket of the batch, None if it is unknown.
         given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
         return self.collate(given if shape is None else BatchItems(given, shape))
 
@@ -45,7 +48,7 @@ class CollatedView:
         if isinstance(self.ids, np.ndarray):
             return Identified(int(self.ids[position]), item, epoch)
         if isinstance(item, Identified):
-            # A subset of `with_ids` loses the epoch.
+            # Set the epoch: a torch subset of `with_ids` passes on plain lists of ids, which carry no epoch.
             return replace(item, epoch=epoch)
         own = parts_of(item, f"item {position}").id if self.ids == "own" else None
         return item if own is None else Identified(own, item, epoch)

@@ -14,7 +14,7 @@ _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
-# Pattern in the tracer's message or the user's line -> what to do about it; the first match wins.
+# Pattern in the tracer's message or in the user's line -> remedy; the first pattern that matches wins.
 _REMEDIES = (
     (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
@@ -59,7 +59,7 @@ _OTHERWISE = "move it out of the compiled function, or compile with fullgraph=Fa
 
 
 def explanation(name: str, error: BaseException) -> str:
-    """Return a message: which line of the function `name` the tracer could not follow, why, and what to do."""
+    """Return a message: the line of the function `name` that the tracer could not follow, the reason, and a remedy."""
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
@@ -68,18 +68,20 @@ def explanation(name: str, error: BaseException) -> str:
     code = re.search(r"code: (.*)", text)
     # Leave out hints: they name functions that the user's line may not contain.
     message = text.partition("from user code")[0].splitlines()
-    causes = [line for line in message if not line.strip().startswith("Hint:")]
-    cause = "\n".join([*causes, code[1] if code else "", *(line for *_, line in lines_of(error))])
-    # "dgl/" selects DGL's remedy. Only libraries count: a user's folder may be called dgl.
+    without_hints = [line for line in message if not line.strip().startswith("Hint:")]
+    # `lines_of` returns (file, line number, line of code) for each call that led to the error.
+    searched = "\n".join([*without_hints, code[1] if code else "", *(line for *_, line in lines_of(error))])
+    # "dgl/" selects DGL's remedy if a file of DGL led to the error. Only files in folders of libraries count, since a
+    # user's own folder may be called dgl.
     libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
-    cause += "dgl/" if any("dgl" in parts for parts in libraries) else ""
-    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _OTHERWISE)
+    searched += "dgl/" if any("dgl" in parts for parts in libraries) else ""
+    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, searched)), _OTHERWISE)
     return f"{name} cannot be compiled in one graph{_because_of(error)}: {reason}; {remedy}."
 
 
 def with_remedy(reason: str) -> str:
     """Return the reason of a failure, with a remedy if one is known."""
-    # Inductor cannot generate code for a size that depends on values.
+    # Inductor's words when it cannot generate code for a size that depends on values.
     if "to have been codegen-ed" not in reason:
         return reason
     return (
@@ -90,6 +92,7 @@ def with_remedy(reason: str) -> str:
 
 def _because_of(error: BaseException) -> str:
     """Return a clause that names the innermost line of the user's code, or else of code outside of this package."""
+    # (file, line number, line of code), outermost first.
     frames = lines_of(error)
     if not frames:
         return ""

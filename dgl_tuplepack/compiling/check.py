@@ -35,8 +35,8 @@ class Checked(NamedTuple):
     skipped
         Reason why nothing was compared; empty if the call was compared.
     not_finite
-        Name of a tensor whose gradient is not finite although all outputs are, compiled and uncompiled; empty if there
-        is none.
+        Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite; empty if
+        there is none.
     is_conclusive
         Whether any gradient, or without gradients any output, is finite and not 0. Always True with several ranks,
         which must compare in the same calls.
@@ -60,9 +60,9 @@ def check_call(
 ) -> Checked:
     """Call both functions and compare their results; the caller's tensors, generators and modules stay unchanged.
 
-    `paths` holds the leaves of the arguments by name, such as ``batch.src``. With `same_draws`, compiled code draws the
-    same random numbers as uncompiled code. With `uniform_dropout`, it draws the masks of dropout as uniform numbers.
-    Errors of `compiled` are raised. If `function` fails on copies, nothing is compared.
+    `paths` holds the values inside the arguments by path, such as ``batch.src``. Set `same_draws` if compiled code
+    draws the same random numbers as uncompiled code, and `uniform_dropout` if it makes the masks of dropout from
+    uniform numbers. Errors of `compiled` are raised. If `function` fails on copies, nothing is compared.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
@@ -77,23 +77,28 @@ def check_call(
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {first_line}")
+    # id of a tensor that the run read -> name in messages.
     names = _names(modules, reference, paths)
-    written = [id(each.original) for each in reference.copies if each.is_written()]
-    buffers = {id(each) for each in buffers_of(modules).values()}
-    if others := [names[each] for each in written if each not in buffers]:
-        return Checked(writes=", ".join(others[:3]))
+    written_ids = [id(each.original) for each in reference.copies if each.is_written()]
+    buffer_ids = {id(each) for each in buffers_of(modules).values()}
+    if written_names := [names[each] for each in written_ids if each not in buffer_ids]:
+        return Checked(writes=", ".join(written_names[:3]))
     if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
         return Checked(skipped=f"{functions} draws different random numbers in compiled code")
-    values = _run_compiled(compiled, args, kwargs, modules, reference)
-    if values is None:
+    found = _run_compiled(compiled, args, kwargs, modules, reference)
+    if found is None:
         return Checked(skipped="compiled code draws different random numbers")
+    # The first three fields of a reference: outputs, gradients, buffers.
     expected = _values(*reference[:3])
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
 
     def rerun(**settings: Any) -> Values | None:
-        """Return the results of another run; None if it would draw other numbers, or fails (some mix dtypes)."""
+        """Return the results of another uncompiled run; None if it fails, for example on mixed dtypes.
+
+        Also return None for a run in float64 that would draw other random numbers.
+        """
         if settings.get("exact") and reference.draws:
             return None
         try:
@@ -103,17 +108,17 @@ def check_call(
         return values if values.keys() == expected.keys() else None
 
     return Checked(
-        difference=difference_of(values, expected, names, rerun),
+        difference=difference_of(found, expected, names, rerun),
         not_finite=_not_finite(expected, names),
         is_conclusive=is_conclusive(expected) or runs_on_several_ranks(),
     )
 
 
 def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
-    """Copy containers and objects in arguments, since a function may set their attributes; do not copy tensors.
+    """Copy containers and objects in arguments, since a function may change them; do not copy tensors.
 
-    With `cut`, tensors that have a ``grad_fn`` are replaced by leaves, since their autograd graph belongs to the
-    caller. `cut` gets these leaves, by the ``id`` of the original.
+    With `cut`, tensors that have a ``grad_fn`` are replaced by leaves of autograd, since the autograd graph behind them
+    belongs to the caller. The leaves are added to `cut`, by the ``id`` of the original.
     """
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
@@ -139,15 +144,18 @@ def _run_compiled(
     modules: list[nn.Module],
     reference: Reference,
 ) -> Values | None:
-    """Call compiled code on the tensors themselves; return None if it draws other random numbers than `reference`."""
+    """Call compiled code on the caller's own tensors; return None if it draws other random numbers than `reference`."""
+    # id of a tensor with a ``grad_fn`` -> the leaf that is passed in its place, see `_copy_containers`.
     cut: dict[int, Tensor] = {}
     with kept_generators(), modules_kept(modules):
         outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
         if not same_states(reference.random_states, random_states()):
             return None
+        # id of each tensor that the reference read -> this tensor, or the leaf that compiled code got in its place.
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
         buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
+    # As in the reference, a tensor that is unused has a gradient of 0.
     gradients = {
         key: found[id(each)] if id(each) in found else torch.zeros_like(each)
         for key, each in inputs.items()
@@ -157,6 +165,7 @@ def _run_compiled(
 
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
+    """Return all results of a run in one dict, by (group, key in the group)."""
     # Gradients are left out if no output requires one.
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
@@ -166,6 +175,7 @@ def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buff
 
 
 def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
+    """Return the name of a tensor whose gradient is not finite; empty if there is none, or if an output is not."""
     if not all(is_finite(each) for (group, _), each in values.items() if group == "output"):
         return ""
     gradients = (key for (group, key), each in values.items() if group == "gradient" and not is_finite(each))
@@ -173,7 +183,7 @@ def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
-    """Name the tensors that a run read, by argument or by module."""
+    """Return names of the tensors that a run read, by ``id``, and of buffers, by their key in `buffers_of`."""
     names = {id(each): f"the argument {path}" for path, each in paths.items() if isinstance(each, Tensor)}
     for module in modules:
         for named_tensors in (module.named_parameters, module.named_buffers):

@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# Allowed: this many times the distance of uncompiled code from float64, plus this many units in the last place. Some
-# uncompiled kernels add up in float64, so their distance is too small for sums in float32.
+# Allowed: this many times the distance of uncompiled code from float64, plus this many units in the last place. The
+# distance is not enough if an uncompiled kernel adds in float64, and the compiled one in float32.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# A gradient in which large numbers cancel, as of a bias before a batch norm, has the rounding error of these numbers.
+# Also allowed for gradients: this many units in the last place of the largest gradient. If large numbers cancel in a
+# gradient, as for a bias before a batch norm, its rounding error is the error of these numbers.
 _TIMES_LARGEST = 50.0
-# Allowed relative to the norm if the function cannot run in float64.
+# dtype -> allowed distance relative to the norm, if the function cannot run in float64.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
 # A tensor that is nearly 0 next to the others is compared relative to this share of the largest norm.
@@ -39,7 +40,9 @@ def difference_of(
 ) -> str:
     """Return a description of the worst difference; empty if rounding explains all differences.
 
-    ``rerun(exact=True)`` runs uncompiled code in float64, ``rerun(copy=...)`` on copies; None if that fails.
+    `found` has the results of compiled code, `expected` of uncompiled code. ``rerun(exact=True)`` returns the results
+    of uncompiled code in float64, and ``rerun(copy=...)`` its results on tensors copied by this function. Both return
+    None if the run fails.
     """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
@@ -48,11 +51,13 @@ def difference_of(
     if exact is not None:
         # If float32 overflows and float64 does not, the uncompiled result is the target.
         target = {key: _target(each, expected[key]) for key, each in exact.items()}
+    # scales: key -> norm by which an error is judged; largest: the largest norm of a gradient.
     scales, largest = _scales(expected, found)
+    # Rounding error of uncompiled code.
     noise = {key: _distance(expected[key], target[key]) for key in expected}
 
     def ratio(key: _Key) -> float:
-        """Return the distance of a tensor divided by the allowed distance."""
+        """Return the distance of a compiled result from the target, divided by the allowed distance."""
         relative, of_largest = _tolerances(found[key].dtype, exact is not None)
         allowed = _TIMES_DISTANCE * noise[key] + relative * scales[key]
         allowed += of_largest * largest if key[0] == "gradient" else 0.0
@@ -64,12 +69,14 @@ def difference_of(
     # even ranks without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
         perturbed = rerun(copy=_perturbation(units))
+        # A change of the results that is caused by such errors counts as rounding.
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
     ratios = {key: ratio(key) for key in suspects}
     worst = max(ratios, key=lambda key: ratios[key], default=None)
     if worst is None or ratios[worst] <= 1:
         return ""
+    # The difference and the rounding error, relative to the size of the tensor.
     share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
@@ -78,9 +85,10 @@ def difference_of(
 
 
 def _structures(found: Values, expected: Values) -> list[str]:
-    """Describe what each run returns: dtypes and shapes of outputs, and the number of gradients."""
+    """Describe the results of both runs: dtypes and shapes of outputs, and the number of gradients."""
     texts = []
     for run in (found, expected):
+        # str(dtype) begins with "torch.".
         outputs = [
             f"{key[1]} {str(each.dtype)[6:]} {list(each.shape)}" for key, each in run.items() if key[0] == "output"
         ]
@@ -90,6 +98,7 @@ def _structures(found: Values, expected: Values) -> list[str]:
 
 
 def _target(exact: Tensor, expected: Tensor) -> Tensor:
+    """Return the result in float64; for entries that are finite in only one of the runs, the uncompiled result."""
     if exact.layout != torch.strided or exact.is_complex():
         return exact
     return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
@@ -98,19 +107,20 @@ def _target(exact: Tensor, expected: Tensor) -> Tensor:
 def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
     """Return the norm by which the error of each tensor is judged, and the largest norm of a gradient."""
     norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
+    # Group -> largest norm of a tensor in it.
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
     scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
     return scales, largest.get("gradient", 0.0)
 
 
 def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
-    """Return the allowed distance relative to a tensor, and relative to the largest gradient."""
+    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
     precision = torch.finfo(dtype).eps
     # The error of float64 cannot be measured against float64.
-    without = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
-    return max(_TIMES_PRECISION * precision, without), _TIMES_LARGEST * precision
+    without_exact = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
+    return max(_TIMES_PRECISION * precision, without_exact), _TIMES_LARGEST * precision
 
 
 def runs_on_several_ranks() -> bool:
@@ -119,10 +129,11 @@ def runs_on_several_ranks() -> bool:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of the finite entries; infinite if the other entries differ."""
+    """Return the norm of the difference of the finite entries; infinity if the other entries differ."""
     total = 0.0
     for a, b in _chunks(one, other):
         finite = a.isfinite() & b.isfinite()
+        # Give NaN, inf and -inf three different numbers, since NaN does not equal itself.
         if not torch.equal(
             a.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5), b.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5)
         ):
@@ -132,7 +143,7 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _norm_of_different(value: Tensor, found: Tensor) -> float:
-    """Return the norm of the float entries that are not exactly equal, so that -1e9 in a mask does not count."""
+    """Return the norm of the entries of a float tensor that differ from `found`; -1e9 in a mask then does not count."""
     if not (value.is_floating_point() or value.is_complex()):
         return 0.0
     return math.sqrt(
@@ -141,6 +152,7 @@ def _norm_of_different(value: Tensor, found: Tensor) -> float:
 
 
 def _norm(value: Tensor) -> float:
+    """Return the norm of the finite entries."""
     return math.sqrt(sum(float(a.masked_fill(~a.isfinite(), 0).square().sum()) for a, _ in _chunks(value, value)))
 
 
@@ -157,11 +169,12 @@ def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _wide(value: Tensor) -> Tensor:
+    """Return a tensor as float64; complex numbers become pairs of real and imaginary part."""
     return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
 
 
 def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that copies a tensor with an error of up to `units` in the last place of each entry."""
+    """Return a function that copies a tensor and adds a random error of up to `units` in the last place per entry."""
     generator = torch.Generator().manual_seed(units)
 
     def perturbed(value: Tensor) -> Tensor:
@@ -182,6 +195,7 @@ def is_conclusive(values: Values) -> bool:
 
 
 def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
+    """Return the name of a result in a message."""
     group, name = key
     if group == "buffer":
         return names[name]
@@ -189,4 +203,5 @@ def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
 
 
 def _shown(value: Tensor) -> str:
+    """Return the only number of a tensor, or else its norm, as text."""
     return f"{value.item():.6g}" if value.numel() == 1 else f"of norm {_norm(value):.6g}"

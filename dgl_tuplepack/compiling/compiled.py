@@ -22,7 +22,8 @@ from dgl_tuplepack.graphs.named import is_graph
 
 _log = logging.getLogger(__name__)
 
-# If a comparison is inconclusive, as for a batch of padding only, the next batches are compared, up to this number.
+# A comparison is inconclusive for a batch of padding only, for example. Then the next calls are compared, up to this
+# many in total.
 _MAX_COMPARISONS = 4
 
 
@@ -40,25 +41,26 @@ class CompiledFunction:
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
-        # Torch gets `options` and `settings`.
+        # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
         self._has_recurrent_layers = self._has_changed_cache = False
-        # Text -> whether it has been shown.
+        # Text of a warning -> whether it has been shown.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
-        # Descriptions of the arguments, by path, of each set of shapes that it was compiled for.
+        # For each set of shapes that the function was compiled for: path of an argument -> its description.
         self._compiled_shapes: list[dict[str, str]] = []
+        # Signatures of the calls that `_prepare` has checked, see `signature_of`.
         self._signatures: set[Any] = set()
         # How many more calls may be compared to check the latest compiled code.
         self._comparisons_left = _MAX_COMPARISONS if check else 0
         self._compiled: Callable[..., Any] | None = None
-        # Threads that call it at the same time compile it only once.
+        # Threads that call the function at the same time compile it only once.
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild the function from its arguments, so that a copy is compiled separately."""
+        """Copy and pickle only the arguments of `__init__`, so that a copy is compiled separately."""
         settings = self._options, self._settings, self._max_shapes, self._warns_of_new_shapes, self._check
         return CompiledFunction, (self._function, *settings)
 
@@ -84,9 +86,9 @@ class CompiledFunction:
             self._prepare(signature, args, kwargs)
         elif self._comparisons_left:
             self._compare_if_unchecked(args, kwargs)
-        before = _traces.number
+        traces_before = _traces.number
         result = self._run(args, kwargs)
-        if _traces.number != before and self._check:
+        if _traces.number != traces_before and self._check:
             # Torch has recompiled: the mode, the number of threads, an attribute or the model has changed.
             self._comparisons_left = _MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
@@ -96,15 +98,20 @@ class CompiledFunction:
         return result
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Prepare for a new signature; the comparison, before the real call changes any tensor, also compiles."""
+        """Check the arguments of a call with a new signature, and compare the call with the uncompiled function.
+
+        The comparison calls the compiled function for the first time, so torch compiles here. The real call comes
+        later, since it may change tensors.
+        """
         with self._lock:
+            # Path such as "batch.src" -> tensor or other value in the arguments.
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
             if self._compiled is None:
                 self._device = device_of(leaves.values())
                 self._compiled = self._wrapped_by_torch(self._device)
             shapes = {path: described(value) for path, value in leaves.items()}
-            # Signatures can differ where descriptions do not.
+            # Calls with different signatures can have equal descriptions.
             if shapes not in self._compiled_shapes:
                 if self._settings["dynamic"] is False:
                     self._check_new_shapes(leaves, shapes)
@@ -117,7 +124,7 @@ class CompiledFunction:
             _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
     def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compare a call with the uncompiled function, unless another thread has completed the comparison."""
+        """Compare a call with the uncompiled function if comparisons are left; another thread may have done them."""
         with self._lock:
             if not self._comparisons_left or not self.is_compiled:
                 return
@@ -138,10 +145,14 @@ class CompiledFunction:
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare a call with the uncompiled function; raise CompileError if it differs, or cannot be repeated."""
+        """Compare a call with the uncompiled function.
+
+        Raise CompileError if the results differ, or if the function writes to tensors and so cannot be called twice.
+        """
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
+        # Whether compiled code draws the same random numbers as uncompiled code.
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
-        # With our pass, dropout in compiled code draws uniform numbers.
+        # Our pass over the graph (`joint_pass`) makes dropout in compiled code draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
 
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +161,7 @@ class CompiledFunction:
         try:
             found = check_call(self._function, compiled, args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
-            # Code for gradients is generated in the backward pass, so the compiler may fail only here.
+            # Torch generates code for gradients when a backward pass first runs: in `check_call`, after `_run`.
             if not torch_private.is_compiler_failure(error):
                 raise
             self._compiled = self._after_failure(error)
@@ -177,20 +188,23 @@ class CompiledFunction:
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         """Return the function wrapped by torch's compiler, which compiles at the first call."""
-        ours: Mapping[str, Any] = {}
+        our_options: Mapping[str, Any] = {}
         if torch_private.is_inductor(self._settings):
             if (problem := torch_private.problem_at_start()) is not None:
                 return self._uncompiled(problem)
-            ours = torch_private.our_options(device)
-        self._inductor_options = {**ours, **self._options}
+            our_options = torch_private.our_options(device)
+        self._inductor_options = {**our_options, **self._options}
+        # Torch then counts the recompiles of this function separately, up to this limit.
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        # All results of `_counted` share one code object, and unless isolated, torch's cache for it.
+        # Torch caches compiled code by code object. All results of `_counted` share one code object, so without
+        # "isolate_recompiles" they would share a cache.
         function = _counted(self._function) if "isolate_recompiles" in settings else self._function
         compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
         return compiled
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the compiled function; if torch's compiler fails, try other settings, and at last run uncompiled."""
         compiled = self._compiled
         assert compiled is not None
         try:
@@ -203,7 +217,7 @@ class CompiledFunction:
             fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
             if fails and compiled is not self._function:
                 with self._lock:
-                    # Another thread may have replaced it already.
+                    # Another thread may already have replaced the function that failed.
                     if self._compiled is compiled:
                         self._compiled = self._after_failure(error)
                 return self._run(args, kwargs)
@@ -211,13 +225,18 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Retry once with a new cache, in case a cached file is damaged; then leave the function uncompiled."""
+        """Return the function to call after torch's compiler has failed.
+
+        After the first failure, the function is compiled again with a new cache, since a cached file may be damaged.
+        After the second failure, the function stays uncompiled.
+        """
         if not self._has_changed_cache and torch_private.use_another_cache():
             self._has_changed_cache = True
             return self._wrapped_by_torch(self._device)
         return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
+        """Return the uncompiled function, with a warning that names the `problem`."""
         warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
         return self._function
 
@@ -247,6 +266,7 @@ class CompiledFunction:
                     f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; pass batch.tensors, "
                     f"whose .graph replaces it in DGL layers, or make a tp.TensorGraph from its endpoints."
                 )
+            # A `PaddedBatch`; this room must not import the class.
             if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
                     f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so each batch "
@@ -254,9 +274,13 @@ class CompiledFunction:
                 )
 
     def _check_new_shapes(self, leaves: Mapping[str, Any], shapes: Mapping[str, str]) -> None:
-        """Warn or raise if the function has been compiled for other shapes; `shapes` describes the leaves, by path."""
+        """Warn or raise if the function has been compiled for other shapes.
+
+        `leaves` holds the arguments by path, and `shapes` their descriptions.
+        """
         if not self._compiled_shapes:
             return
+        # Compare with the most similar set of shapes: (path, old description, new description).
         changed = min((differences(before, shapes) for before in self._compiled_shapes), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
         text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
@@ -319,7 +343,8 @@ _traces = _Traces()
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls `function`, and counts how often torch traces it."""
-    # The tracer calls `_count` and treats its result as a constant. Not made at import: it loads torch's compiler.
+    # The tracer calls `count` and treats its result as a constant. It is made here, not at import, since making it
+    # loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`tp.compile`: torch.compile with settings for fast training on static graphs, and with errors that name a remedy."""
+"""`tp.compile`: torch.compile with settings for fast training on batches of static shape; its errors name a remedy."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def compile(
     Masks of activations and of dropout are recomputed in the backward pass, since keeping them as bools is slow on the
     CPU. Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use
     all threads. Results and gradients equal those of uncompiled code up to rounding, but the same seed gives other
-    random numbers. Call ``backward()`` and the optimiser outside::
+    random numbers. Call ``backward()`` and the optimiser outside of the compiled function::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)
         loss.backward()
 
     The first call takes 15 to 40 seconds for a network of five layers, and 2 to 4 seconds in later processes, since
-    torch keeps compiled code on disk. A line on the terminal reports it. Compiling pays off after (seconds of
-    compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
+    torch keeps compiled code on disk. Meanwhile, the terminal shows a progress line. Compiling pays off after (seconds
+    of compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
 
     Parameters
     ----------
@@ -51,18 +51,19 @@ def compile(
         As in torch. False: compile for the static shapes of the first call. True or None: shapes may change, which is
         slower.
     fullgraph
-        As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled.
+        As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
     options
         As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
         CUDA graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
     check
-        Whether to run the first call for each signature, mode and number of threads uncompiled too, and compare
-        outputs, written buffers and gradients. True: a difference that rounding does not explain is an error. "warn":
-        such a difference gives a warning, and the function stays uncompiled. False: nothing is compared.
+        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. This
+        is done in the first call for each set of shapes, each mode (training, gradients) and each number of threads.
+        True: a difference that rounding does not explain is an error. "warn": such a difference gives a warning, and
+        the function stays uncompiled. False: nothing is compared.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
-        in another mode (training, gradients) are not counted. One more set is an error, since each set takes as long to
-        compile as the first. None: 4, with a warning at the second.
+        in another mode (training, gradients) are not counted again. One more set is an error, since each set takes as
+        long to compile as the first. None: 4, with a warning at the second.
     **torch_arguments
         Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
 
@@ -75,8 +76,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
-        `PaddedBatch`, needs more than `shapes` sets of shapes and Python numbers, differs from uncompiled code, or
-        writes to tensors other than buffers.
+        `PaddedBatch`, needs more than `shapes` sets of shapes and Python numbers, gives other results than uncompiled
+        code, or writes to tensors other than buffers.
 
     Warns
     -----
@@ -88,11 +89,12 @@ def compile(
     A Python number among the arguments is part of the compiled code, and another value causes a recompilation: give a
     0-dimensional tensor instead.
 
-    The comparison costs up to two extra uncompiled calls (in the precision of the model and in float64) and one extra
-    compiled call. It reads copies of all tensors, restores buffers, attributes of modules and random states, and does
-    not change ``.grad``. For each tensor, the tolerance is 10 times the distance of uncompiled float32 from float64,
-    plus a rounding error relative to its norm. Dropout has the same masks in all of these calls. If
-    there are several processes, all of them compare in the same call.
+    The comparison costs one extra compiled call and up to two extra uncompiled calls, in the precision of the model and
+    in float64. If a difference is large, or if there are several processes, up to six more uncompiled calls simulate
+    rounding errors. Uncompiled calls read copies of all tensors. The comparison restores buffers, attributes of modules
+    and random states, and does not change ``.grad``. For each tensor, the tolerance is 10 times the distance of
+    uncompiled float32 from float64, plus a rounding error relative to the norm of the tensor. Dropout has the same
+    masks in all of these calls. If there are several processes, all of them compare in the same calls.
 
     Examples
     --------
@@ -120,14 +122,14 @@ def compile(
     if torch_arguments.get("disable"):
         return function
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
-    most = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
-    ours = _checked_options(options, torch_arguments)
-    compiled = CompiledFunction(function, ours, settings, most, shapes is None, check)
+    max_shapes = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
+    checked_options = _checked_options(options, torch_arguments)
+    compiled = CompiledFunction(function, checked_options, settings, max_shapes, shapes is None, check)
     return CompiledModule(function, compiled) if isinstance(function, nn.Module) else compiled
 
 
 def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that ``torch.compile`` does not have, and modes, which exclude options."""
+    """Refuse arguments that ``torch.compile`` does not have, and modes, since torch refuses a mode with options."""
     known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
     for name in arguments:
         if name not in known:
@@ -136,8 +138,8 @@ def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
             )
     mode = arguments.get("mode")
     if mode not in (None, "default"):
-        stands_for = torch_private.options_of_mode(str(mode))
-        hint = f"options={stands_for}" if stands_for else "options={...}"
+        options_of_mode = torch_private.options_of_mode(str(mode))
+        hint = f"options={options_of_mode}" if options_of_mode else "options={...}"
         raise CompileError(
             f"mode={mode!r} cannot be combined with options, which compile() sets (torch refuses both); give {hint} "
             "instead."
@@ -145,7 +147,7 @@ def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's options by their names in torch; refuse unknown options."""
+    """Return the caller's options under the names that torch uses; refuse unknown options."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):

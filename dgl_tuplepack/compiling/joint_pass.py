@@ -41,15 +41,17 @@ def keep_no_bools(graph: Graph) -> int:
 
 
 def _cheap_masks(graph: Graph) -> Iterator[Node]:
-    """Yield nodes of the forward pass that compare numbers, or that combine only such masks."""
+    """Yield the masks of the forward pass that are cheap to recompute, and masks that combine only such masks."""
     of_backward: set[Node] = set()
     cheap: set[Node] = set()
     for node in graph.nodes:
+        # A node that reads a value of the backward pass belongs to the backward pass too.
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
-            masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
-            if cheap.issuperset(masks):
+            # Masks that are inputs of the graph (placeholders) exist anyway.
+            input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
+            if cheap.issuperset(input_masks):
                 cheap.add(node)
                 yield node
 
@@ -60,6 +62,7 @@ def _is_tangent(node: Node) -> bool:
 
 
 def _is_bool_on_cpu(node: Node) -> bool:
+    # "val" is a tensor without data, with the dtype, shape and device of the node's result.
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool and value.device.type == "cpu"
 
@@ -67,8 +70,9 @@ def _is_bool_on_cpu(node: Node) -> bool:
 def _is_cheap(node: Node) -> bool:
     """Return whether a mask stays the same when the backward pass recomputes it from kept values.
 
-    Generated code computes half precision in float32 and rounds kept values. So a comparison may change when it is
-    recomputed, as in the mask of dropout. Comparisons with 0, infinity and NaN do not change.
+    For inputs in half precision, generated code computes in float32, and rounds only the values that it keeps. So a
+    comparison may give another result when it is recomputed from kept values, as in the mask of dropout. Comparisons
+    with 0, infinity and NaN give the same result.
     """
     if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
         return False
@@ -97,7 +101,7 @@ def _draws_uniform_numbers(node: Node) -> bool:
 
 
 def _draw_by_torch(graph: Graph, node: Node) -> None:
-    """Replace random numbers by an operation that generated code leaves to torch."""
+    """Replace a node that draws random numbers by an operation that generated code leaves to torch."""
     with graph.inserting_before(node):
         settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
         # Each call gets its own memory, so that equal calls are not merged into one.

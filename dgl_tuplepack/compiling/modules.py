@@ -19,6 +19,7 @@ _MAX_DEPTH, _MAX_LENGTH = 3, 1000
 
 def modules_of(*values: Any) -> list[nn.Module]:
     """Return the modules in values, including modules that functions hold in closures, globals and ``self``."""
+    # A dict instead of a set keeps the order.
     found: dict[nn.Module, None] = {}
     for value in values:
         _add_modules(value, found, set(), 0)
@@ -26,6 +27,7 @@ def modules_of(*values: Any) -> list[nn.Module]:
 
 
 def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
+    """Add the modules in a value to `found`, recursively; `seen` has the ``id`` of each value searched before."""
     try:
         is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
     except ReferenceError:
@@ -44,7 +46,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
 
 
 def _held_by(value: Any) -> Iterable[Any]:
-    """Return the objects that a value refers to directly; for functions, also the globals that they name."""
+    """Return the objects that a value refers to directly; for functions, also the globals that their code names."""
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
@@ -54,7 +56,7 @@ def _held_by(value: Any) -> Iterable[Any]:
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = {name for code in _codes(value.__code__) for name in code.co_names}
         used = [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
-        # Modules that are attributes of a package, as in ``package.model(x)``.
+        # Torch modules that are attributes of a Python module, as in ``package.model(x)``.
         inner = [vars(each).get(name) for each in used if isinstance(each, types.ModuleType) for name in names]
         used += [each for each in inner if isinstance(each, nn.Module)]
         return [*cells, *used, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -64,13 +66,13 @@ def _held_by(value: Any) -> Iterable[Any]:
         return value if len(value) <= _MAX_LENGTH else ()
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
     if isinstance(value, nn.Module):
-        # `modules()` has found its submodules, except in plain lists.
+        # `modules()` has found the submodules already, except submodules in plain lists.
         return [each for each in attributes if isinstance(each, list | tuple)]
     return attributes
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield the code of a function and of the functions that it defines."""
+    """Yield the code object of a function, and the code objects of the functions that it defines."""
     yield code
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
@@ -90,6 +92,7 @@ def problem_of(modules: Iterable[nn.Module]) -> str:
 @contextmanager
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """On exit, restore the attributes and buffers of modules, such as running statistics, counters and caches."""
+    # For each module: its attributes, and name -> (buffer, copy of the buffer's values).
     before = [
         (module, dict(vars(module)), {n: (b, b.detach().clone()) for n, b in module.named_buffers(recurse=False)})
         for module in modules
@@ -103,13 +106,14 @@ def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def _restore(module: nn.Module, attributes: dict[str, Any], buffers: dict[str, tuple[Tensor, Tensor]]) -> None:
-    """Restore the attributes of a module, and its buffers, each given with a copy of its values."""
+    """Restore the attributes and the buffers of a module; `buffers` holds (buffer, copy of its values) by name."""
     for name in vars(module).keys() - attributes.keys():
         del vars(module)[name]
     vars(module).update(attributes)
     for name, (buffer, values) in buffers.items():
         if not torch.equal(buffer, values):
             buffer.copy_(values)
+        # The call may have put another tensor in the place of the buffer.
         if getattr(module, name) is not buffer:
             setattr(module, name, buffer)
 

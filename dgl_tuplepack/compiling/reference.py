@@ -1,4 +1,4 @@
-"""Run a function uncompiled on copies of every tensor that it reads: in its own precision, in float64, or perturbed.
+"""Run a function uncompiled on copies of every tensor that it reads: unchanged, in float64, or with rounding errors.
 
 The function may read tensors from arguments, modules, closures or global variables. A mode of `torch.overrides` passes
 copies of them to torch's functions, so the tensors of the caller are only read.
@@ -20,13 +20,15 @@ from dgl_tuplepack.compiling.modules import buffers_of, modules_kept
 from dgl_tuplepack.compiling.torch_private import hooks_of, version_of
 from dgl_tuplepack.graphs.draws import kept_generators
 
+# dtype -> dtype in an exact run.
 _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
 }
+# Casts to less than float64; an exact run casts to float64 instead.
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
 
-# The depth at which PyG batches keep their tensors.
+# Tensors are searched in objects up to this depth, at which PyG batches keep their tensors.
 _DEEPEST_OBJECT = 3
 
 _running = threading.local()
@@ -45,7 +47,7 @@ class Copied(NamedTuple):
             self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
         ):
             return True
-        # Writing through ``.data`` does not change the version.
+        # Writing through ``.data`` does not change the version, so compare the values too, unless they are sparse.
         one, other = self.copy.detach(), self.original.detach()
         is_same = one.layout != torch.strided or torch.equal(one, other)
         return not (is_same or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
@@ -65,9 +67,9 @@ class Reference(NamedTuple):
     copies
         The tensors that existed before the run and that the function read.
     random_states
-        States of torch's generators after the call.
+        States of torch's random generators after the call.
     draws
-        Names of the functions that drew random numbers, except dropout that was drawn as in compiled code.
+        Names of the functions that drew random numbers. Dropout is left out if it drew them as compiled code does.
     """
 
     outputs: dict[str, Tensor]
@@ -93,21 +95,22 @@ def run_on_copies(
     exact: bool = False,
     uniform_dropout: bool = False,
 ) -> Reference:
-    """Run `function` on copies made by `copy`, in float64 if `exact`; generators and `modules` stay unchanged.
+    """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
     With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code.
     """
-    arguments = {id(value) for value in tensors_of((args, kwargs), "").values()}
-    mode = _Copies(arguments, copy, exact, uniform_dropout)
+    argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
+    mode = _Copies(argument_ids, copy, exact, uniform_dropout)
     _running.value = True
     try:
         with kept_generators(), modules_kept(modules):
             with mode:
                 result = function(*args, **kwargs)
-            after = random_states()
+            states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # A kernel that accesses memory by its address writes to the original.
+                # Torch's functions write to the copy, and kernels that access memory by its address to the original. If
+                # both are equal, take the original.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()
@@ -119,14 +122,14 @@ def run_on_copies(
     gradients = {}
     for original, made, _ in mode.copies.values():
         if made.requires_grad:
-            # Autograd functions get the original, and torch's functions the copy: the gradients add up.
+            # User-defined autograd functions get the original, and torch's functions the copy: add both gradients.
             terms = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
-    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, after)
+    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, states_after)
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
-    """Return the tensors in nested containers and objects by their paths."""
+    """Return the tensors in nested containers and objects by their paths; `path` is the path of `value` itself."""
     if isinstance(value, Tensor):
         return {path: value}
     if isinstance(value, dict):
@@ -144,7 +147,7 @@ def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
     """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; ``.grad`` stays untouched.
 
-    Scalar outputs get the gradient 1, other outputs fixed numbers.
+    The backward pass starts with the gradient 1 for scalar outputs, and with fixed numbers for other outputs.
     """
     roots = [each for each in outputs.values() if each.requires_grad]
     leaves = [each for each in inputs if each.requires_grad]
@@ -157,7 +160,7 @@ def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[in
 def _gradient_of_output(output: Tensor) -> Tensor:
     if output.numel() == 1:
         return torch.ones_like(output)
-    # Different for all entries, so that errors do not cancel.
+    # The numbers differ between entries, so that errors in different entries do not cancel.
     numbers = torch.arange(output.numel(), dtype=torch.float64, device=output.device)
     return (1.7 * numbers + 1).cos().reshape(output.shape).to(output.dtype)
 
@@ -169,7 +172,7 @@ def random_states() -> list[Tensor]:
 
 
 def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Return whether two states of the generators are equal, so that nothing was drawn in between."""
+    """Return whether two results of `random_states` are equal, which means that nothing was drawn in between."""
     return all(map(torch.equal, one, other))
 
 
@@ -180,9 +183,11 @@ class _Copies(TorchFunctionMode):
         self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool
     ) -> None:
         super().__init__()
+        # By the ``id`` of the original.
         self.copies: dict[int, Copied] = {}
         self.draws: set[str] = set()
         self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
+        # Copies, and tensors that the run itself made, by ``id``; they are not copied again.
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -195,6 +200,7 @@ class _Copies(TorchFunctionMode):
             result = func(*args, **kwargs)
             if not same_states(before, random_states()):
                 self.draws.add(getattr(func, "__name__", str(func)))
+        # Constants that the function makes become float64 too.
         if self._exact and isinstance(result, Tensor) and result.dtype in _EXACT and result.grad_fn is None:
             result = result.to(_EXACT[result.dtype])
         for each in tensors_of(result, "").values():
@@ -202,7 +208,10 @@ class _Copies(TorchFunctionMode):
         return result
 
     def copied(self, value: Any) -> Any:
-        """Return `value` with copies in place of the tensors that existed before the run."""
+        """Return `value` with copies in place of tensors that existed before the run.
+
+        In an exact run, float dtypes among the arguments become float64.
+        """
         if isinstance(value, Tensor):
             return self._copied_tensor(value)
         if isinstance(value, torch.dtype):
@@ -216,16 +225,18 @@ class _Copies(TorchFunctionMode):
         return value
 
     def _copied_tensor(self, tensor: Tensor) -> Tensor:
+        """Return the copy of a tensor that existed before the run, or a tensor that the run made, unchanged."""
         made = self._made.get(id(tensor))
         if made is not None and made() is tensor:
             return tensor
         known = self.copies.get(id(tensor))
         if known is not None:
             return known.copy
+        # Results of user-defined autograd functions do not pass through this mode.
         is_result = tensor.grad_fn is not None and id(tensor) not in self._arguments
         if is_result or is_lazy(tensor):
             return tensor
-        # Tensors of inference mode have no version.
+        # Outside of inference mode, since tensors made in inference mode have no version.
         with torch.inference_mode(False), torch.no_grad():
             plain = tensor.detach()
             copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
@@ -241,7 +252,7 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Return `x` after dropout by uniform numbers, as in compiled code; None if compiled code draws others."""
+        """Return the result of dropout with the uniform numbers of compiled code; None if it draws other numbers."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
         dtype = torch.float32 if self._exact else x.dtype
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
@@ -254,4 +265,5 @@ class _Copies(TorchFunctionMode):
 def _dropout_arguments(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> tuple[Tensor, float, bool, bool]:
+    """Return the arguments of a call of dropout, with its default values."""
     return input, p, training, inplace

@@ -1,4 +1,4 @@
-"""Signatures of calls: shapes and types of tensors, and values of Python numbers, which compiled code depends on."""
+"""Signatures of calls: all that compiled code depends on, such as shapes of tensors and values of Python numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack._core.checks import shown
 
 
 def signature_of(value: Any) -> Any:
-    """Return a hashable value that is equal for equal shapes, types and numbers, at any depth of containers."""
+    """Return a hashable value that is equal for arguments with equal containers, shapes, types and Python numbers."""
     if isinstance(value, Tensor):
         # Sparse tensors have no strides.
         strides = value.stride() if value.layout == torch.strided else value.layout
@@ -23,17 +23,21 @@ def signature_of(value: Any) -> Any:
     if isinstance(value, dict):
         return type(value), tuple((name, signature_of(each)) for name, each in value.items())
     if isinstance(value, int | float | complex | str | None):
-        # NaN differs from itself.
+        # NaN does not equal itself, but its text does.
         return type(value), repr(value) if value != value else value
     return type(value)
 
 
 def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield leaves of a value with their paths as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``."""
+    """Yield (path, value) for each value inside nested containers.
+
+    Paths are written as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``.
+    """
     if isinstance(value, tuple | list):
-        names = getattr(value, "_fields", None)
+        # A NamedTuple has names for its elements.
+        field_names = getattr(value, "_fields", None)
         for i, each in enumerate(value):
-            yield from leaves_of(each, f"{path}.{names[i]}" if names else f"{path}[{i}]")
+            yield from leaves_of(each, f"{path}.{field_names[i]}" if field_names else f"{path}[{i}]")
     elif isinstance(value, dict):
         for name, each in value.items():
             yield from leaves_of(each, f"{path}[{name!r}]")
@@ -42,7 +46,7 @@ def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a call by their paths, which begin with the names of the function's parameters."""
+    """Return the values inside the arguments of a call by path; a path begins with the name of a parameter."""
     try:
         named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
@@ -52,14 +56,14 @@ def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
 
 
 def described(value: Any) -> str:
-    """Describe a leaf for a message: ``int64 [4016]``, ``3.5``, or the name of a type."""
+    """Describe a value for a message: ``int64 [4016] on cpu``, ``3.5``, or the name of a type."""
     if isinstance(value, Tensor):
-        strides = ""
+        layout = ""
         if value.layout != torch.strided:
-            strides = f" ({str(value.layout).removeprefix('torch.')})"
+            layout = f" ({str(value.layout).removeprefix('torch.')})"
         elif not value.is_contiguous():
-            strides = f" with strides {list(value.stride())}"
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}{strides} on {value.device}"
+            layout = f" with strides {list(value.stride())}"
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}{layout} on {value.device}"
     return shown(value) if is_number(value) or isinstance(value, str | bool | None) else type(value).__name__
 
 
@@ -76,7 +80,10 @@ def device_of(values: Iterable[Any]) -> str:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return the paths whose descriptions differ, with both descriptions; "nothing" if a call has no such leaf."""
+    """Return (path, description before, description now) for each path whose descriptions differ.
+
+    `before` and `now` map paths to descriptions. If one lacks a path, the description is "nothing".
+    """
     paths = [*before, *(path for path in now if path not in before)]
     pairs = ((path, before.get(path, "nothing"), now.get(path, "nothing")) for path in paths)
     return [(path, old, new) for path, old, new in pairs if old != new]

@@ -44,10 +44,10 @@ def our_options(device: str) -> dict[str, Any]:
 
     Notes
     -----
-    From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it, and then loses
-    its dependency on an in-place operation, such as a scatter. A later fusion may move the operation before the
-    scatter. A fusion size of 1 leaves nothing to fuse, so no loops are recomputed before operations are in order.
-    Torch 2.14 renames the dependencies again (`SchedulerNode.recompute_size_and_body`).
+    From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it. The operation
+    then loses its dependency on an in-place operation, such as a scatter, and a later fusion may move it before the
+    scatter. With a fusion size of 1 nothing is fused, so no loops are recomputed before operations are in order. Torch
+    2.14 keeps the dependencies: it renames them after it recomputes loops (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def _version() -> tuple[int, ...]:
 
 @functools.cache
 def problem_at_start() -> str | None:
-    """Return why torch's compiler does not start, for example without a writable folder; None if it starts."""
+    """Return why torch's compiler does not start, for example because no folder is writable; None if it starts."""
     try:
         importlib.import_module("torch._inductor")
     except OSError as error:
@@ -129,21 +129,21 @@ def _joint_pass() -> Any:
 
     from dgl_tuplepack.compiling import joint_pass
 
-    # With a plain function, torch would keep nothing on disk.
-    text = Path(joint_pass.__file__).read_bytes()
+    # Torch's caches identify the pass by a hash of its source. With a plain function, torch would keep nothing on disk.
+    source = Path(joint_pass.__file__).read_bytes()
 
     class KeepNoBools(CustomGraphPass):
         def __call__(self, graph: torch.fx.Graph) -> None:
             joint_pass.keep_no_bools(graph)
 
         def uuid(self) -> bytes:
-            return hashlib.sha256(text).digest()
+            return hashlib.sha256(source).digest()
 
     return KeepNoBools()
 
 
 def is_inductor(arguments: Mapping[str, Any]) -> bool:
-    """Return whether torch's own compiler is chosen, which has options."""
+    """Return whether the backend is Inductor, torch's own compiler; other backends do not have its options."""
     return arguments.get("backend") in (None, "inductor")
 
 
@@ -159,7 +159,7 @@ def is_graph_break(error: BaseException) -> bool:
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Return whether the function itself fails, as it would uncompiled, in an operation of torch or in Python code."""
+    """Return whether the function itself fails, in an operation of torch or in Python code; uncompiled it would too."""
     start = str(error)[:60]
     is_of_python = any(
         each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
@@ -168,7 +168,7 @@ def is_error_of_function(error: BaseException) -> bool:
 
 
 def is_about_recurrent_layers(error: BaseException) -> bool:
-    """Return whether torch refuses to trace an LSTM, GRU or RNN, which its configuration can allow."""
+    """Return whether torch refuses to trace an LSTM, GRU or RNN; torch's configuration can allow it."""
     return is_graph_break(error) and "allow_rnn" in str(error)
 
 
@@ -176,7 +176,8 @@ def is_about_recurrent_layers(error: BaseException) -> bool:
 def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
     """Let torch trace recurrent layers inside this context, if `enabled`.
 
-    Torch then splits them into matrix products: its code for oneDNN's single operation fails (2.13).
+    It also switches oneDNN off, so that torch splits these layers into matrix products. With oneDNN they are a single
+    operation, for which torch 2.13 generates code that fails.
     """
     if not enabled:
         yield
@@ -198,7 +199,7 @@ def is_recompile_limit(error: BaseException) -> bool:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether compiling failed after tracing: no C++ compiler, an unknown operation, an error in a pass."""
+    """Return whether compiling failed after tracing, such as without a C++ compiler, or by an error in a pass."""
     return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
         error,
         "torch._inductor.exc",
@@ -215,7 +216,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
-    """Return whether an error is of one of the classes, by name, since torch may lack some of them."""
+    """Return whether an error is of one of the classes `names` in `module`; torch may lack some of these classes."""
     return any(each.__module__ == module and each.__name__ in names for each in type(error).__mro__)
 
 

@@ -17,15 +17,19 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def all_sparse_formats() -> Any:
-    """Return DGL's object for all sparse formats, cached: to convert them takes half the time of making a graph."""
+    """Return DGL's object for all sparse formats, cached: making it would take half as long as making a graph."""
     return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
 
 
 @functools.lru_cache(maxsize=64)
 def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
-    """Return DGL's metagraph: its nodes are node types, its edges are edge types. None for one type of each."""
+    """Return DGL's metagraph, whose nodes are the node types and whose edges are the edge types.
+
+    Return None if there is one type of each.
+    """
     if len(node_types) == len(edge_types) == 1:
         return None
+    # The index of the source (destination) node type of each edge type.
     ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
     return load("dgl").graph_index.from_coo(len(node_types), *ends, True)
 
@@ -37,13 +41,13 @@ def build_graph(
     edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """Return a DGLGraph with the given types, in their order. It shares the memory of the features.
+    """Return a DGLGraph with the given types, in the given order. The graph shares the memory of the features.
 
-    Pass `row_pointers`, int64 ``[V + 1]`` for each edge type, if edges are sorted by destination. Sums over the
-    incoming edges of nodes then need no conversion.
+    If the edges are sorted by destination, pass `row_pointers`, int64 ``[V + 1]`` for each edge type: the first edge
+    of each destination node, and the number of edges. DGL then sums over incoming edges without a conversion.
 
-    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` sort the types and check the
-    endpoints again, which takes as long as everything else and waits for the device. This function does neither.
+    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` would sort the types and check the
+    endpoints again, which takes as long as all other steps together, and waits for the device.
     """
     dgl = load("dgl")
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
@@ -62,19 +66,21 @@ def build_graph(
 def relation(
     ends: tuple[Tensor, Tensor], edge_type: EdgeType, num_nodes: Mapping[str, int], pointers: Tensor | None = None
 ) -> Any:
-    """Return DGL's index of the edges of one type."""
+    """Return DGL's index of the edges of one type; for `pointers` see `row_pointers` of `build_graph`."""
     index, formats = load("dgl").heterograph_index, all_sparse_formats()
     (src, dst), (source, _, destination) = ends, edge_type
+    # DGL's arguments: the number of node types, of source nodes and of destination nodes.
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
         return index.create_unitgraph_from_coo(*sizes, src, dst, formats)
-    # Edge ids are optional in DGL 1.1, but without them its sums with edge features fail.
+    # Edge ids are optional in DGL 1.1, but sums with edge features fail without them.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
+    # True: the pointers belong to destination nodes (CSC).
     return index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
 def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, int]) -> Any:
-    """Return DGL's index of the edges of all types; `types` is what `graph_of_types` returns."""
+    """Return DGL's index of the edges of all types; `types` is the result of `graph_of_types`."""
     if types is None:
         return relations[0]
     dgl = load("dgl")
@@ -91,7 +97,10 @@ def build_batch(
     num_nodes: Mapping[str, int],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """Return a batched DGLGraph. The numbers per graph are ``[B]`` for each type; for the rest see `build_graph`."""
+    """Return a batched DGLGraph.
+
+    `nodes_per_graph` and `edges_per_graph` are ``[B]`` for each type. For the other arguments see `build_graph`.
+    """
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
     set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
@@ -99,7 +108,7 @@ def build_batch(
 
 
 def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor], idtype: torch.dtype) -> None:
-    """Set the number of nodes and edges of each type in each graph of a batch; the batch keeps the dicts."""
+    """Set the number of nodes and edges of each type in each graph of a batch. The batch keeps the two dicts."""
     # DGL 2 needs the counts in the index type of the graph.
     if idtype != torch.int64:
         nodes = {t: number.to(idtype) for t, number in nodes.items()}
@@ -109,44 +118,46 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
 
 
 def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a DGLGraph, or for `names` a dict of named graphs. `by_type` has the arguments of `build_graph`."""
+    """Return a DGLGraph or, if there are `names`, a dict of named graphs. `by_type` are arguments of `build_graph`."""
     return _built(names, build_graph, *by_type)
 
 
 def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a batched DGLGraph, or for `names` a dict of them. `by_type` has the arguments of `build_batch`."""
+    """Return a batched DGLGraph or, if there are `names`, a dict of them. `by_type` are arguments of `build_batch`."""
     return _built(names, build_batch, *by_type)
 
 
 def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
     if not names:
         return build(*by_type)
+    # `of_graph` selects the entries of one named graph from a dict by type.
     return {name: build(*(of_graph(name, each) for each in by_type)) for name in names}
 
 
 class BatchBuilder:
     """Build batches of one schema, without padding. Everything that depends only on the schema is made once.
 
-    For a batch of few graphs, putting tensors into dicts for `build_batch` takes nearly as long as filling the
-    batch.
+    For a batch of few graphs, putting tensors into the dicts that `build_batch` needs would take nearly as long as
+    filling the batch. So `build_batch` is used only for named graphs.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
-        # One entry for each type, in the order of `totals`.
-        self._features = [[*of] for of in (*schema.node_features.values(), *schema.edge_features.values())]
+        # Names of the features of each node type, then of each edge type, in the order of `totals`.
+        self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
         dgl = load("dgl")
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return ``(DGLGraph, labels)``, or only the DGLGraph without labels. Named graphs are a dict of DGLGraphs.
+        """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph. Named graphs are a dict of DGLGraphs.
 
         `totals` has the number of nodes of each type, of edges of each type, and of graphs. `tensors` has, in this
         order: the nodes per graph, for each node type; the edges per graph, for each edge type; the sources and
         destinations of each edge type; node features, edge features and labels, as in ``schema.columns()``.
         """
+        # `remaining` yields the tensors in the order above; `number` is the number of node types.
         schema, remaining, number = self._schema, iter(tensors), len(self._schema.node_types)
         num_nodes = dict(zip(schema.node_types, totals, strict=False))
         # zip must read the types first: with `remaining` first, it would read one tensor too many and drop it.
@@ -160,6 +171,7 @@ class BatchBuilder:
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
             relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in schema.edge_types]
+            # One frame of features for each node type, then for each edge type.
             frames = [
                 self._new_frame(dict(zip(names, remaining, strict=False)), rows)
                 for names, rows in zip(self._features, totals, strict=False)

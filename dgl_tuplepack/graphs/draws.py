@@ -55,36 +55,43 @@ def _torch_generators() -> list[torch.Generator]:
 
 
 class Draws:
-    """The seed of a transform, and the epoch for ids that do not carry one.
+    """The seed of a transform, and the epoch to use if the ids of a batch carry no epoch.
 
     All worker processes share the epoch, including persistent workers.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
-        # The epoch, 1 if it was set, and the first graph that drew while the epoch was unknown (-1: no graph yet).
+        # Three numbers: the epoch; 1 if it was set, else 0; the id of the first graph that drew random numbers while
+        # the epoch was unknown, or -1.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch for ids that do not carry one."""
+        """Set the epoch to use if the ids of a batch carry no epoch."""
         self._shared[0] = whole_number("epoch", epoch, 0, INT64_MAX, TransformError)
         self._shared[1] = 1
 
     def epoch(self, of_ids: int | None) -> tuple[int, bool]:
-        """Return the epoch, from the ids of a batch or else from `set_epoch`, and whether it is known."""
+        """Return the epoch, and whether it is known.
+
+        `of_ids` is the epoch that the ids of a batch carry. If it is None, return the epoch of `set_epoch`.
+        """
         if of_ids is not None:
             return of_ids, True
         epoch, is_set, _ = self._shared.tolist()
         return epoch, bool(is_set)
 
     def may_repeat(self, graph_id: int) -> bool:
-        """Return whether to check this graph for draws; the first graph that draws in an unknown epoch is enough."""
+        """Return whether to watch this graph for draws while the epoch is unknown.
+
+        Every graph is watched until one draws; then only this graph, until it draws again.
+        """
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
-        """Warn once when a graph draws again while the epoch is unknown."""
+        """Remember the first graph that draws while the epoch is unknown; warn once when it draws again."""
         first = int(self._shared[2])
         if first < 0:
             self._shared[2] = graph_id

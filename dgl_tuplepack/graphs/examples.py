@@ -18,7 +18,7 @@ def schema_of(
     """Return the schema of one item: DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or an item of `with_ids`.
 
     The graph may also be named graphs, or a PyG graph. `levels` map attributes of a PyG graph to what they
-    belong to; they are needed if one graph leaves it unclear.
+    belong to. Pass them if one graph is not enough to decide this.
     """
     if not begins_with_pyg(example):
         # Without DGL, the item cannot be a DGLGraph.
@@ -30,6 +30,7 @@ def schema_of(
         return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
     refuse_levels(levels, "the example")
     check_alike(graphs, "the example")
+    # `t` is a node or edge type of the schema; `own` is its name in `graph`.
     features = {t: specs_of(features_of(graph, own)) for t, graph, own in located_types(graphs)}
     node_types, edge_types = types_in(graphs)
     labels = as_tensors(label)

@@ -26,12 +26,14 @@ from dgl_tuplepack.graphs.values import as_array, as_tensor
 def graph_blocks(
     items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
+    """Return the schema of the first item, and blocks of all items.
 
-    The graph may also be named graphs. For PyG graphs, all items are read to find the schema, since one graph may
-    not show whether an attribute belongs to nodes, edges or graphs; `levels` can set it.
-    Raise SizesError if `items` is empty. Raise SchemaError, also while iterating, for an item that is not a graph or
-    has another schema.
+    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); the graph may also be named graphs. Or it is a
+    PyG graph: then all items are read to find the schema, since one graph may not show whether an attribute belongs to
+    nodes, edges or graphs. `levels` can declare this.
+
+    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item is not a
+    graph or has another schema.
     """
     iterator = iter(items)
     try:
@@ -43,15 +45,19 @@ def graph_blocks(
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = schema_of(first, ties, indices, levels)
+    # Pairs (parts, display names), each of a few hundred items.
     blocks = parts_in_blocks(itertools.chain([first], iterator))
     return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)
 
 
 def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
+    """Return joined graphs as a block."""
+    # Number of nodes (edges) of each type in each graph.
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
         """Return endpoints counted from 0 in each graph; `end` counts nodes across all graphs."""
+        # For each edge, the number of nodes of type t in all earlier graphs.
         first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
         return as_array(end).astype(np.int64) - first
 
@@ -59,29 +65,35 @@ def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
         {t: lengths[t] for t in schema.node_types},
         {e: lengths[e] for e in schema.edge_types},
         {e: (from_zero(src, e, e[0]), from_zero(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
+        # Node features, edge features and labels.
         *schema.arranged(lambda column: as_array(graphs.columns[column])),
     )
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield (graph, label) for each graph of the blocks. A graph is a DGLGraph or a dict, a missing label is None."""
+    """Yield (graph, label) for each graph of the blocks. Named graphs are a dict, a missing label is None."""
     for block in blocks:
         yield from _items(schema, block)
 
 
 def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
+    """Yield (graph, label) for each graph of one block."""
+    # numbers[t][i]: number of nodes (edges) of type t in graph i.
     numbers = {t: counts.tolist() for t, counts in (*block.num_nodes.items(), *block.num_edges.items())}
 
     def column(key: Column) -> Sequence[Tensor]:
+        """Return a feature or label as one tensor for each graph; key[1] is its type, None for a label."""
         values = as_tensor(block.column(key), schema.spec_of(key).dtype)
         return values.unbind() if key[1] is None else torch.split(values, numbers[key[1]])
 
     def endpoints(ends: Array, e: EdgeType) -> Sequence[Tensor]:
+        """Return the source (destination) nodes of edges as one tensor for each graph."""
         return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
 
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
+        # Endpoints, number of nodes, node features and edge features of graph i, by type.
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},

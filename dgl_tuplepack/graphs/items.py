@@ -18,7 +18,7 @@ _ITEMS_PER_BLOCK = 512
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, with the epoch (for random transforms) and the shape bucket of the batch.
 
-    `shape` is the number of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, also to
+    `shape` is the index of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, also to
     workers, so workers need no other channel for the epoch and the shape.
     """
 
@@ -31,7 +31,7 @@ class EpochIds(list[int]):
 
 
 class BatchItems(list[Any]):
-    """Items of a batch, and the number of its shape bucket; None if it is unknown."""
+    """Items of a batch, and the index of the batch's shape bucket; None if it is unknown."""
 
     def __init__(self, items: Iterable[Any], shape: int | None) -> None:
         super().__init__(items)
@@ -47,7 +47,7 @@ def epoch_of(ids: Any) -> int | None:
 
 
 def shape_of(batch: Any) -> int | None:
-    """Return the number of the shape bucket of ids or items of a batch; None if it is unknown."""
+    """Return the index of the shape bucket of a batch, which is given by its ids or items; None if it is unknown."""
     return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
 
@@ -71,15 +71,16 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these wrapped by `with_ids`.
 
-    The graph may also be a dict of named graphs, which is returned in the order of the names. The labels of a PyG graph
-    stay in the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError for other
-    items; errors call the item `where`.
+    The graph may also be a dict of named graphs, which is returned sorted by name. The labels of a PyG graph stay in
+    the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError for other items;
+    errors call the item `where`.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     if is_pyg(item):
         return Parts(item, None, None)
+    # `item` becomes a sequence; `given` is the original item.
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     graph = item[0] if item else None
     if not is_graph(graph):
@@ -97,14 +98,14 @@ def parts_of(item: Any, where: str) -> Parts:
 
 
 def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | None]:
-    """Return the parts and the display name of each item of a batch, and the epoch; None if the epoch is unknown."""
-    where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
+    """Return the parts of each item of a batch, the display name of each item, and the epoch, None if it is unknown."""
+    where = [f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
     return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
 
 
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the named graphs that `item` begins with, or raise SchemaError. `item` is `given` as a sequence."""
+    """Return the named graphs that an item begins with, or raise SchemaError. `item` is the sequence of its parts."""
     graphs = item[0] if item else None
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
@@ -136,7 +137,7 @@ def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[st
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item is a PyG graph or, although `parts_of` refuses it, begins with one or a dict of them."""
+    """Return whether an item is a PyG graph, or begins with one or with a dict of them, which `parts_of` refuses."""
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
@@ -147,6 +148,7 @@ def begins_with_graph(item: Any) -> bool:
 
 
 def _first(item: Any) -> Any:
+    """Return the first part of an item, or the item if it has no parts; an id of `with_ids` is ignored."""
     inner = item.item if isinstance(item, Identified) else item
     return inner[0] if isinstance(inner, tuple | list) and inner else inner
 
@@ -159,6 +161,7 @@ def as_item(parts: Parts) -> Any:
 
 
 def _id(value: Any, where: str) -> int:
+    """Return the id that is the third part of an item; raise SchemaError if it is not an id."""
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:
         raise SchemaError(
@@ -191,7 +194,8 @@ class WithIds:
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
-        """Return the items of a batch for a loader, with the epoch and shape of the sampler's ids."""
+        """Return the items of a batch for a loader, with the epoch and shape bucket that the sampler's ids carry."""
+        # Positions, which may be negative: -1 is the last item.
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
@@ -205,6 +209,7 @@ class WithIds:
         )
 
     def _position(self, index: int) -> int:
+        """Return the index as an int; raise InputError if it is not one integer."""
         number = as_integer(index)
         if number is None:
             raise InputError(
@@ -224,7 +229,9 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``. Take its example from the wrapped dataset, too.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``.
+
+    The `example` of `PaddedCollate` must come from the wrapped dataset, too.
 
     Ids are positions in `dataset`, even if its items (graph, label, id) have other ids.
 

@@ -16,14 +16,14 @@ from dgl_tuplepack.graphs.relations import Column
 class JoinedGraphs:
     """B graphs of one schema, joined, with their labels, on one device.
 
-    Endpoints count nodes across all graphs; columns with indices count nodes or edges within each graph.
+    Endpoints are numbers of nodes across all graphs. Columns of indices hold numbers of nodes or edges in each graph.
     """
 
     # Number of nodes or edges of each type; the key None has the number of graphs.
     numbers: dict[Any, int]
     # Number of nodes or edges of each type in each graph, int64 [B].
     lengths: dict[GraphType, Tensor]
-    # Source and destination node of each edge.
+    # Source and destination node of each edge, [E].
     ends: dict[EdgeType, tuple[Tensor, Tensor]]
     # Features [V, ...] and [E, ...], and labels [B, ...].
     columns: dict[Column, Tensor]
@@ -34,13 +34,14 @@ class JoinedGraphs:
         return next(iter(self.lengths.values())).device
 
     def shifted(self, column: Column, target: GraphType | None) -> Tensor:
-        """Return a column. If it indexes nodes (edges) of the type `target`, its indices are counted across all graphs.
+        """Return a column. Its indices of nodes (edges) of the type `target` become numbers across all graphs.
 
-        `target` is None for a column without indices.
+        `target` is None for a column without indices, which is returned unchanged.
         """
         values, t = self.columns[column], column[1]
         if target is None:
             return values
+        # first[i]: number of the first node (edge) of graph i. Then the same for each row of the column.
         first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
         if t is not None:
             first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))

@@ -18,7 +18,10 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_spe
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:
-    """Join the graphs and labels of items; raise SchemaError if one has another schema. Errors call items `where`."""
+    """Join the graphs and labels of items; raise SchemaError if an item has another schema.
+
+    `where` has the display names of the items, for errors.
+    """
     if not parts:
         return _nothing(schema)
     graphs = [part.graph for part in parts]
@@ -35,7 +38,8 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
 
 
 def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
-    """Return the tensors of a batch of `dgl.batch`, or of a dict with the batch of each name."""
+    """Return the tensors of `batches`: a result of `dgl.batch`, or a dict with such a result for each name."""
+    # `t` is a type of the schema; `own` is its name in `graph`, the batch that has the type.
     made = JoinedGraphs({}, {}, {}, {})
     for t, graph, own in located_types(batches):
         is_nodes = isinstance(t, str)
@@ -46,7 +50,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, own)
         for name, spec in specs[t].items():
-            # If no graph has a node (edge) of the type, its features may be missing.
+            # If no graph has a node (edge) of the type, features of the type may be missing.
             made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
     made.numbers[None] = next(iter(by_name(batches).values())).batch_size
     made.columns.update({("label", None, name): value.to(made.device) for name, value in labels.items()})
@@ -54,6 +58,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
 
 
 def _nothing(schema: Schema) -> JoinedGraphs:
+    """Return a batch of no graphs."""
     none, types = torch.empty(0, dtype=torch.int64, device="cpu"), [*schema.types.values()]
     columns = {column: spec.filled(0, 0) for column, spec in schema.columns()}
     return JoinedGraphs(
@@ -63,7 +68,7 @@ def _nothing(schema: Schema) -> JoinedGraphs:
 
 
 def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return endpoints in the order of edge ids, which not all sparse formats keep."""
+    """Return endpoints in the order of edge ids; not all sparse formats return them in this order."""
     src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
     return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
 
@@ -72,8 +77,8 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
     """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
     dgl = load("dgl")
     try:
-        # DGL assumes the types of the first graph, and checks that the features of all graphs agree. So comparing the
-        # batch with the schema is enough; only a failure needs a search for the graph that differs.
+        # DGL checks that the features of all graphs agree, but not their types. So compare the types of each graph with
+        # the schema, but features only once, for the batch. Only a failure needs a search for the graph that differs.
         for graph, item_name in zip(graphs, where, strict=True):
             schema.check_types(graph, item_name)
         batches = _by_dgl(dgl, graphs)
@@ -82,15 +87,17 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
             return batches
     except (dgl.DGLError, SchemaError):
-        # The checks below raise again, and name the item.
+        # The checks below raise an error that names the item.
         pass
     for graph, item_name in zip(graphs, where, strict=True):
         schema.check_graph(graph, item_name)
-    # No graph differs. DGL may have failed on the features of a type without nodes (edges), which need not be equal.
+    # No graph differs from the schema. DGL may have failed since a graph without nodes (edges) of a type has other
+    # features for that type, which is allowed.
     return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 
 def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
+    """Return `dgl.batch` of the graphs; for named graphs, a dict with the batch of each name."""
     names = graph_names(graphs[0])
     return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 

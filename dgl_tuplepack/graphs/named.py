@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, SEPARATOR, EdgeTyp
 
 Value = TypeVar("Value")
 
-# Component names have colons.
+# Component names contain colons, so names of graphs must not.
 _NOT_IN_NAMES = (SEPARATOR, ":")
 
 
@@ -40,7 +40,7 @@ def holds_graphs(item: Any) -> bool:
 
 
 def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return named graphs in the order of their names; SchemaError for names or values that are not allowed."""
+    """Return named graphs sorted by name; raise SchemaError if a name or value is not allowed."""
     if not graphs:
         raise SchemaError(f"{where} is an empty dict, but a dict of named graphs needs at least one; give one.")
     for name, graph in graphs.items():
@@ -63,7 +63,7 @@ def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 
 def by_name(graphs: Any) -> Mapping[str, Any]:
-    """Return graphs by name; the name is empty for a graph without one."""
+    """Return a mapping from name to graph; a graph without a name has the empty name."""
     return graphs if isinstance(graphs, dict) else {"": graphs}
 
 
@@ -81,7 +81,7 @@ def types_in(graphs: Any) -> tuple[tuple[str, ...], tuple[EdgeType, ...]]:
 
 
 def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and edge types of a graph, with its name in them."""
+    """Return the node types and edge types of a named graph; each includes the name of the graph."""
     node_types, edge_types = graph.ntypes, graph.canonical_etypes
     if node_types == [NODE_TYPE] and edge_types == [EDGE_TYPE]:
         return [name], [(name, EDGE_TYPE[1], name)]
@@ -92,8 +92,10 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
 
-    The graph has the type; the own type is its name in that graph, without the name of the graph.
+    The graph is the one that has the type. For named graphs, the type includes the name of the graph; the own type does
+    not.
     """
+    # For each graph: its node types, its edge types, and the graph.
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
         yield from zip(node_types, itertools.repeat(graph), graph.ntypes, strict=False)
@@ -105,7 +107,7 @@ def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, own) for t, graph, own in located_types(graphs)}
-    # A shortcut for the usual item, since reading sizes runs this line once for each item.
+    # A shortcut for an item that is one graph, since reading sizes calls this function once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 
@@ -158,9 +160,10 @@ def check_types(
     other: str,
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
 ) -> None:
-    """Refuse (SchemaError) node and edge types `found`, or names of graphs, that differ from `expected`.
+    """Refuse (SchemaError) types that differ, or names of graphs that differ.
 
-    `names` has the names found and the names expected. Messages call the two sides `where` and `other`.
+    `found` and `expected` are pairs (node types, edge types). `names` has the names found and the names expected.
+    Messages call what was found `where`, and what was expected `other`.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)

@@ -1,4 +1,8 @@
-"""The attributes and storages of PyG graphs that hold the types, features and labels of a schema."""
+"""The attributes and storages of PyG graphs that hold the types, features and labels of a schema.
+
+A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a storage
+for each node and edge type, with the type as its key, and one for the whole graph, with the key None.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,16 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
-# Name of an attribute -> its level: "node", "edge" or "graph"; or, for another type, the attribute that counts its
-# nodes or is its endpoints; or None to leave it out. Endpoints have the counting attributes of both ends: "x_s -> x_t".
+# Name of an attribute -> its level: "node", "edge" or "graph", or None to leave the attribute out. If there are several
+# types, the level may also be the attribute that counts the nodes of a type, or that holds the endpoints of its edges.
+# The level of endpoints is the pair of attributes that count the nodes of both ends: "x_s -> x_t".
 Levels = Mapping[str, str | None]
-# The key of a storage, and the name of an attribute.
+# The key of a storage, and the name of an attribute in it.
 Attribute = tuple[GraphType | None, str]
-# Attributes: a single label, the endpoints of edges, and the number of nodes.
+# Names of attributes: a single label, the endpoints of edges, and the number of nodes.
 LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
 NODE, EDGE, GRAPH = "node", "edge", "graph"
+# Content of a column -> level.
 LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
 # PyG infers the number of nodes, or edges, from these attributes.
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
@@ -30,12 +36,12 @@ EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
 # PyG's names for features that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
-# Names that columns of a `Data` must not have: PyG would infer wrong numbers of nodes or edges from them.
+# Content of a column -> names that it must not have in a `Data`: PyG would infer wrong numbers of nodes or edges.
 _NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
 
 
 def checked_levels(levels: Any) -> Levels:
-    """Return the setting `levels` as a dict; SchemaError if it does not map names to strings or None."""
+    """Return the setting `levels` as a dict; raise SchemaError if it does not map names to strings or None."""
     good = isinstance(levels, Mapping) and all(
         isinstance(key, str) and (level is None or (isinstance(level, str) and level)) for key, level in levels.items()
     )
@@ -52,8 +58,8 @@ def checked_levels(levels: Any) -> Levels:
 class Types:
     """The types of PyG graphs, and the storages and attributes that hold them.
 
-    A `Data` is flat: one storage, whose key is None, has the attributes of all types. Its node types are named after
-    the attributes that count their nodes, except for the type `_N`, which `num_nodes` counts.
+    A `Data` is flat: its only storage has the attributes of all types. Each of its node types has the name of the
+    attribute that counts its nodes, with a row for each. The exception is the type `_N`, which `num_nodes` counts.
     """
 
     is_flat: bool
@@ -67,18 +73,21 @@ class Types:
         return (*self.nodes, *self.edges)
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
-        """Return the key of the storage of a type; None is the storage of the graph, the only one of a `Data`."""
+        """Return the key of the storage of a type, or of the graph if `t` is None."""
         return None if self.is_flat or t is None else t if isinstance(t, str) else self.edges[t][0]
 
     def attribute_of(self, t: GraphType) -> Attribute:
-        """Return the storage, and the attribute there that counts the nodes or edges of a type."""
+        """Return the storage and the attribute that count the nodes of a type, or hold the endpoints of its edges."""
         if not isinstance(t, str):
             return self.edges[t]
         return self.storage_of(t), NUMBER if not self.is_flat or t == NODE_TYPE else t
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """Endpoints other than the `edge_index` of the storage of the type (for `EDGE_TYPE`, of the `Data`)."""
+        """The edge types whose endpoints are not in the usual attribute, with the attribute that holds them.
+
+        The usual attribute is `edge_index` in the storage of the edge type or, for `EDGE_TYPE`, of the `Data`.
+        """
         usual = {e: (None if e == EDGE_TYPE else e, ENDPOINTS) for e in self.edges}
         return {e: attribute for e, attribute in self.edges.items() if attribute != usual[e]}
 
@@ -89,13 +98,13 @@ class PygLayout:
 
     # Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
     dims: Mapping[Column, int | None] = field(default_factory=dict)
-    # Number of rows per graph of an attribute of graphs, if it is not 1.
+    # Number of rows that an attribute of graphs has in each graph, if it is not 1.
     rows: Mapping[Column, int] = field(default_factory=dict)
-    # Node types with an attribute `num_nodes`.
+    # Node types whose storage has the attribute `num_nodes`.
     counted: tuple[str, ...] = ()
-    # `Types.ends`.
+    # See `Types.ends`.
     ends: Mapping[EdgeType, Attribute] = field(default_factory=dict)
-    # Not kept in files: attributes that were left out, and attributes other than endpoints that `__inc__` shifts.
+    # Not kept in files: names of attributes that were left out, and columns whose values `__inc__` shifts.
     left_out: tuple[str, ...] = field(default=(), compare=False)
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
@@ -123,7 +132,7 @@ class PygLayout:
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
-        """Return the layout from a document of `as_document`. It is not checked, since its file has a checksum."""
+        """Return the layout from the result of `as_document`, which is not checked: its file has a checksum."""
         dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
         rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
         ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
@@ -131,6 +140,7 @@ class PygLayout:
 
 
 def _type(entry: Any) -> Any:
+    """Return a type as read from JSON, which has lists instead of tuples."""
     return tuple(entry) if isinstance(entry, list) else entry
 
 
@@ -162,12 +172,12 @@ def named_attribute(key: str, where: str, t: GraphType | None) -> str:
 
 
 def or_left_out(key: str) -> str:
-    """Return the offer of a message to leave an attribute out; empty for endpoints, since graphs need them."""
+    """Return the part of a message that offers to leave an attribute out; empty for endpoints, which graphs need."""
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
 class NodeAttributes(NamedTuple):
-    """The index in `Names.storages` of a node type's storage; the names of its `batch`, `ptr`, mask and `num_nodes`."""
+    """The attributes of a node type in a batch: index of the storage in `Names.storages`, then names of attributes."""
 
     storage: int
     batch: str
@@ -178,7 +188,7 @@ class NodeAttributes(NamedTuple):
 
 
 class EdgeAttributes(NamedTuple):
-    """The index in `Names.storages` of an edge type's storage, and the names of its endpoints and its mask."""
+    """The attributes of an edge type in a batch: index of the storage in `Names.storages`, then names of attributes."""
 
     storage: int
     ends: str
@@ -187,9 +197,10 @@ class EdgeAttributes(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """The columns of a batch as PyG attributes, with the storage and the name of each."""
+    """The columns of a batch as PyG attributes."""
 
     types: Types
+    # Each column, with the key of its storage and the name of its attribute.
     columns: tuple[tuple[Column, GraphType | None, str], ...]
     layout: PygLayout
 
@@ -204,6 +215,7 @@ class Names:
         made = []
         for t in self.types.nodes:
             storage, key = self.types.attribute_of(t)
+            # With x_s as the counter: x_s_batch, x_s_ptr, x_s_mask. With num_nodes: batch, ptr, node_mask, num_nodes.
             prefix = "" if key == NUMBER else f"{t}_"
             mask = f"{prefix}mask" if prefix else "node_mask"
             number = None if prefix else NUMBER
@@ -214,55 +226,63 @@ class Names:
     def edge_attributes(self) -> tuple[EdgeAttributes, ...]:
         """For each edge type, the storage and the names of its endpoints and its mask."""
         return tuple(
-            EdgeAttributes(self.storages.index(t), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
-            for t, key in self.types.edges.values()
+            EdgeAttributes(self.storages.index(storage), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
+            for storage, key in self.types.edges.values()
         )
 
     @functools.cached_property
     def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the index of its storage, its name, and a converter to PyG's layout, or None."""
+        """For each column: the index of its storage, its name, and the result of `_layout_of`."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """Node types with `num_nodes`: types in `layout.counted`, and types without a feature that counts nodes."""
+        """Node types that need `num_nodes`: types in `layout.counted`, and types whose nodes no feature counts."""
         types = [t for t in self.types.nodes if self.types.attribute_of(t)[1] == NUMBER]
         return frozenset(t for t in types if t in self.layout.counted or not self._is_inferred(t))
 
     def _is_inferred(self, node_type: str) -> bool:
         """Return whether PyG infers the number of nodes from a node feature."""
+        # Attribute in the storage of the type -> content of its column.
         contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
-        # PyG takes the first of NODE_KEYS, else the first name with "node" in it.
+        # PyG uses the first attribute that is in NODE_KEYS, else the first one with "node" in its name.
         counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
         return bool(counting) and contents[counting[0]] == "node_feature"
 
 
 def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:
-    """Return a converter of a feature or label ``[rows, ...]`` to PyG's layout; None if the layouts are equal."""
+    """Return a function that converts a feature or label ``[rows, ...]`` to PyG's layout; None if nothing changes."""
     dim, has_rows = layout.dim(column) or 0, column in layout.rows
     return functools.partial(_laid_out, dim=dim, has_rows=has_rows) if dim or has_rows else None
 
 
 def _laid_out(value: Tensor, dim: int, has_rows: bool) -> Tensor:
+    """Move the rows of a value to the axis `dim`. With `has_rows`, first join the axes of ``[B, rows, ...]``."""
     return (value.flatten(0, 1) if has_rows else value).movedim(0, dim)
 
 
 def attribute_names(
     node_types: Sequence[str], edge_types: Sequence[EdgeType], columns: Sequence[Column], layout: PygLayout | None
 ) -> Names:
-    """Return the attributes of columns; SchemaError if two columns would have the same name."""
+    """Return the PyG attributes of columns; raise SchemaError if two columns would have the same name.
+
+    `layout` is None for columns that are not from PyG graphs.
+    """
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
+    # Names that batches add for types; attribute[0] is the index of a storage.
     added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
+    # Key of a storage -> names that are in use there.
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []
     for content, t, name in columns:
         storage = types.storage_of(t)
         used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
         key = name or LABEL
-        # Not from PyG graphs: choose usual names.
+        # Choose names that are usual in PyG.
         if layout is None:
+            # Names of the columns of this type.
             same = {n for c, other, n in columns if (c, other) == (content, t)}
             if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
                 key = _FEATURES[content]

@@ -1,7 +1,8 @@
 """Relations that users declare: components that are tied, and features and labels that hold indices.
 
-A tie declares that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``.
-Indices name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
+A tie declares that the nodes of one type are the edges of another, in the same order, as in
+``{"nodes:bonds": "edges:atoms"}``. Indices declare that the values of a feature or label are numbers of nodes or edges
+in its graph, as in ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from dgl_tuplepack.graphs.named import name_of_type
 from dgl_tuplepack.planning.limits import matching_name
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Component -> component; name of a feature or label -> component.
+# Ties: component of nodes -> component of edges. Indices: name of a feature or label -> component that it indexes.
 Ties = Mapping[str, str]
 Indices = Mapping[str, str]
 # A feature or label: its content, type (None for a label) and name.
 Column = tuple[str, GraphType | None, str]
-# Types by the names of their components.
+# Component -> node or edge type.
 Types = Mapping[str, GraphType]
-# Names of the component of nodes or of edges, if there is only one.
+# Names that mean the only component of nodes (edges).
 _NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
 
 
 def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
-    """Return the edge type of each tied node type; SchemaError if `ties` are malformed or ambiguous."""
+    """Return the edge type of each tied node type; raise SchemaError if `ties` are malformed or ambiguous."""
     tied: dict[str, EdgeType] = {}
     for nodes, edges in _pairs("ties", ties, 'such as {"nodes:bonds": "edges:atoms"}'):
         node_type, edge_type = types[_component("ties", nodes, types)], types[_component("ties", edges, types)]
@@ -54,7 +55,11 @@ def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
 def indexed_types(
     indices: Indices, columns: Iterable[tuple[Column, Any]], types: Types, named: bool
 ) -> dict[Column, GraphType]:
-    """Return the type that each declared feature or label indexes; SchemaError for malformed or ambiguous `indices`."""
+    """Return the type that each declared feature or label indexes.
+
+    `columns` are all features and labels with their specs. Raise SchemaError if `indices` are malformed or ambiguous.
+    """
+    # The columns of each name: features of several types may have the same name.
     by_name: dict[str, list[tuple[Column, Any]]] = {}
     for column, spec in columns:
         by_name.setdefault(column[2], []).append((column, spec))
@@ -65,6 +70,7 @@ def indexed_types(
                 f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
                 "empty name); correct the name."
             )
+        # column[0] is the content, such as "node_feature".
         if len({column[0] for column, _ in by_name[name]}) > 1:
             owners = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
             raise SchemaError(
@@ -78,7 +84,7 @@ def indexed_types(
                 )
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
-                # For a feature, "nodes" and "edges" mean the components of its own graph.
+                # In named graphs, "nodes" and "edges" of a feature mean the components of its own graph.
                 own = name_of_type(column[1])
                 of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
             indexed[column] = types[_component("indices", target, of_column)]
@@ -86,6 +92,7 @@ def indexed_types(
 
 
 def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
+    """Yield the items of a dict of strings; raise SchemaError for anything else."""
     is_good = isinstance(given, Mapping) and all(isinstance(text, str) for pair in given.items() for text in pair)
     if not is_good:
         raise SchemaError(f"{what} must be a dict of strings, but are {shown(given)}; give one, {example}.")
@@ -93,11 +100,14 @@ def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the only component that matches a name: a component, a relation, "nodes" or "edges"."""
+    """Return the component that `name` means: it may be a component, "nodes", "edges", or a relation ("edges:bond").
+
+    Raise SchemaError unless exactly one component matches.
+    """
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES
-    # The relation alone, as in "edges:bond", matches each edge type that has it.
+    # "nodes" matches all components of nodes, "edges:bond" all edge types with that relation.
     found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
         problem = f"which may be {' or '.join(found)}" if found else "which is no component"
@@ -106,13 +116,15 @@ def _component(what: str, name: str, types: Types) -> str:
 
 
 def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
-    """Order edge types for sorting: edges that nodes are tied to come before the edges at those nodes.
+    """Return the order in which to sort the edges of each type.
 
+    Sorting edges also moves the nodes that are tied to them. So it comes before sorting the edges at those nodes.
     Raise SchemaError if the ties form a cycle.
     """
     order: list[EdgeType] = []
     rest = list(edge_types)
     while rest:
+        # Edge types at whose ends no nodes are tied to an edge type that is still to be sorted.
         ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
         if not ready:
             raise SchemaError(
@@ -132,8 +144,8 @@ def check_values(
 ) -> None:
     """Refuse (SchemaError) graphs whose tied components differ in number, or whose indices are out of range.
 
-    `lengths` returns the number of nodes (edges) of a type in each graph, `values` all rows of a feature or label, and
-    `where` the display name of a graph.
+    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns all rows of a feature or
+    label. `where` returns the display name of a graph.
     """
     names = {t: component for component, t in schema.types.items()}
     for node_type, edge_type in schema.tied.items():
@@ -145,12 +157,15 @@ def check_values(
                 "so their numbers must be equal: correct the graph, or the ties."
             )
     for column, target in schema.index_columns.items():
+        # For each graph: `most` is the number of nodes (edges) to index, `per_graph` the number of rows of the column.
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
+        # One row of numbers for each row of the column, whatever its shape; then whether a number is out of range.
         flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
         outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
         if outside.any():
             row = int(np.argmax(outside))
+            # The graph that has the row.
             i = int(np.searchsorted(np.cumsum(per_graph), row, side="right"))
             value = next(v for v in flat[row].tolist() if not 0 <= v < most[i])
             raise SchemaError(
@@ -162,9 +177,14 @@ def check_values(
 def check_endpoints(
     nodes: Array, num_edges: IntArray, num_nodes: IntArray, where: Callable[[int], str], remedy: str
 ) -> None:
-    """Refuse (SchemaError) endpoints of edges that are not nodes of their graph."""
+    """Refuse (SchemaError) endpoints of edges that are not nodes of their graph.
+
+    `nodes` has the source (destination) node of each edge of all graphs. `where` returns the display name of a graph.
+    `remedy` ends the message.
+    """
     outside = (nodes < 0) | (nodes >= np.repeat(num_nodes, num_edges))
     if outside.any():
+        # The first wrong edge, and the graph that has it.
         edge = int(np.argmax(outside))
         i = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
         raise SchemaError(
@@ -173,5 +193,6 @@ def check_endpoints(
 
 
 def _called(column: Column) -> str:
+    """Return the display name of a feature or label."""
     content, _, name = column
     return f"the {content.replace('_', ' ')} {name!r}" if name else "the label"

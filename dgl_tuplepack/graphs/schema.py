@@ -33,7 +33,7 @@ _HINT_ON_NAMES = (
     " Keep names of graphs in a list next to the dataset: with_ids(dataset) makes graph_ids the positions in it."
 )
 
-# Where to change features, for messages.
+# For messages: where the user can change features.
 BY_TRANSFORM = (
     "in the dataset or by a transform (pre_transform= of functions that write graphs, transform= of PaddedCollate and "
     "packed_loader)"
@@ -42,7 +42,7 @@ BY_TRANSFORM = (
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape of one entry (one node, edge or graph) and dtype of a feature or label."""
+    """The shape of one entry of a feature or label (the entry of one node, edge or graph), and the dtype."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -59,10 +59,10 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty without
-    labels. `graph_names` has the name of each graph of an item; it is empty if an item is one graph without a name. See
-    `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for PyG
-    graphs; their attributes are the features and labels.
+    `labels` maps the name of each label to its spec. The names are the keys of a dict label, or the empty name for a
+    single label. `graph_names` has the name of each graph of an item; it is empty if an item is one graph without a
+    name. See `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is
+    set for PyG graphs; their attributes are the features and labels.
     """
 
     node_types: tuple[str, ...]
@@ -78,7 +78,8 @@ class Schema:
     pyg: PygLayout | None = None
 
     def __post_init__(self) -> None:
-        # Computing the properties checks the values. The dicts are copied, since the caller may change theirs later.
+        # Computing `tied` and `index_columns` checks `ties` and `indices`. The two dicts are copied, since the caller
+        # may change them later.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
@@ -108,7 +109,7 @@ class Schema:
         return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
 
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
-        """Return the schema with ties and indices added to the present ones."""
+        """Return the schema with these ties and indices added to its own."""
         return replace(self, ties=_added(self.ties, ties), indices=_added(self.indices, indices))
 
     def check_types(self, graph: Any, where: str) -> None:
@@ -133,18 +134,18 @@ class Schema:
     def arranged(
         self, value: Callable[[Column], Value]
     ) -> tuple[dict[str, dict[str, Value]], dict[EdgeType, dict[str, Value]], dict[str, Value]]:
-        """Call `value` for each column; return node and edge features by type and name, and labels by name."""
+        """Call `value` for each column; return the results by type and name for nodes and edges, by name for labels."""
         nodes = {t: {n: value(("node_feature", t, n)) for n in names} for t, names in self.node_features.items()}
         edges = {e: {n: value(("edge_feature", e, n)) for n in names} for e, names in self.edge_features.items()}
         return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
-        """Return the schema with other specs of its features and labels."""
+        """Return the schema with these specs of its features and labels."""
         nodes, edges, labels = self.arranged(specs.__getitem__)
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
-        """Refuse (SchemaError) a graph, or named graphs, with other types, another index type or other features."""
+        """Refuse (SchemaError) a batch, and a graph or named graphs with other types, index type or features."""
         self.check_types(graphs, where)
         check_alike(graphs, where)
         graph = next(iter(by_name(graphs).values()))
@@ -174,9 +175,10 @@ class Schema:
 
 
 def _added(own: Mapping[str, str], declared: Any) -> Any:
+    """Return the ties (indices) `own` and `declared` together."""
     if declared is None:
         return own
-    # `Schema` refuses a value that is not a mapping.
+    # A value that is not a mapping is returned, since `Schema` refuses it.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
@@ -215,7 +217,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
 
 
 def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
-    """Return tensors by name as a label; None if there are no tensors. The inverse of `as_tensors`."""
+    """Return tensors by name as a label, None if there are no tensors; the inverse of `as_tensors`."""
     return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
@@ -224,7 +226,10 @@ def _named(name: Any, value: Any) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """Return an array that torch accepts: writable, native, without negative strides; refuse masked values."""
+    """Return an array as torch accepts it: writable, in native byte order, without negative strides.
+
+    Other values are unchanged. Raise TypeError for an array with masked values.
+    """
     if not isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
@@ -239,7 +244,10 @@ def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
 
 
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
-    """Refuse (SchemaError) features or labels that differ. The message lists what to change; `by` is where or how."""
+    """Refuse (SchemaError) features or labels that differ.
+
+    The message begins with `where`, lists what to change, and ends with `by`: where or how to change it.
+    """
     if found == expected:
         return
 
@@ -247,9 +255,10 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
         return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
 
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
+    # Names that were found and expected, with both specs.
     both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
-    steps += [f"convert {_quoted(n)} to {str(b.dtype)[6:]}" for n, a, b in both if a.dtype != b.dtype]
-    steps += [f"give {_quoted(n)} the shape {list(b.shape)}" for n, a, b in both if a.shape != b.shape]
+    steps += [f"convert {_quoted(n)} to {str(new.dtype)[6:]}" for n, old, new in both if old.dtype != new.dtype]
+    steps += [f"give {_quoted(n)} the shape {list(new.shape)}" for n, old, new in both if old.shape != new.shape]
     raise SchemaError(
         f"{where}: found {listed(found)}, but the example has {listed(expected)}; every graph needs the same names, "
         f"shapes and dtypes: {' and '.join(steps)} {by}."

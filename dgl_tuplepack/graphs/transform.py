@@ -34,9 +34,10 @@ _GRAPHS = 5
 class GraphTransform:
     """A transform of single graphs, such as one of `dgl.transforms`, with its own random numbers for each graph.
 
-    Before each graph, the global generators of torch, numpy and Python are seeded from seed, epoch and id; afterwards
-    their states are restored. With `may_grow`, graphs may get more nodes or edges, or other types; this is not allowed
-    after sizes were read. `levels` are the levels of attributes of PyG graphs, see `graphs.pyg_layout`.
+    Before the transform of each graph, the global generators of torch, numpy and Python are seeded from the seed, the
+    epoch and the graph's id. After all graphs of a call, the states of the generators are restored. With `may_grow`,
+    graphs may get more nodes or edges, or other types; this is not allowed after sizes were read. `levels` are the
+    levels of attributes of PyG graphs, see `graphs.pyg_layout`.
     """
 
     def __init__(
@@ -44,16 +45,17 @@ class GraphTransform:
     ) -> None:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow, self.levels = transform, Draws(seed), may_grow, levels
-        # Type that a label indexes -> name of the label. The type must not lose nodes (edges).
+        # Type that a label indexes -> name of the label. Transforms must not remove nodes (edges) of these types.
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
         """Return the parts with transformed copies of their graphs; `where` names the items in errors.
 
-        Raise TransformError if the transform fails, does not return one graph, makes a graph larger, or draws random
-        numbers for a graph without an id.
+        Raise TransformError if the transform fails, does not return one graph, makes a graph larger (without
+        `may_grow`), or draws random numbers for a graph without an id.
         """
         epoch, epoch_is_known = self.draws.epoch(epoch)
+        # The random stream of the epoch; `_transformed` derives the stream of each graph from it.
         stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
@@ -62,8 +64,9 @@ class GraphTransform:
             ]
 
     def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
+        """Return the transformed copy of the graph of one item."""
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
-        # Watch for draws without an id, and for draws that repeat because the epoch is unknown.
+        # Watch graphs without an id, which must not draw, and graphs whose draws may repeat since the epoch is unknown.
         is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
@@ -97,6 +100,7 @@ class GraphTransform:
         return found
 
     def _check_returned(self, is_allowed: bool, found: Any, where: str, what: str, names: Sequence[str] = ()) -> None:
+        """Raise TransformError unless `is_allowed`; `what` is the text for a result that would be allowed."""
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
@@ -104,6 +108,7 @@ class GraphTransform:
             )
 
     def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
+        """Return the DGLGraph, or the named graphs sorted by name; `names` are the names before the transform."""
         if isinstance(found, dict) and all(isinstance(name, str) for name in found):
             found = {name: found[name] for name in sorted(found)}
         # Before sizes are read, one graph may become several, such as a graph and its line graph.
@@ -120,6 +125,10 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
+        """Refuse (TransformError) other types, more nodes (edges), or fewer of those that a label indexes.
+
+        `counts` has the numbers of nodes and edges before the transform.
+        """
         now = _counts(found, where, self.levels)
         remedy = (
             "but sizes were read before it, and plans and limits depend on them; pass it as pre_transform when you "
@@ -149,7 +158,10 @@ class GraphTransform:
 
 
 def check_callable(transform: Any, what: str) -> str:
-    """Return a transform's display name; TransformError if it is not callable. `what` is the argument it needs."""
+    """Return a transform's display name; raise TransformError if it is not callable.
+
+    `what` describes, for the message, the object that a transform accepts and returns.
+    """
     if not callable(transform) or isinstance(transform, type):
         hint = "; make an object of the class" if isinstance(transform, type) else ""
         raise TransformError(
@@ -168,8 +180,8 @@ def name_of(transform: Any) -> str:
 def identity_of(transform: Any, name: str | None = None) -> str:
     """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    For a function without enclosed variables, it is the qualified name. Raise TransformError if the text holds
-    an address or "...".
+    A function without enclosed variables is identified by its module and qualified name. Raise TransformError if the
+    text holds an address or "...".
     """
     if name is not None:
         if not isinstance(name, str) or not name:
@@ -185,6 +197,7 @@ def identity_of(transform: Any, name: str | None = None) -> str:
 
 
 def _text(value: Any) -> str:
+    """Return the text of a transform, or of one of its settings, for `identity_of`."""
     shown_as, settings = repr(value), getattr(value, "__dict__", {})
     if inspect.isroutine(value) and getattr(value, "__self__", None) is None:
         is_named = "<lambda>" not in value.__qualname__ and getattr(value, "__closure__", None) is None
@@ -195,7 +208,7 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(key)}: {_text(inner)}" for key, inner in value.items()) + "}"
-    # The repr of a DGL transform, or of a Compose, lacks the settings.
+    # The repr of a DGL transform, or of a Compose, does not show its settings.
     is_bare = shown_as.startswith((f"{type(value).__name__}()", "Compose(")) or " object at 0x" in shown_as
     if settings and is_bare:
         return f"{type(value).__qualname__}({', '.join(f'{name}={_text(each)}' for name, each in settings.items())})"

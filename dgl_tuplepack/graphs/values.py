@@ -11,9 +11,10 @@ from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as stored. numpy lacks bfloat16, so its bits are stored as uint16.
+    """Return the values of a tensor as a store keeps them.
 
-    Raise SchemaError for a tensor that requires gradients, since a store cannot keep them.
+    numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
+    Raise SchemaError for a tensor that requires gradients, since a store cannot keep gradients.
     """
     if tensor.requires_grad:
         raise SchemaError(

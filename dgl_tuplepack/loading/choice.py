@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 class Request:
     """The caller's settings of batches; None leaves the choice to `choose`.
 
-    `plans` and `stored` are plans by split name: the user's, and the plans that a store already has for all splits.
-    The plans of the store are used if they fit the other settings.
+    `plans` has the plans that the user gives, by split name. `stored` has the plans of a store, if the store has them
+    for all splits; they are used if they fit the other settings.
     """
 
     graphs_per_batch: int | None
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Choice:
-    """Limits and packs per batch of all splits, the plan of each split, and the limits search (None: limits given)."""
+    """Limits and packs per batch of all splits, the plan of each split, and the search for limits, if there was one."""
 
     limits: Limits | Buckets
     packs_per_batch: int
@@ -82,7 +82,8 @@ class Choice:
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
-    """Choose one shape for all splits; only batches of the splits `leading` must meet the number of graphs."""
+    """Choose one shape for all splits; only batches of the splits `leading` must hold `graphs_per_batch` graphs."""
+    # Plans of a store fit only if no setting asks for other limits or other plans.
     if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
         try:
             chosen = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
@@ -97,6 +98,7 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Req
 
 
 def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
+    """Make the choice; use the given limits, or else the limits of the given plans, or else search limits."""
     histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
     search: LimitsSearch | None = None
     limits: Limits | Buckets
@@ -123,6 +125,7 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
         title = f"split {name!r}: " if name else ""
         graphs = plan.histogram.num_graphs
         _log.info("%s%d graphs in %d packs (lower bound: %d)", title, graphs, plan.num_packs, plan.lower_bound)
+    # `static_limits` fills in limits that are missing, so that the padded shape is static.
     return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 
@@ -140,6 +143,7 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
 
 def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
     """Search limits for the leading splits; every graph of the other splits must fit into a pack too."""
+    # `packed`: graphs that the limits are searched for; `holding`: further graphs that must fit.
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
     # With oversize="drop", large graphs of the other splits are dropped too.
@@ -161,6 +165,7 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], req
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
     """Return the histogram of the graphs that a sampler keeps; the sampler itself warns about graphs that it drops."""
+    # Whether each graph fits by itself, bool [N].
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
@@ -168,20 +173,23 @@ def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHis
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
-    """Return the number of packs that hold about `graphs` graphs; SamplerError if no number of packs comes close."""
-    number, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
+    """Return the packs per batch that hold about `graphs` graphs; SamplerError if no number of packs comes close."""
+    # Graphs and packs of all plans.
+    total, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
     # Packs of each shape bucket, over all plans; `steps_of` returns the number of batches of each.
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
-    chosen = max(1, round(graphs * packs / number))
+    chosen = max(1, round(graphs * packs / total))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
-    # With few graphs, a partial last batch can move the mean beyond the tolerance, also in plain batching.
-    close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
+    # With few graphs, a partial last batch can move the mean beyond the tolerance. Accept the number of batches that
+    # plain batching gives, with or without a partial last batch.
+    close = abs(total / batches / graphs - 1) <= TOLERANCE or batches in (total // graphs, -(-total // graphs))
     if not close:
-        around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})
-        means = {p: number / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
+        around = sorted({max(1, int(graphs * packs / total)), int(graphs * packs / total) + 1})
+        # Packs per batch -> mean number of graphs per batch.
+        means = {p: total / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
         offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
         raise SamplerError(
-            f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {number / packs:.1f} graphs on "
+            f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {total / packs:.1f} graphs on "
             f"average within these limits; ask for {offered}, or leave out limits and plans, so that suitable ones "
             "are chosen."
         )

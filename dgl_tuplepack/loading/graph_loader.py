@@ -58,23 +58,25 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         in_memory: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        # Frameworks rebuild loaders from attributes with the names of the arguments.
+        # Frameworks rebuild loaders from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
+        # Whether this loader chooses how to collate. Frameworks pass our own collate functions back.
         is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
-        batches = kwargs.get("batch_size", 1) is not None
-        if with_ids and not (is_ours and batches):
+        is_batched = kwargs.get("batch_size", 1) is not None
+        if with_ids and not (is_ours and is_batched):
             raise InputError(
                 "with_ids=True adds ids to batches that this loader collates, but a collate_fn or batch_size=None is "
                 "given; leave it out, and wrap the dataset: tp.with_ids(dataset) has items with an id."
             )
         if isinstance(dataset, WholeBatches) and not is_ours:
             dataset = dataset.dataset
+        # The dataset with whole batches as items; None if graphs must be collated one by one.
         whole = whole_batches(dataset, "dgl", with_ids)
-        if whole is None and is_ours and batches:
+        if whole is None and is_ours and is_batched:
             store = stored_copy(dataset, in_memory, is_collated_alike)
             whole = None if store is None else WholeBatches(dataset, store.batched(with_ids=with_ids))
-        if whole is not None and (is_ours or not batches):
-            dataset, collate_fn = whole, as_collated if batches else collate_fn
+        if whole is not None and (is_ours or not is_batched):
+            dataset, collate_fn = whole, as_collated if is_batched else collate_fn
         elif with_ids and not isinstance(dataset, WithIds):
             dataset, collate_fn = WithIds(dataset), CollateWithIds(dgl.dataloading.GraphCollator().collate)
         super().__init__(dataset, collate_fn, use_ddp, ddp_seed, **kwargs)

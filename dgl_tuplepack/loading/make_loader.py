@@ -91,21 +91,22 @@ def packed_loader(
         ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; a `ChunkedGraph`; or the path of a store, of
         a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph format or of a
         part of a `partition`. An iterator is read into a list. A folder of the last three kinds is written to a
-        temporary store, which is removed with the loader (`preprocess` writes a permanent one). With ``splits=True``
-        also a mapping of split names to sources.
+        temporary store, which is deleted together with the loader; `preprocess` writes a permanent store. With
+        ``splits=True``, `source` may also be a mapping of split names to sources.
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and the number of packs are chosen to
-        meet it to within 5 %, if whole packs allow it; ``loader.graphs_per_batch`` is the exact mean. If the source has
-        fewer graphs, there is one batch. The plans of a store (`preprocess`) and their limits are used if they meet
-        this number, or if it is None. With splits, it applies to the shuffled splits; batches of the other splits have
-        the same shape, and hold as many graphs as fit.
+        meet this number to within 5 %, if whole packs allow that; ``loader.graphs_per_batch`` is the exact mean. If the
+        source has fewer graphs, there is one batch. The plans of a store (`preprocess`) and their limits are used if
+        they meet this number, or if it is None. With splits, the number applies to the shuffled splits, or to all
+        splits if none is shuffled. Batches of the other splits have the same shape, and hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
-        True: the splits of the source, as stores, OGB folders, OGB datasets and mappings of sources have them.
+        True: the splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
     shuffle
         Whether batches come in random order, with different content in each epoch (see `content`). With splits, True
         shuffles the split "train", which must exist; a tuple of names shuffles the named splits. The other splits are
-        read completely, in the order of their plans; `content`, `replan_every` and `drop_last` do not apply to them.
+        read completely, in the order of their plans; `content`, `replan_every` and `drop_last` do not apply to them,
+        unless no split is shuffled.
     padded
         Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as from DGL's
         collate, that never exceed the limits.
@@ -116,7 +117,7 @@ def packed_loader(
         A plan for exactly these graphs; None: make one. With splits, a mapping of split names to plans, such as the
         plans of `preprocess`; missing plans are made.
     packs_per_batch
-        Packs per batch, >= 1. None: choose it; with searched limits it is 2, if two packs can hold every graph.
+        Packs per batch, >= 1. None: choose it; with searched limits it is 2 if half a batch can hold the largest graph.
     shapes
         2 to 4: search that many shape buckets; each batch has one of these shapes. Use it if you need smaller batches
         than the largest graph allows with one shape.
@@ -151,7 +152,7 @@ def packed_loader(
     Raises
     ------
     SearchError
-        The largest graph does not allow so few graphs per batch; the message gives the smallest number.
+        The largest graph does not allow so few graphs per batch; the message gives the smallest number it allows.
     InputError
         A setting is unknown, settings contradict each other, a padded loader gets a `collate_fn`, or `shuffle` or
         `plan` names a split that does not exist.
@@ -188,6 +189,7 @@ def packed_loader(
         # A collate function or transform of the user needs the original items.
         in_memory = False
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
+    # Split name -> (graphs, sizes).
     by_name: dict[str, Split]
     shuffled: Collection[str]
     if splits is None:
@@ -200,6 +202,7 @@ def packed_loader(
         shuffled, plans = shuffled_of(shuffle, by_name), plans_of(plan, by_name)
     stored = plans_of_stores(by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
+    # The splits whose batches must hold `graphs_per_batch` graphs.
     leading = tuple(shuffled) or tuple(by_name)
     choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
     loaders = {}
@@ -216,7 +219,10 @@ def packed_loader(
 def _sampler(
     sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
-    """Return the sampler of a split; if it plans again later, it makes the first plan too, unless one was given."""
+    """Return the sampler of a split. A sampler that makes new plans in later epochs makes its first plan, too.
+
+    The sampler uses the plan of `choice` instead if the user gave that plan, or if there is one plan for all epochs.
+    """
     replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
     return PackBatchSampler(
         sizes,

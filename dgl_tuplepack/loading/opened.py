@@ -59,7 +59,7 @@ class Graphs:
         return sizes_of(self.items, levels=declared.get("levels"))
 
     def example(self) -> tuple[Identified, IntArray | str]:
-        """Return the first item with its id, and the ids of all items: their own, or positions."""
+        """Return the first item with its id, and the ids of all items: "own" if the items carry ids, else `ids`."""
         first = self.items[0]
         if isinstance(first, Identified):
             return first, "own"
@@ -83,9 +83,10 @@ def opened(
     for the store. Set `is_plain` if batches must be the same as from DGL's collate.
     """
     found = source if isinstance(source, Source) else resolve(source)
+    # A dataset or a store; None if graphs can only be read in blocks.
     items = found.by_position()
     if isinstance(items, WithIds) and isinstance(items.dataset, StoredGraphs):
-        # Batches of a store have ids without the wrapper.
+        # Batches of a store have ids anyway, so the wrapper is not needed.
         items = items.dataset
     if items is None:
         store: Any = temporary_store(found, **(declared or {}))
@@ -105,8 +106,9 @@ def stored_copy(
 ) -> GraphStore | None:
     """Copy a dataset to a temporary store; return None if it is not copied.
 
-    With `in_memory` None, copy it if each item is the same every time and a store can hold the items. With True, copy
-    it, or raise the reason that prevents it. `allows` must return True for every item.
+    If `in_memory` is None, copy the dataset if each item is the same every time and a store can hold the items. If it
+    is True, copy the dataset, or raise an error that names the obstacle. If it is False, do not copy. `allows`, if
+    given, must return True for every item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -121,7 +123,7 @@ def stored_copy(
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
         return store
     except InputError as error:
-        # Items may have other ids than their positions, or features that a store cannot hold.
+        # Some datasets cannot be copied: their items have ids that are not positions, or features that no store holds.
         if in_memory:
             raise
         _log.info("items are read one by one: %s", error)
@@ -131,8 +133,8 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    These are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses may change
-    items when they are read.
+    Such datasets are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses of
+    these do not count, since they may change items when they are read.
     """
     while type(dataset) in (Subset, WithIds):
         dataset = dataset.dataset
@@ -147,7 +149,7 @@ def repeats_items(dataset: Any) -> bool:
 
 
 def is_collated_alike(item: Any) -> bool:
-    """Return whether DGL's collate and a store make equal batches of such an item."""
+    """Return whether DGL's collate and a store make equal batches of items like this one."""
     graph, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False
@@ -155,10 +157,10 @@ def is_collated_alike(item: Any) -> bool:
 
 
 def is_collated_alike_by_pyg(item: Any) -> bool:
-    """Return whether PyG's collate and a store make equal batches of such an item: of tensors and numbers only."""
+    """Return whether PyG's collate and a store make equal batches of items like this one, of tensors and numbers."""
     if not is_pyg(item):
         return False
-    values = [value for store in item.stores for value in store.values()]
+    values = [value for storage in item.stores for value in storage.values()]
     return all(type(value) in (Tensor, bool, int, float, type(None)) for value in values)
 
 

@@ -52,7 +52,7 @@ class FlatPacks(NamedTuple):
     graph_names: tuple[str, ...] = ()
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Return the masks by name of the component, for ``tp.nn.masked(flat)``."""
+        """Return row masks by component name, for ``tp.nn.masked(flat)``."""
         return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
@@ -93,14 +93,15 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
             "both values of an item of a PackedDataset, or of a batch of items by DGL's collate."
         )
     slots = labels.graph_mask.numel()
-    sizes = [each.batch_size for each in graphs.values() if each.batch_size != slots]
-    if sizes:
+    wrong = [each.batch_size for each in graphs.values() if each.batch_size != slots]
+    if wrong:
         raise SchemaError(
-            f"the graph holds {sizes[0]} graphs, but the labels are for {slots}; give both values of one batch, "
+            f"the graph holds {wrong[0]} graphs, but the labels are for {slots}; give both values of one batch, "
             "before the graph is changed: DGL drops the graphs in it when nodes or edges are added or removed."
         )
 
     def flat(values: Any) -> Any:
+        # Labels [G, ...] of an item stay, and labels [p, G, ...] of a batch become [p G, ...].
         if isinstance(values, Mapping):
             return {name: flat(inner) for name, inner in values.items()}
         return values.reshape(slots, *values.shape[labels.graph_mask.ndim :]).to(device)
@@ -108,17 +109,18 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     device = next(iter(graphs.values())).device
     mask = flat(labels.graph_mask)
     nodes, edges = {}, {}
-    for t, each, own in located_types(graph):
+    # For each type: the graph that has it, and its name in that graph.
+    for t, owner, own in located_types(graph):
         if isinstance(t, str):
-            nodes[t] = _spread(mask, each.batch_num_nodes(own), each.num_nodes(own))
+            nodes[t] = _spread(mask, owner.batch_num_nodes(own), owner.num_nodes(own))
         else:
             key = t if graph_names(graph) == () else public_type(t)
-            edges[key] = _spread(mask, each.batch_num_edges(own), each.num_edges(own))
-    one = len(nodes) == len(edges) == 1 and "" in graphs
+            edges[key] = _spread(mask, owner.batch_num_edges(own), owner.num_edges(own))
+    is_homogeneous = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
         labels=flat(labels.values),
-        node_mask=next(iter(nodes.values())) if one else nodes,
-        edge_mask=next(iter(edges.values())) if one else edges,
+        node_mask=next(iter(nodes.values())) if is_homogeneous else nodes,
+        edge_mask=next(iter(edges.values())) if is_homogeneous else edges,
         graph_mask=mask,
         graph_ids=flat(labels.graph_ids),
         graph_names=graph_names(graph),

@@ -42,20 +42,20 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, as in `limits`. A batch of p
     items has p times these slots; the padding of each pack follows its graphs. Labels are stacked,
-    ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that other graphs meet in a pack. Make splits of
-    the graphs, not of this dataset: a pack holds different graphs in each epoch.
+    ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that packs hold different graphs in each epoch. For
+    the same reason, make splits of the graphs, not of this dataset.
 
     Parameters
     ----------
     source
         Any source that `GraphStore.write` accepts. A store, a subset of one, and a dataset of shards are used directly;
-        other graphs are written once to a temporary store, which is removed with the dataset.
+        other graphs are written once to a temporary store, which is deleted together with the dataset.
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
-        As in `PackBatchSampler`. Each rank has its own packs, and all ranks have the same number. A loader must not
-        split them again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose graphs without
-        an error. With `shuffle`, packs are already in random order.
+        As in `PackBatchSampler`. Each rank has its own packs, and all ranks have the same number of packs. A loader
+        must not split the packs again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose
+        graphs without an error. With `shuffle`, packs are already in random order.
     multiple_of
         Packs per batch of the loader. Empty packs are added at the end until the number of packs is a multiple of this
         number, so that the last batch has the shape of the others.
@@ -146,7 +146,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
             transform_seed=transform_seed,
         )  # fmt: skip
-        # Shared memory shows each new epoch to workers, which copy all else.
+        # Workers get copies of this dataset. The epoch is in shared memory, so that they see each new epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
@@ -190,24 +190,27 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:
+        """Return the number of packs of this rank in an epoch, rounded up to a multiple of `multiple_of`."""
         return -(-len(self._batches_of(epoch)) // self.multiple_of) * self.multiple_of
 
     def __getitem__(self, index: int) -> tuple[Any, PackLabels]:
         """Return pack `index` of the epoch, padded; the last packs may be empty."""
         epoch = self.epoch
-        batches, number = self._batches_of(epoch), self._length(epoch)
+        # Each batch of the sampler holds the graph ids of one pack.
+        batches, num_packs = self._batches_of(epoch), self._length(epoch)
         try:
             position = operator.index(index)
         except TypeError as error:
             raise SizesError(f"a PackedDataset is indexed by one integer, but got {shown(index)}; give one.") from error
-        if not -number <= position < number:
-            raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{number - 1}.")
-        position %= number
+        if not -num_packs <= position < num_packs:
+            raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{num_packs - 1}.")
+        position %= num_packs
+        # The view makes a padded batch of these graphs; no ids give an empty pack.
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        # Not `batch.graph`, which also keeps track of features that are written later.
+        # Not `batch.graph`: the batch keeps that graph, to notice features that are written to it later.
         return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
@@ -241,7 +244,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise if sampler settings are invalid together, by making a sampler of one graph of size 1."""
+    """Raise an error if sampler settings are invalid together: make a sampler for one graph of the smallest size."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
@@ -249,7 +252,7 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
 
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return the store of the graphs; check known sizes against `limits` (None: no check) before writing it."""
+    """Return a store of the graphs. Before the store is written, check sizes that are known against `limits`."""
     found = resolve(source)
     if limits is not None and found.knows_sizes:
         limits.check(found.sizes())
@@ -258,7 +261,7 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Map each argument to text that identifies its transform on all ranks; TransformError for invalid ones."""
+    """Return argument -> text that identifies its transform on all ranks; TransformError for an invalid transform."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}

@@ -47,7 +47,7 @@ class _WholeBatches(Dataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`. It begins with its first batch, and counts batches that the loop receives."""
+    """One iteration of a `PackedLoader`. It starts with the first batch, and counts batches that the loop receives."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -55,10 +55,10 @@ class _Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._batches is None:
-            # Start only now: Lightning sets the epoch after iter().
+            # Start at the first batch, not in iter(): Lightning sets the epoch after iter().
             self._position, self._batches = self._loader._start()
         batch = next(self._batches)
-        # Count here: workers make batches ahead.
+        # Count batches when the loop receives them, since workers make batches ahead.
         self._position.batches += 1
         return batch
 
@@ -72,7 +72,7 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     sampler
-        The `PackBatchSampler`. Its `graphs_per_batch` is the mean number of graphs per batch: the `count` of a loss.
+        The `PackBatchSampler`. Its `graphs_per_batch`, the mean number of graphs per batch, is the `count` of a loss.
     search
         The search that chose the limits; None if they were given.
     padded
@@ -93,8 +93,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # Position of the latest iteration, or of a state that was loaded since. After a training iteration, iterations
-        # without gradients (evaluations) do not change it.
+        # `_position`: the position of the latest iteration, or of a state that was loaded since. `_trains`: whether the
+        # latest iteration has gradients. If it has, later iterations without gradients (evaluations) change neither.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -147,18 +147,20 @@ class PackedLoader(DataLoader[Any]):
         """Start an iteration, and return its position and its batches; skip the batches that a loaded state counts."""
         epoch, latest = self.sampler.epoch, self._position
         if self._trains and not torch.is_grad_enabled():
+            # An evaluation has a position of its own, and begins at the first batch.
             self.sampler.set_epoch(epoch)
             return _Position(epoch), super().__iter__()
         self._trains = torch.is_grad_enabled()
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
                 f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set since, as "
-                "Lightning does with a checkpoint saved after a fit that max_steps ended; the batches left of epoch "
-                f"{latest.epoch} come first. To start epoch {epoch} instead, call set_epoch of the loader.",
+                "Lightning does if max_steps ended the fit before the checkpoint was saved; the remaining batches of "
+                f"epoch {latest.epoch} come first. To start epoch {epoch} instead, call set_epoch of the loader.",
                 UserWarning,
                 stacklevel=3,
             )
             epoch = latest.epoch
+        # Batches to skip. Only a position from a loaded state has a length.
         done = latest.batches if latest.length and latest.epoch == epoch else 0
         self._position = _Position(epoch, done)
         self.sampler.set_epoch(epoch, skip=done)
@@ -167,9 +169,9 @@ class PackedLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch: plain values, a few hundred bytes, equal on all ranks.
 
-        The position counts the batches that the loop received in the latest iteration. It does not count batches that
-        workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training epochs. Lightning
-        saves and restores the state with its checkpoints.
+        The position counts the batches that the loop over this loader received in the latest iteration. It does not
+        count batches that workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training
+        epochs. Lightning saves and restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
@@ -203,7 +205,10 @@ class PackedLoader(DataLoader[Any]):
 
 @dataclass
 class _Position:
-    """Batches of an epoch that a loop received; `length` is the length of the epoch, or 0 if no state was loaded."""
+    """Number of `batches` of an epoch that the loop received.
+
+    `length` is the number of all batches of the epoch if the position comes from a loaded state, else 0.
+    """
 
     epoch: int
     batches: int = 0

@@ -1,4 +1,4 @@
-"""Collate items as DGL does, without padding; also an empty list of items, and transformed graphs."""
+"""Collate items as DGL does, without padding. Unlike DGL, also collate an empty list, and transform graphs first."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class TransformingCollate:
 def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
     """Return the items with transformed graphs; without `keeps_ids`, remove the ids that `CollatedView` added."""
     made = []
+    # `taken_apart` returns the parts (graph, label, id) of the items, their names, and the epoch.
     for item, part in zip(items, transform(*taken_apart(items)), strict=True):
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
@@ -76,11 +77,13 @@ def _emptied(batch: Any) -> Any:
         return [_emptied(value) for value in batch]
     if not is_graph(batch):
         return batch
-    none, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
+    no_ends, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
+    # Type -> name -> a feature without rows.
     features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
     node_types, edge_types = batch.ntypes, batch.canonical_etypes
+    # End nodes of edges, node features, edge features, nodes and edges of each graph, and numbers of nodes.
     return build_batch(
-        {e: (none, none) for e in edge_types},
+        {e: (no_ends, no_ends) for e in edge_types},
         {t: features[t] for t in node_types},
         {e: features[e] for e in edge_types},
         dict.fromkeys(node_types, no_graphs),

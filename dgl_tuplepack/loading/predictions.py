@@ -58,9 +58,10 @@ class Predictions:
             raise InputError(f"ids must be a number of graphs, or ids from 0 on, at least one, but are {shown(ids)}.")
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # Ids of each batch and, if rows are not graphs, the number of rows of each graph. Padding is cut off in
-        # `result`: slicing here, between two steps of a model, takes longer than the copies.
+        # Ids of each batch with the number of real graphs. Padding is cut off in `result`: slicing here, between two
+        # steps of a model, takes longer than the copies.
         self._ids: list[tuple[Tensor, int]] = []
+        # For each batch, if rows are nodes or edges: the number of rows of each graph.
         self._counts: list[Tensor] = []
         # Outputs of each batch and their number of real rows, by name; a single tensor has the empty name.
         self._outputs: dict[str, list[tuple[Tensor, int]]] = {}
@@ -71,8 +72,8 @@ class Predictions:
         Parameters
         ----------
         batch
-            A `PaddedBatch` or its `tensors`; a PyG batch, also of ``batch.pyg``; ``(graph, labels, ids)`` of a loader
-            with ``with_ids=True``; or the ids only, if rows belong to graphs.
+            A `PaddedBatch` or its `tensors`; a PyG batch with `graph_ids`, such as ``batch.pyg``; ``(graph, labels,
+            ids)`` of a loader with ``with_ids=True``; or only the ids, if each graph has one row.
         outputs
             A row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``; or a dict of such
             tensors by name. Numpy arrays work too. Outputs are copied, on their device and without gradients.
@@ -82,17 +83,18 @@ class Predictions:
         InputError
             The batch has no ids, or rows or names of the outputs do not fit.
         """
+        # The ids of the graphs, and which rows of the outputs are real.
         rows = output_rows(batch, self.of)
         named = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
-        number = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
-        copies = {name: _copied(rows, number, value, name) for name, value in named.items()}
+        real_rows = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
+        copies = {name: _copied(rows, real_rows, value, name) for name, value in named.items()}
         if self._ids:
             self._check_same(copies)
         self._ids.append((rows.ids.clone(), rows.num_real_graphs))
         if rows.counts is not None:
             self._counts.append(rows.counts.clone())
         for name, value in copies.items():
-            self._outputs.setdefault(name, []).append((value, number))
+            self._outputs.setdefault(name, []).append((value, real_rows))
 
     def result(self, all_ranks: bool = False) -> Any:
         """Return the outputs in the order of `ids`, on the CPU.
@@ -116,7 +118,7 @@ class Predictions:
         ids, counts = _joined(self._ids).numpy(), _joined([(counts, len(counts)) for counts in self._counts])
         outputs = {name: _joined(values) for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
-            # A rank without batches has no outputs by name; leave it out.
+            # (ids, counts, outputs) of each rank. Leave out ranks without batches, which have no outputs.
             of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
             ids = np.concatenate([each[0] for each in of_ranks] or [ids])
             counts = torch.cat([each[1] for each in of_ranks] or [counts])
@@ -134,6 +136,7 @@ class Predictions:
 
     def _order_of(self, ids: IntArray) -> IntArray:
         """Return the position of each expected id in `ids`; InputError unless `ids` holds each exactly once."""
+        # The i-th smallest id is at position by_id[i] of `ids`, and at position expected_by_id[i] of the expected ids.
         by_id, expected_by_id = np.argsort(ids), np.argsort(self.ids)
         if np.array_equal(ids[by_id], self.ids[expected_by_id]):
             order = np.empty_like(by_id)
@@ -171,7 +174,7 @@ class Predictions:
 def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     """Return a copy of the outputs with the `number` real rows first, in the order of the graphs.
 
-    Raises InputError for a wrong number of rows.
+    Raise InputError for a wrong number of rows.
     """
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(outputs)
@@ -184,18 +187,20 @@ def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
     if rows.order is None:
         return rows_of_model.clone()
+    # Edges were sorted: row i goes back to row order[i].
     in_order = torch.empty_like(rows_of_model[:number])
     in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order
 
 
 def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:
-    """Return the first rows of each tensor, as many as the number says, on the CPU."""
+    """Join the first rows of all tensors, on the CPU; each tensor comes with its number of rows to keep."""
     parts = [tensor[:number] for tensor, number in tensors]
     return torch.cat(parts).cpu() if parts else torch.empty(0, dtype=torch.int64)
 
 
 def _repeated(ids: IntArray) -> IntArray:
+    """Return the ids that occur more than once."""
     values, counts = np.unique(ids, return_counts=True)
     return values[counts > 1]
 

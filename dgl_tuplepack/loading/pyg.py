@@ -65,8 +65,9 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         in_memory: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        # Frameworks rebuild loaders from attributes with the names of the arguments.
+        # Frameworks rebuild loaders from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
+        # The dataset with whole batches as items; None if graphs must be collated one by one.
         whole = whole_batches(dataset, "pyg", with_ids)
         if whole is None and batch_size is not None:
             store = stored_copy(dataset, in_memory, is_collated_alike_by_pyg)

@@ -35,9 +35,10 @@ def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan
 
 
 def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
-    """Return the plans that `preprocess` wrote to a store, by split name; no plans if any split lacks a fitting one."""
+    """Return the plans that `preprocess` wrote to a store, by split name; none if any split lacks a fitting plan."""
     plans = {}
     for name, (graphs, sizes) in splits.items():
+        # A `GraphStore` is one store: `parts[0].data` is the folder of its arrays and plans.
         file = plan_file(graphs.items.parts[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}
@@ -56,7 +57,7 @@ def splits_of(
     is_plain: bool,
     declared: Mapping[str, Any],
 ) -> dict[str, Split]:
-    """Return the graphs and sizes of each split; other arguments as in `opened`."""
+    """Return the graphs and sizes of each split; for the other arguments see `opened`."""
     if isinstance(source, Mapping):
         if splits is not True:
             raise InputError(

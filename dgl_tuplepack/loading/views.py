@@ -21,7 +21,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
-        # For a temporary copy of PyG graphs, the levels were already used when it was written.
+        # A temporary copy of PyG graphs was already written with these levels.
         if others.pop("levels", None) is not None and not given.is_copy:
             raise SchemaError(
                 "levels are declared when a store is written, but a store is given; leave them out, or write the store "
@@ -35,7 +35,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
-    # Raise for settings, such as `as_stored`, of batches that are copied from a store.
+    # Refuse settings that apply only to batches copied from a store, such as `as_stored`.
     refuse_store_settings(settings)
     # An item with its id, and the ids of all items ("own" if the items carry them).
     example, ids = given.example()
@@ -45,6 +45,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
     """Return a view whose items are batches without padding, made by `collate` (None: as DGL or PyG does)."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
+    # others: settings other than `transform` and `transform_seed`.
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if is_stored and transform is None and collate is None:
         return graphs.batched(framework="dgl" if graphs.schema.pyg is None else "pyg", with_ids=with_ids, **others)
@@ -53,6 +54,7 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
         return CollatedView(graphs, collate)
     if transform is None and not with_ids:
         return CollatedView(graphs, PlainCollate(graphs[0]))
+    # An item with its id, and the ids of all items ("own" if the items carry them).
     example, ids = given.example()
     if transform is None:
         return CollatedView(graphs, PlainCollate(example), ids)

@@ -23,7 +23,7 @@ class WholeBatches(Dataset[Any]):
     Attributes
     ----------
     dataset
-        The dataset that the user gave. This object also has its attributes.
+        The dataset that the user gave. Its attributes can be read from this object too.
     view
         The view that makes the batches.
     """
@@ -53,6 +53,7 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
     if isinstance(dataset, WholeBatches):
         # Frameworks rebuild loaders from their attributes, so the dataset may already be wrapped.
         return dataset
+    # Views of padded batches have shapes, views of batches without padding have none.
     if isinstance(dataset, BatchView) and not dataset.shapes:
         return WholeBatches(dataset, dataset) if dataset.framework == framework else None
     store = dataset

@@ -5,9 +5,9 @@ and the rooms before it.
 
 ::
 
-    loss = masked_loss(loss_fn, out, labels, batch)     real labels only; masked_mean for values of your own
-    model = convert(model)                              layers that mix rows leave padding out
-    with masked(batch):                                 the masks that these layers read, in this thread
+    loss = masked_loss(loss_fn, out, labels, batch)     over real labels only; masked_mean for other values
+    model = convert(model)                              makes layers that mix rows leave padding out
+    with masked(batch):                                 sets the masks that these layers read, in this thread
         out = model(batch.graph, ...)
 """
 

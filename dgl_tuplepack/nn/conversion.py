@@ -25,7 +25,7 @@ _BATCH_NORMS = (
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Make all layers that mix rows leave padding out, in place.
+    """Make all layers of a model that mix rows leave padding out; change the model in place.
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
@@ -45,7 +45,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         Model or layer; state dicts stay compatible in both directions.
     rows
         Dict from names of these layers (as in ``model.named_modules()``) to the component of their rows: ``nodes``,
-        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. Needed if two
+        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. It is needed if two
         components of a batch have the same number of slots; otherwise the number of rows identifies the component.
     verbose
         Whether to print to stderr which layers read masks.
@@ -63,10 +63,10 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Warns
     -----
     UserWarning
-        Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
-        DeepGraphInfomax, GAE and its subclasses (their losses are means over all rows) and InstanceNorm with running
-        statistics, scripted norms, lazy norms that have not seen a batch, and subclasses that override the forward
-        pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
+        Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation
+        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; PyG's InstanceNorm
+        with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that override the
+        forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------
@@ -82,6 +82,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give one.")
     true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
+    # plain: norms to replace; norms: these, and norms that are masked already; hooked: PyG layers that get a hook.
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
     hooked = {name: module for name, module in modules.items() if has_hook(module)}
@@ -118,7 +119,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
 
 
 def _become_masked(module: Any) -> None:
-    """Change the class of a norm in place, so that references to it, its parameters and its hooks stay valid."""
+    """Change the class of a norm in place: references to the norm, its parameters and its hooks stay valid."""
     across_ranks = isinstance(module, nn.SyncBatchNorm)
     group = module.process_group if across_ranks else None
     module.__class__ = MaskedBatchNorm1d
@@ -126,8 +127,8 @@ def _become_masked(module: Any) -> None:
 
 
 def _mixes_rows_without_masks(module: nn.Module) -> bool:
-    """Return whether a layer mixes real rows with padding, because it reads no masks."""
-    # A scripted layer is opaque from here, so only its name is checked.
+    """Return whether a layer mixes rows, padding included, and reads no masks that would prevent this."""
+    # The class of a scripted layer is unknown here, so only its name is checked.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):

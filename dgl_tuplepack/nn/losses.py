@@ -25,8 +25,9 @@ def masked_loss(
 ) -> Tensor:
     """Return the mean of a loss over the labels that are real and not missing.
 
-    Missing labels and padding are replaced by 0 in `outputs` and in `labels` before `loss_fn` is called. So their
-    gradients are 0, whatever their values. If a NaN label were masked after the loss, all gradients would be NaN.
+    Before `loss_fn` is called, entries of missing labels and of padding are replaced by 0, both in `outputs` and in
+    `labels`. So their gradients are 0, whatever their values. If NaN labels were masked after the loss instead, all
+    gradients would be NaN.
 
     Parameters
     ----------
@@ -36,7 +37,8 @@ def masked_loss(
     outputs
         Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes.
     labels
-        Tensor ``[G]``, ``[G, T]`` or of any shape with one row for each slot; if labels are a dict, one of its tensors.
+        Tensor ``[G]``, ``[G, T]``, or of any shape with one row for each slot. If the batch has a dict of labels, give
+        one of its tensors.
     batch_or_mask
         The `PaddedBatch`, its `tensors` or its `pyg`, for graph labels; or a bool mask, True = real, whose shape is
         a leading part of the shape of `labels`, such as ``batch.node_mask`` for node labels.
@@ -71,6 +73,7 @@ def masked_loss(
     tensor([-1.,  0., -3.,  0.])
     """
     mask = _checked(outputs, labels, batch_or_mask, missing)
+    # True for padding and missing labels, in the shape of the labels.
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
     if missing is not None:
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
@@ -94,7 +97,7 @@ def masked_loss(
 
 
 def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> Tensor:
-    """Return the mask; SchemaError if the arguments do not fit together."""
+    """Return the mask; raise SchemaError if the arguments do not fit together."""
     for what, value in (("outputs", outputs), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise SchemaError(f"the {what} must be a tensor, but are {type(value).__name__}; give a tensor.")
@@ -107,6 +110,7 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
             "give a batch from PaddedCollate or a store's padded view."
         )
     check_mask(labels, mask)
+    # Integer labels may be classes: the outputs then have one more axis, the second one.
     has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape
     if outputs.shape != labels.shape and not has_classes:
         raise SchemaError(

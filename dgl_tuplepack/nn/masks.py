@@ -37,10 +37,10 @@ class HasRowMasks(Protocol):
 
 
 class _Current(threading.local):
-    """The masks of the innermost `masked` of this thread; None outside."""
+    """The masks of the innermost scope of `masked` in this thread; None outside a scope."""
 
     def __init__(self) -> None:
-        # Not a class attribute: torch's compiler would guard that differently.
+        # It is no class attribute, because torch's compiler would guard that in another way.
         self.masks: Mapping[str, RowMask] | None = None
 
 
@@ -48,13 +48,13 @@ _current = _Current()
 
 
 class masked:
-    """Provide the masks of a batch to the converted layers of a model.
+    """Provide the masks of a batch to the converted layers of a model, within a scope ``with masked(batch):``.
 
     Parameters
     ----------
     batch
         The `PaddedBatch` that the model is applied to, its `tensors` or its `pyg`; None if nothing is padding, as in
-        a batch of ``dgl.batch``.
+        the result of ``dgl.batch``.
 
     Notes
     -----
@@ -104,7 +104,7 @@ class masked:
 
 
 def checked_rows(what: str, rows: object) -> str | None:
-    """Return `rows`, the name of the component that a norm is bound to, or None; SchemaError if it is neither."""
+    """Return `rows`, the name of the component that a norm is bound to, or None; raise SchemaError if it is neither."""
     if rows is not None and not isinstance(rows, str):
         raise SchemaError(
             f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "
@@ -116,7 +116,8 @@ def checked_rows(what: str, rows: object) -> str | None:
 def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
     """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the mask of the component `rows`, or of the only component with that many slots; SchemaError if there is none.
+    It is the mask of the component `rows`. If `rows` is None, it is the mask of the only component that has as many
+    slots as `input` has rows. Raise SchemaError if there is no such component, or no scope. `layer` is for messages.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
@@ -149,7 +150,7 @@ def _slots(masks: Mapping[str, RowMask]) -> str:
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
-    """Wrap a mask given by hand; the number of real rows is known if it is a mask of the current batch."""
+    """Wrap a mask given by hand; the number of real rows is known only if it is a mask of the current batch."""
     check_mask(input, mask)
     if mask.ndim != 1:
         raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
@@ -160,7 +161,7 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
 
 
 def check_mask(values: Tensor, mask: Tensor) -> None:
-    """Check that a mask is bool, with a leading part of the shape of `values`."""
+    """Raise SchemaError unless `mask` is bool, on the device of `values`, and has a leading part of their shape."""
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"the mask must be a bool tensor, but is {type(mask).__name__}; give one, such as batch.graph_mask."

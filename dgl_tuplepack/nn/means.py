@@ -1,4 +1,4 @@
-"""Means over real entries: the losses of training on padded batches."""
+"""Means over real entries, such as the losses of padded batches."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
         tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
 
     Then the expected gradient of a step is the gradient of the mean over the dataset. At fixed weights, the mean of the
-    gradients of an epoch's steps equals it. This holds on several ranks too, since DistributedDataParallel averages
-    over them. Without `count` the result is the mean of this batch, for evaluation. If no entry is real, it is 0,
-    with zero gradients.
+    gradients of an epoch's steps equals that gradient. This holds on several ranks too, since DistributedDataParallel
+    averages over them. Without `count`, the result is the mean over this batch, for evaluation. If no entry is real,
+    the result is 0, with zero gradients.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
         Number of entries of the *mask* to divide by: positive and finite, a Python number or a 0-dimensional tensor
         (which ``torch.compile`` does not treat as a constant). If the mask has fewer dimensions than `values`, `count`
         is multiplied by the number of values for each entry of the mask. So if `count` equals the number of real
-        entries of the mask, the result is the same as without it.
+        entries of the mask, the result is the same as without `count`.
 
     Returns
     -------
@@ -52,8 +52,8 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Notes
     -----
-    Padded *values* may be anything, but they must be computed from finite numbers: the gradient of the loss of a NaN
-    label is NaN, and NaN times 0 is NaN. `masked_loss` avoids this.
+    The *values* of padding may be any numbers, but they must be computed from finite numbers: the gradient of the loss
+    of a NaN label is NaN, and NaN times 0 is NaN. `masked_loss` avoids this.
 
     Examples
     --------
@@ -64,6 +64,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     tensor(0.5000)
     """
     _check_values(values, mask)
+    # Number of values for each entry of the mask.
     entries = max(1, math.prod(values.shape[mask.ndim :]))
     number = mask.sum().clamp(min=1) if count is None else _checked_count(count)
     return (_masked_sum(values, mask) / (number * entries)).to(values.dtype)
@@ -102,7 +103,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     Notes
     -----
     It runs one all-reduce of a single integer, on the device of `values`; no gradient passes through it. If gradients
-    of several steps are accumulated, each step counts with its own mean.
+    of several steps are accumulated, each step contributes its own mean.
 
     Examples
     --------
@@ -110,6 +111,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     tensor(2.)
     """
     _check_values(values, mask)
+    # The sum and the number of the real values of this rank, then of all ranks.
     total, number = _masked_sum(values, mask), mask.sum() * math.prod(values.shape[mask.ndim :])
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(number, group=group)
@@ -118,6 +120,10 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
 
 def _checked_count(count: float | Tensor) -> float | Tensor:
+    """Return `count`; raise SchemaError unless it is a positive number or a 0-dimensional tensor of a real number.
+
+    The values of tensors, and numbers in compiled code, are not checked.
+    """
     hint = "give sampler.graphs_per_batch, or sampler.count_tensor in compiled code."
     if not isinstance(count, Tensor):
         compiling = is_traced()
@@ -131,6 +137,7 @@ def _checked_count(count: float | Tensor) -> float | Tensor:
 
 
 def _check_values(values: Tensor, mask: Tensor) -> None:
+    """Raise SchemaError unless `values` is a tensor of floats that `mask` fits."""
     if not isinstance(values, Tensor):
         raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
     if not (values.is_floating_point() or values.is_complex()):

@@ -1,4 +1,4 @@
-"""`torch.nn.BatchNorm1d` over real rows only: torch's norm of the front rows, or masked sums."""
+"""`torch.nn.BatchNorm1d` over real rows only, computed by torch's norm on the front rows, or by masked sums."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from dgl_tuplepack.nn.means import statistics_dtype
 class MaskedBatchNorm1d(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
-    It has the parameters, buffers and state dict of its base. Real rows have the same results as without padding;
+    It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
     padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row
     the variance is 0 (torch raises an error, but a check would need a synchronisation with the device).
 
-    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model can call the
-    layer as it calls its base. `convert` replaces the norms of a model by this layer.
+    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``. So a model can call this layer
+    just as it calls the base class. `convert` replaces the norms of a model by this layer.
 
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
-        As in the base.
+        As in the base class.
     across_ranks
         Whether training uses statistics of the real rows of all ranks. Outputs and gradients are then the same as in
         one process that holds all rows. It replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
-        Processes of `across_ranks`; each of them must call this in each step. None: all processes.
+        Processes of `across_ranks`; each of them must call this layer in each step. None: all processes.
     rows
         Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
         ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the component with as many slots as the input has rows.
@@ -81,7 +81,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         self.rows = checked_rows("rows", rows)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
+        """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` is bool ``[N]``, True = real."""
         if not isinstance(input, Tensor):
             raise SchemaError(f"the input must be a tensor, but is {type(input).__name__}; give [N, C] or [N, C, L].")
         if input.ndim not in (2, 3) or input.shape[1] != self.num_features:
@@ -92,9 +92,10 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
+        # The number of real rows, if they come first and the number is known on the host; else None.
         num_real = len(input) if row_mask is None else row_mask.num_real
         by_sums = is_traced() or self._sums_over_ranks()
-        # Torch refuses a single row, or returns NaN.
+        # For fewer than two rows, torch's norm raises an error or returns NaN.
         if by_sums or num_real is None or num_real < 2:
             everywhere = torch.ones(len(input), dtype=torch.bool, device=input.device)
             return self._by_sums(input, everywhere if row_mask is None else row_mask.mask)
@@ -105,7 +106,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return torch.cat([super().forward(front), torch.zeros_like(padding)])
 
     def extra_repr(self) -> str:
-        """Return the settings of the base, and settings of this layer that differ from the defaults."""
+        """Return the settings of the base class, and settings of this layer that differ from the defaults."""
         own = [f"rows={self.rows!r}"] * (self.rows is not None) + ["across_ranks=True"] * self.across_ranks
         return ", ".join([super().extra_repr(), *own])  # type: ignore[no-untyped-call]
 
@@ -129,17 +130,18 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 
     def _statistics(self, x: Tensor, mask: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the number of real values of a channel, and their mean and biased variance ``[C]``."""
+        """Return the number of real values in a channel, and the mean and biased variance of each channel, ``[C]``."""
         dims, across_ranks = [dim for dim in range(x.ndim) if dim != 1], self._sums_over_ranks()
         number = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
         total, number = x.sum(dims), number.to(x.dtype)
         if across_ranks:
-            # One collective for both sums. Skipping it on one rank makes compiled code up to 3 times as fast.
+            # One collective for both sums. Without a process group it is left out, which makes compiled code up to 3
+            # times as fast.
             both = self._over_ranks(torch.cat([total, number.reshape(1)]))
             total, number = both[:-1], both[-1].detach()
         mean = total / number.clamp(min=1)
         deviation = torch.where(real, x - _of_channels(mean, x), torch.zeros_like(x))
-        # Use a second sum: the mean of squares minus the square of the mean would lose digits.
+        # Sum up squared deviations: the mean of squares minus the square of the mean would lose digits.
         squares = deviation.square().sum(dims)
         return number, mean, (self._over_ranks(squares) if across_ranks else squares) / number.clamp(min=1)
 
@@ -156,7 +158,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if running_mean is None or running_var is None:
             return
         if not is_traced():
-            # Hide the update from autograd, as torch's norm does: its backward pass refuses changed statistics.
+            # Hide the update from autograd, as torch's norm does: the backward pass would refuse changed statistics.
             running_mean, running_var = running_mean.data, running_var.data
         has_values = number > 0
         if self.num_batches_tracked is not None:
@@ -174,6 +176,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
 
 def _of_channels(values: Tensor, x: Tensor) -> Tensor:
+    """Return the values ``[C]`` of the channels in a shape that broadcasts to `x` ``[N, C]`` or ``[N, C, L]``."""
     return values.reshape((1, -1) + (1,) * (x.ndim - 2))
 
 

@@ -1,7 +1,7 @@
 """Apply the masks of the batch, by hooks, in PyG layers whose real rows would otherwise depend on padding.
 
-A pre-hook returns the new (args, kwargs) of the layer, a forward hook its new output, and None changes nothing. All but
-`_layer_norm` are pre-hooks.
+A pre-hook returns the new (args, kwargs) of the layer, and a forward hook its new output. A hook that returns None
+changes nothing. All hooks but `_layer_norm` are pre-hooks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
     """Pass real rows as one graph and padding as another, to a norm that is called without `batch`."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None else _real_rows(module, x)
-    # The arguments x, batch and batch_size.
+    # The new arguments: x, batch (0 for real rows, 1 for padding) and batch_size.
     return None if real is None else ((x, (~real).long(), 2), {})
 
 
@@ -44,11 +44,13 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Limit the iterations of an aggregation to the size of the largest real group, instead of the largest group."""
+    # `index` has the group of each row.
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
     # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
     if real is None or not kwargs["dim_size"]:
         return None
+    # Count the real rows of each group.
     most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
     if most == 0:
         return None
@@ -57,16 +59,19 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 
 
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Divide padding into graphs no larger than the largest real graph, whose size sets the cost.
+    """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
-    Results depend on that size too, except for torch's attention, which masks the keys.
+    These layers pad each graph to the size of the largest graph. So this size sets the cost; and it changes the
+    results, unless the layer uses torch's attention, which masks the keys.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
     if real is None:
         return None
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
+    # Number of real rows of each graph.
     sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
+    # The number of each padding row among padding rows, then the number of its graph, after all other graphs.
     padding_index = (~real).long().cumsum(0) - 1
     padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
     others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
@@ -84,6 +89,7 @@ def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
     return None if row_mask is None else row_mask.mask
 
 
+# Name of a PyG class -> its hook.
 _HOOKS = {
     **dict.fromkeys(
         ("GraphNorm", "GraphSizeNorm", "InstanceNorm", "MeanSubtractionNorm", "PairNorm"), _graph_of_real_rows
@@ -128,7 +134,7 @@ def _forward_class(module: nn.Module) -> str:
 
 
 def _mixes_graphs(module: Any) -> bool:
-    """Return whether this is an InstanceNorm with running statistics, which average over all graphs, even padding."""
+    """Return whether this is an InstanceNorm with running statistics: they average over all graphs, padding too."""
     return _forward_class(module) == "InstanceNorm" and bool(module.track_running_stats)
 
 

@@ -19,7 +19,7 @@ FEWEST, MOST = 2, 4
 class Buckets(tuple[Limits, ...]):
     """Two to four limits of the same components, smallest first; any others raise `LimitsError`.
 
-    No limit, nor the cap on graphs, is below the same limit of the previous shape, and at least one is larger.
+    From one shape to the next, no limit and no cap on graphs falls, and at least one of them rises.
 
     Examples
     --------
@@ -66,31 +66,31 @@ class Buckets(tuple[Limits, ...]):
         return self.largest.components
 
     def aligned(self, components: Sequence[str]) -> Buckets:
-        """Return the same limits in the order, and under the names, of `components`; see `Limits.aligned`."""
+        """Return the same limits, in the order of `components` and under these names; see `Limits.aligned`."""
         return Buckets([limits.aligned(components) for limits in self])
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Buckets:
-        """Return aligned limits; if no edge type has a limit, use the limits in `fill`; see `Limits.filled`."""
+        """Return aligned limits; missing limits of edges come from `fill`; see `Limits.filled`."""
         return Buckets([limits.filled(components, fill) for limits in self])
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
-        """Return whether each graph by itself fits the largest limits, bool ``[N]``."""
+        """Return for each graph whether it alone is within the largest limits, bool ``[N]``."""
         return self.largest.fits(sizes)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Raise an error if any graph exceeds the largest limits; see `Limits.check`."""
+        """Raise an error if any graph alone exceeds the largest limits; see `Limits.check`."""
         self.largest.check(sizes, counts)
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
         """Return the index of the smallest shape that holds each content, int64 ``[Q]``.
 
-        Row i of `contents` ``[Q, k]`` is the content of ``graphs[i]`` graphs; all must be within the largest limits.
+        Row i of `contents` ``[Q, k]`` is the total size of ``graphs[i]`` graphs. It must be within the largest limits.
         """
         shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
         contents = np.asarray(contents, dtype=np.int64)
+        # The index of a shape is the number of smaller shapes. Limits ascend, so count the shapes that are too small.
         for limits in self[:-1]:
             most = INT64_MAX if limits.graphs is None else limits.graphs
-            # Limits ascend, so a content that exceeds these also exceeds all smaller limits.
             shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
         return shapes
 
@@ -126,42 +126,52 @@ def shapes_from_dict(document: Any) -> Limits | Buckets:
 
 
 def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
-    """Return the number of steps of one shape in an epoch, which is equal on all ranks."""
+    """Return how many steps the packs of one shape make in an epoch; the number is equal on all ranks.
+
+    With `drop_last`, packs that do not fill a step are left out.
+    """
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the number of steps of each shape after the moves of `promotions`, given its number of packs."""
-    number = [*packs]
+    """Return the number of steps of each shape, once some packs have moved to larger shapes (see `promotions`).
+
+    `packs` has the number of packs of each shape before the moves.
+    """
+    packs_after = [*packs]
     for shape, target, moved in promotions(packs, packs_per_step, drop_last):
-        number[shape] -= moved
-        number[target] += moved
-    return [num_steps(each, packs_per_step, drop_last) for each in number]
+        packs_after[shape] -= moved
+        packs_after[target] += moved
+    return [num_steps(number, packs_per_step, drop_last) for number in packs_after]
 
 
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    `packs` has the number of packs of each shape. Packs that do not fill a step move to the next larger shape whose
-    last step has room for them, which saves a step. With `drop_last` they always move to the next larger shape. A whole
-    step of packs moves with them if the larger shapes could not fill a step otherwise and would lose all their packs.
+    `packs` has the number of packs of each shape. The packs of a shape that do not fill its last step move to the next
+    larger shape whose last step has room for them, which saves a step. With `drop_last`, steps that are not full are
+    left out, so these packs always move to the next larger shape. A whole step of packs moves with them if the larger
+    shapes together could not fill a step otherwise, and would lose all their packs.
     """
-    number, moves = [*packs], []
-    for shape in range(len(number) - 1):
-        rest, larger = number[shape] % packs_per_step, range(shape + 1, len(number))
+    # The smallest shape is the first, so packs that moved to a shape can move on from it with its own packs.
+    packs_now, moves = [*packs], []
+    for shape in range(len(packs_now) - 1):
+        # Packs of this shape that do not fill a step.
+        rest, larger = packs_now[shape] % packs_per_step, range(shape + 1, len(packs_now))
         if drop_last:
-            above = sum(number[each] for each in larger)
-            if 0 < above < packs_per_step - rest and number[shape] >= packs_per_step:
+            above = sum(packs_now[other] for other in larger)
+            if 0 < above < packs_per_step - rest and packs_now[shape] >= packs_per_step:
                 rest += packs_per_step
             fitting = [shape + 1]
         else:
-            fitting = [each for each in larger if -number[each] % packs_per_step >= rest]
+            # Shapes whose last step has room for the rest.
+            fitting = [other for other in larger if -packs_now[other] % packs_per_step >= rest]
         if rest and fitting:
-            number[fitting[0]] += rest
+            packs_now[fitting[0]] += rest
             moves.append((shape, fitting[0], rest))
     return moves
 
 
 def _bounds(limits: Limits) -> tuple[int, ...]:
-    """Return the limits and the cap on graphs; no cap counts as the largest integer."""
+    """Return the limits, then the cap on graphs, for comparisons; without a cap, the largest integer."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

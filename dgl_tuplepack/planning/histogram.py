@@ -65,6 +65,7 @@ class SizeHistogram:
                 f"the size class at index {int(np.argmin(counts))} has no graphs; such classes must be left out."
             )
         components = component_names(self.components, sizes.shape[1])
+        # Rows in ascending order of the first component, then of the next ones.
         order = np.lexsort(sizes.T[::-1])
         if self.graph_classes is not None:
             self._check_graph_classes(order, counts)
@@ -81,6 +82,10 @@ class SizeHistogram:
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
+        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes in the given order ascend.
+
+        `order` ``[C]`` are the indices that sort the given sizes.
+        """
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
         if (
             not np.array_equal(order, np.arange(len(order)))
@@ -139,11 +144,12 @@ class SizeHistogram:
         """
         if not isinstance(counts, Mapping):
             raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {shown(counts)}.")
-        some = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
-        rows = [size if isinstance(size, tuple) else (size,) for size in some]
+        # Leave out sizes whose count is the integer 0. Any other wrong count stays, and is refused below.
+        present = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
+        rows = [size if isinstance(size, tuple) else (size,) for size in present]
         if len({len(row) for row in rows}) > 1:
             raise SizesError(f"all sizes need the same number of components, but got {shown(rows[:5])}.")
-        return cls(cast(Any, rows), cast(Any, list(some.values())), cast(Any, components))
+        return cls(cast(Any, rows), cast(Any, list(present.values())), cast(Any, components))
 
     @functools.cached_property
     def num_graphs(self) -> int:
@@ -181,9 +187,10 @@ class SizeHistogram:
                 f"histograms of {self.components} and of {other.components} cannot be added; "
                 "count the same components, in the same order, in both."
             )
-        # Checked first, since adding the counts might overflow.
+        # Check the totals first, since adding the counts below might overflow.
         sums = {name: total + other._totals[name] for name, total in self._totals.items()}
         _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
+        # members[i]: index in `classes` of row i of both histograms.
         classes, members, _ = distinct_rows(np.concatenate([self.sizes, other.sizes]))
         counts = np.zeros(len(classes), dtype=np.int64)
         np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
@@ -237,12 +244,13 @@ class SizeHistogram:
     def from_json(cls, text: str, name: str = "the text") -> SizeHistogram:
         """Make a histogram from the result of `to_json`, or from a bare list of ``[nodes, edges, count]`` rows.
 
-        Error messages call the text `name`; they are as for `load`.
+        Error messages call the text `name`. The errors are the same as for `load`.
         """
         document = parse_json(text, name)
         if isinstance(document, list):
             document = _FILE.document({"components": (), "rows": document})
         with _FILE.checking(document, name):
+            # A bare list names no components: its graphs are homogeneous.
             cells = len(document["components"] or HOMOGENEOUS) + 1
             for number, row in enumerate(document["rows"], start=1):
                 _check_row(row, cells, f"row {number}")
@@ -251,6 +259,7 @@ class SizeHistogram:
     def to_csv(self) -> str:
         """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
+        # Quotes protect blanks around a name: `from_csv` skips blanks before a cell, but not inside quotes.
         outer_blanks = any(name != name.strip() for name in self.components)
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
         writer.writerow([*self.components, "count"])
@@ -286,15 +295,16 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
+    # This function is in the room `graphs`, which may use this room, but not the reverse.
     histogram: SizeHistogram = registry.find("histogram_of")(source)
     return histogram
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest value such that at least this fraction of all graphs is not above it.
+    """Return, for each fraction, the smallest value that at least this fraction of all graphs does not exceed.
 
-    `values` may be in any order and may repeat; `counts` (>= 1) are their numbers of graphs. The fraction 0 gives the
-    smallest value, 0.5 the median, 1 the largest.
+    `values` may be in any order and may repeat; `counts` has the number of graphs with each value, >= 1. The fraction 0
+    gives the smallest value, 0.5 the median, 1 the largest.
 
     Examples
     --------
@@ -302,13 +312,14 @@ def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) ->
     [3, 3, 5, 7]
     """
     order = np.argsort(values, kind="stable")
+    # up_to[i]: graphs of the i + 1 smallest values.
     up_to = np.cumsum(counts[order])
     at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])
     return cast(list[int], values[order][at].tolist())
 
 
 def is_row(row: object) -> bool:
-    """Return whether `row` can be the size of a graph: one number or several, not a graph or a pair (graph, label)."""
+    """Return whether `row` can be the size of a graph: one or more numbers, not a graph or a pair (graph, label)."""
     cells = row if isinstance(row, list | tuple) else [row]
     return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)
 
@@ -333,18 +344,20 @@ def load_example(name: str) -> SizeHistogram:
 
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the distinct rows in ascending order, the index of each row among them, and their counts."""
-    radix = [int(m) + 1 for m in rows.max(axis=0)]
+    """Return the distinct rows in ascending order, the index of each row among them, and the count of each of them."""
+    # Each row is one of `cells` possible rows: a column has radix[column] possible values.
+    radix = [int(largest) + 1 for largest in rows.max(axis=0)]
     cells = math.prod(radix)
     if cells > INT64_MAX:
         distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    # One integer key for each row, in lexicographic order: integers are much faster to sort and count than rows.
+    # Give each row one integer key, in lexicographic order: integers are much faster to sort and count than rows.
     keys = rows[:, 0].copy()
-    for column, r in enumerate(radix[1:], start=1):
-        keys *= r
+    for column, base in enumerate(radix[1:], start=1):
+        keys *= base
         keys += rows[:, column]
     if cells <= 4 * len(rows) + 1024:
+        # With few possible keys, counting all of them is faster than sorting.
         cell_counts = np.bincount(keys, minlength=cells)
         present = np.flatnonzero(cell_counts)
         counts = cell_counts[present]
@@ -356,6 +369,7 @@ def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a path, ".json" or ".csv"; raise FormatError for any other ending."""
     suffix = as_path(path).suffix.lower()
     if suffix not in (".json", ".csv"):
         raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
@@ -363,6 +377,7 @@ def _suffix(path: str | os.PathLike[str]) -> str:
 
 
 def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
+    """Return a line of a table as integers; raise FormatError unless it is a size and a count, `cells` in all."""
     try:
         row = [int(cell) for cell in line]
     except ValueError:
@@ -372,7 +387,10 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless a row is a size and a count; the message has its line (`where`) and its text."""
+    """Raise FormatError unless `row` is a size and a count, `cells` integers in all.
+
+    The message begins with `where`, the position of the row, and shows `written`, its text; None: the row itself.
+    """
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

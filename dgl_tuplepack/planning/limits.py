@@ -35,14 +35,14 @@ class Limits:
     ----------
     nodes
         Most nodes in a pack, >= 1. For heterographs: a dict keyed by node type. For items of named graphs: a dict keyed
-        by their names (``"mol/C"`` for a node type of the heterograph "mol").
+        by the names of the graphs (``"mol/C"`` for a node type of the heterograph "mol").
     edges
         Most edges in a pack, >= 1. For heterographs: a dict keyed by canonical edge type, or by relation name if that
-        is unambiguous. For items of named graphs: a dict keyed by their names. None: no limit on edges of any type; a
-        sampler then uses the most edges in any pack of its plan, since its batches need one shape.
+        is unambiguous. For items of named graphs: a dict keyed by the names of the graphs. None: no limit on edges of
+        any type; a sampler then uses the most edges in any pack of its plan, since its batches need one shape.
     graphs
-        Most graphs in a pack, >= 1, and the graph slots of each padded pack. None: no cap; a sampler then uses the most
-        graphs in any pack of its plan.
+        Most graphs in a pack, >= 1 (the cap); a batch has this many graph slots for each pack, and one for padding.
+        None: no cap; a sampler then uses the most graphs in any pack of its plan.
 
     Raises
     ------
@@ -89,7 +89,7 @@ class Limits:
 
     @classmethod
     def from_padded_shape(cls, nodes: int, edges: int, graphs: int, *, coordinates: bool = False) -> Limits:
-        """Make limits such that a padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
+        """Make limits that give a padded batch of one pack exactly `nodes`, `edges` and `graphs` slots.
 
         One node and one graph slot are reserved for padding; two nodes if the batch is padded with `coordinates`.
 
@@ -110,6 +110,7 @@ class Limits:
         return cls(slots["nodes"] - reserved["nodes"], slots["edges"], slots["graphs"] - 1)
 
     def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
+        """Check and store the attributes."""
         if not isinstance(maxima, Mapping):
             raise LimitsError(f"limits must be a mapping of components to numbers, but are {shown(maxima)}.")
         if not maxima:
@@ -142,6 +143,7 @@ class Limits:
         return self._of_kind("edges") or None
 
     def _of_kind(self, kind: str) -> Any:
+        """Return the limit of "nodes" or "edges": a number, or for heterographs a dict keyed by type."""
         maxima = self.maxima
         if kind in maxima:
             return maxima[kind]
@@ -152,16 +154,17 @@ class Limits:
         return Limits.from_components(self.maxima, graphs)
 
     def aligned(self, components: Sequence[str]) -> Limits:
-        """Return the same limits in the order, and under the names, of `components`.
+        """Return the same limits, in the order of `components` and under these names.
 
         Raises
         ------
         LimitsError
-            A component has no limit (edges need one here too), or a limit belongs to no component.
+            A component has no limit (here, edges need one too), or a limit belongs to no component.
         """
         maxima = self.maxima
         if as_names(components) is None:
             raise LimitsError(f"components must be names, but are {shown(components)}; give a list of strings.")
+        # names[i]: the name that the limit of component i has here, or None.
         names = [matching_name(component, maxima) for component in components]
         missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
@@ -178,7 +181,7 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Return aligned limits; if no edge type has a limit, use the limits in `fill` (at least 1).
+        """Return the limits, aligned; if no edge type has a limit, all edge types get the limits in `fill`, at least 1.
 
         Examples
         --------
@@ -192,13 +195,13 @@ class Limits:
         return Limits.from_components({**self.maxima, **edges}, self.graphs).aligned(components)
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
-        """Return whether each graph by itself fits the limits, bool ``[N]``."""
+        """Return for each graph whether it alone is within the limits, bool ``[N]``."""
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         limits = self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
         return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Raise an error if any graph does not fit.
+        """Raise an error if any graph alone exceeds the limits.
 
         Parameters
         ----------
@@ -218,8 +221,11 @@ class Limits:
             raise GraphTooLargeError(self._describe(sizes, too_large, counts))
 
     def _describe(self, sizes: GraphSizes, too_large: IntArray, counts: IntArray | None) -> str:
+        """Return the message of `check`; `too_large` are the indices of the graphs or size classes that do not fit."""
+
         def named(row: IntArray) -> str:
-            return ", ".join(f"{v} {name}" for v, name in zip(row.tolist(), sizes.components, strict=True))
+            """Return a size as text, such as "3 nodes, 4 edges"."""
+            return ", ".join(f"{value} {name}" for value, name in zip(row.tolist(), sizes.components, strict=True))
 
         examples = [
             f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} of {named(sizes.array[i])}"
@@ -227,6 +233,7 @@ class Limits:
         ]
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
+        # Number of graphs that do not fit, and of all graphs.
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         largest = sizes.array.max(axis=0)
         fill = dict(zip(sizes.components, largest.tolist(), strict=True))
@@ -298,7 +305,10 @@ def _edge_type(key: Any) -> str | tuple[str, str, str]:
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
-    """Return the key of `component` in `maxima`: its own name, or the relation name of an edge type; else None."""
+    """Return the key in `maxima` that means `component`: the same name, or its relation name; None if there is none.
+
+    The relation name of "edges:user:follows:user" is "edges:follows".
+    """
     words = component.split(":")
     relation = f"edges:{words[2]}" if words[0] == "edges" and len(words) == 4 else component
     return next((name for name in (component, relation) if name in maxima), None)

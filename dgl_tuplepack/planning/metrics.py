@@ -9,9 +9,9 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Return the harmonic mean of the efficiencies above 0; 0 if there are none.
+    """Return the harmonic mean of the efficiencies above 0, or 0 if no efficiency is above 0.
 
-    An efficiency is 0 only if the component is 0 in every graph; it is then 0 for every plan.
+    An efficiency is 0 only if the component is 0 in every graph, and then it is 0 for every plan.
 
     Examples
     --------
@@ -23,13 +23,13 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 
 
 def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Return how many slots of each component hold padding in one epoch; the shape of a pack sets its slots."""
+    """Return how many slots of each component hold padding in one epoch. Each pack has the slots of its own shape."""
     totals = plan.histogram.totals()
     return {name: slots - totals[name] for name, slots in plan.slots.items()}
 
 
 def summarise(plan: PackPlan) -> dict[str, Any]:
-    """Return plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
+    """Return plain data about a plan, for tables and JSON: its packs, bound, gap, efficiencies and empty slots."""
     of_shapes = (
         {}
         if plan.buckets is None

@@ -52,11 +52,11 @@ class PackPlan:
     limits
         Limits of every pack, one for each component of the histogram; with shape buckets, the largest limits.
     offsets
-        int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
+        int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of the next two arrays.
     classes
         Size class of each entry (row of ``histogram.sizes``), int64.
     multiplicities
-        Graphs of that class in the pattern, int64, >= 1.
+        Number of graphs of that class in one pack of the pattern, int64, >= 1.
     repeats
         Packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
@@ -122,6 +122,7 @@ class PackPlan:
     @functools.cached_property
     def pattern_contents(self) -> IntArray:
         """Content of one pack of each pattern, int64 ``[Q, k]``."""
+        # One row for each entry; `reduceat` adds up the rows of each pattern.
         weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
         return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
 
@@ -132,7 +133,7 @@ class PackPlan:
 
     @property
     def made_for(self) -> Limits | Buckets:
-        """The limits that the graphs were packed within: the shape buckets if there are any, else the limits."""
+        """The limits that were given for the packs: the shape buckets if there are any, else the limits."""
         return self.limits if self.buckets is None else self.buckets
 
     @property
@@ -227,6 +228,8 @@ class PackPlan:
         self.check_limits(self.limits)
 
     def _check_counts(self) -> None:
+        """Raise PlanError unless the packs hold as many graphs of each size class as the histogram."""
+        # repeats[i]: packs with entry i. packed[c]: graphs of class c in all packs.
         repeats = np.repeat(self.repeats, np.diff(self.offsets))
         packed = np.zeros(len(self.histogram), dtype=np.int64)
         np.add.at(packed, self.classes, self.multiplicities * repeats)
@@ -240,6 +243,7 @@ class PackPlan:
             )
 
     def _check_structure(self) -> None:
+        """Raise PlanError if the arrays do not fit together, or other attributes have wrong types or values."""
         if (
             any(array.ndim != 1 for array in self._arrays())
             or len(self.offsets) != len(self.repeats) + 1
@@ -261,15 +265,16 @@ class PackPlan:
             f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
         )
         whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
+        # Versions that are not a mapping are refused below, too.
         versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
         texts = (self.method, self.heuristic or "", *versions, *versions.values())
         if versions is not self.versions or not all(isinstance(text, str) for text in texts):
             raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
-        """Raise PlanError if a pack of this plan exceeds the limits; name the first such pattern."""
+        """Raise PlanError if a pack of this plan exceeds `limits`; the message names the first pattern that does."""
         limits = limits.filled(self.histogram.components, self.histogram.totals())
-        # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
+        # Contents cannot overflow: every graph is in one pack, and the totals of the histogram fit int64.
         exceeded = self.pattern_contents > limits.array
         over_cap = self.pattern_graphs > (INT64_MAX if limits.graphs is None else limits.graphs)
         bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
@@ -321,21 +326,24 @@ class PackPlan:
 
 
 def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
-    """Return the limits with a number for every component and for graphs, so that each is one static shape.
+    """Return the limits with a number for every component and for graphs, so that they give static shapes.
 
-    A missing limit on edges or graphs becomes their largest number in any pack of the plans; with shape buckets, in any
-    pack of this shape or a smaller one. Given limits do not change, so all splits and all trainings share a shape.
+    A missing limit on edges or graphs becomes the largest number in any pack of the plans or, with shape buckets, in
+    any pack of the same shape or a smaller one. A limit that was given never changes, so all splits and all trainings
+    that use it have the same shape.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
     for shape, each in enumerate(all_of(limits)):
+        # within[i]: the patterns of plan i, as bool [Q], whose packs have this shape or a smaller one.
         within = [plan.pattern_shapes <= shape for plan in plans]
         contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
         graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
         most = contents.max(axis=0, initial=1).tolist()
+        # `filled` replaces missing limits only.
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
-            # `Buckets` refuses a falling cap and equal limits, so raise the cap where needed.
+            # `Buckets` refuses a cap below the previous one, and two equal shapes, so raise the cap if needed.
             before = found[-1].graphs if found else None
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen

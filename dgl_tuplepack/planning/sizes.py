@@ -35,6 +35,7 @@ def as_int64(values: Any, what: str) -> IntArray:
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
+        # `others` marks the values that are not integers. To Python, a bool is an integer; here it is not.
         truths, integers = bool | np.bool_, int | np.integer
         others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
             array.shape
@@ -54,7 +55,7 @@ def as_int64(values: Any, what: str) -> IntArray:
 
 
 def _first(bad: BoolArray) -> int | tuple[int, ...]:
-    """Return the index of the first True."""
+    """Return the index of the first True: an int for a 1-D array, else a tuple."""
     index = tuple(np.argwhere(bad)[0].tolist())
     return index if len(index) != 1 else index[0]
 
@@ -116,7 +117,7 @@ class GraphSizes:
         return np.asarray(self.array[:, columns].sum(axis=1), dtype=np.int64)
 
     def totals(self) -> dict[str, int]:
-        """Return the sum of each component over all graphs (exact, of any magnitude)."""
+        """Return the exact sum of each component over all graphs, as a Python integer of any magnitude."""
         return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
 
     def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
@@ -131,7 +132,10 @@ class GraphSizes:
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
-    """Check k component names; if none are given and k <= 2, return the names for homogeneous graphs."""
+    """Return k component names as a tuple; raise SizesError unless they are k distinct strings.
+
+    If no names are given and k <= 2, return the names for homogeneous graphs.
+    """
     texts = as_names(names)
     if texts == () and k <= 2:
         return HOMOGENEOUS[:k]
@@ -152,7 +156,7 @@ def as_names(names: Any) -> tuple[str, ...] | None:
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
-    """Return the columns that count `kind` ("nodes" or "edges"), one for each type of a heterograph."""
+    """Return the indices of the components that count `kind`, "nodes" or "edges": one, or one for each type."""
     return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
 
 
@@ -161,7 +165,9 @@ def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
     if not values.size:
         return 0
     if weights is None:
+        # Sum the lower and the upper 32 bits separately, so that neither sum overflows int64.
         return int((values & 0xFFFFFFFF).sum()) + (int((values >> 32).sum()) << 32)
     if int(values.max()) * exact_sum(weights) <= INT64_MAX:
+        # The whole sum fits int64.
         return int(values @ weights)
     return sum(v * w for v, w in zip(values.tolist(), weights.tolist(), strict=True))

@@ -69,15 +69,15 @@ class PackBatchSampler(Sampler[list[int]]):
         torch.distributed, all of them must make the sampler: they compare settings, sizes and plan once. For
         `replan_every` and "repack" they also compare versions and machines, since each rank makes later plans itself.
     drop_last
-        Drop the packs that do not divide evenly, instead of padding with empty batches. There must be enough packs
-        for one step. With several shapes, leftover packs of a shape move to steps of the next larger one, so only
-        leftovers of the largest are dropped. If the larger shapes have too few packs for a step, smaller packs complete
-        it; without them, the same packs would be dropped in every epoch.
+        Drop the packs that do not fill a step, instead of padding with empty batches. There must be enough packs for
+        one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftovers of
+        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
+        otherwise, the same large packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
-        Number of epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
-        "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
+        Number of epochs, >= 1, that share a plan; for "resample" or "repack" only. Later plans keep `limits`. None: 1
+        for "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # Number of iterations, epoch of the latest with gradients, and whether a repetition was warned of.
+            # Number of iterations, epoch of the latest iteration with gradients, and whether a warning was given.
             self._iterations, self._iterated, self._warned = 0, -1, False
             # The last epoch whose `graphs_per_batch` had to be counted, and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
@@ -157,10 +157,10 @@ class PackBatchSampler(Sampler[list[int]]):
                 facts["versions"] = planning_versions()
 
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
-        # Group the kept ids by size class: class c is _members[_class_offsets[c] : _class_offsets[c + 1]].
+        # Group the kept ids by size class: class c has the ids _members[_class_offsets[c] : _class_offsets[c + 1]].
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Ids number all graphs, so the checksum covers all, dropped ones as -1.
+        # Ids are positions among all graphs, so the checksum covers all graphs; dropped ones have the class -1.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)
@@ -195,7 +195,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> PackBatchSampler:
-        """The sampler itself; frameworks call its `set_epoch`."""
+        """The sampler itself, since some frameworks call ``batch_sampler.sampler.set_epoch``."""
         return self
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
@@ -211,7 +211,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         skip = whole_number("skip", skip, 0, error=SamplerError)
-        # Count the batches only if needed: it may take a new plan.
+        # Count the batches only if needed, since that may require a new plan.
         self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
@@ -220,21 +220,23 @@ class PackBatchSampler(Sampler[list[int]]):
         return self._epochs.length(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        # A generator reads the epoch only at its first batch: loaders call iter() more often than they use it.
+        # This is a generator, so it reads the epoch when its first batch is requested. Loaders may call iter() and
+        # never use the result.
         epoch, first = self.epoch, self._skip
         self._warn_of_repetition()
         batches = self._epochs.of_rank(epoch, self.rank)
-        # An evaluation, which has no gradients, may repeat the epoch of the training.
+        # An evaluation, without gradients, may repeat the epoch of the training, so it is not recorded.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
         self._iterations += 1
-        this = self._iterations
+        iteration = self._iterations
         for step in range(first, len(batches)):
-            if self.epoch != epoch and self._iterations == this:
+            # It is an error to change the epoch during the latest iteration; older iterations are not checked any more.
+            if self.epoch != epoch and self._iterations == iteration:
                 raise SamplerError(
                     f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
                     f"{step} batches, so the loop would continue with batches of the wrong epoch; call set_epoch "
-                    "before iter(loader), when a loader with workers fetches its first batches; a loader from "
-                    "packed_loader does so when its first batch is requested."
+                    "before iter(loader), since a loader with workers requests its first batches there (a loader from "
+                    "packed_loader waits until its own first batch is requested)."
                 )
             yield batches[step]
 
@@ -259,7 +261,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
-        # Packs by step, rank and place in the batch; nodes + edges of each pack.
+        # dealt [S, R, p]: the packs of each batch. work [P]: nodes + edges of each pack.
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
@@ -267,9 +269,9 @@ class PackBatchSampler(Sampler[list[int]]):
     def graphs_per_batch(self) -> float:
         """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
 
-        Divide the loss by it in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. It does not
-        depend on the batch, so no graph weighs more than another. Graphs that `oversize` or `drop_last` leave out do
-        not count. It is equal on all ranks; in a resumed epoch the skipped batches count too.
+        Divide the loss by this number in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The
+        number does not depend on the batch, so no graph weighs more than another. It is equal on all ranks. Graphs that
+        `oversize` or `drop_last` leave out do not count; batches that a resumed epoch skips do count.
 
         Examples
         --------
@@ -278,7 +280,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         if not self.drop_last:
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
-        # Epochs drop different packs, and so different numbers of graphs.
+        # Each epoch drops other packs, so the number of graphs may differ.
         if self._counted[0] != self.epoch:
             ones = np.ones(self._num_ids, dtype=np.int64)
             self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
@@ -292,14 +294,14 @@ class PackBatchSampler(Sampler[list[int]]):
     def labels_per_batch(self, label_mask: Any) -> float:
         """Return the mean number of labels per batch over all steps and ranks of the current epoch.
 
-        If some labels are missing and the loss has one term for each label, divide by it:
-        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. With `mask` ``[G, T]`` True
-        for the labels of real graphs that are not missing, each label weighs equally.
+        If some labels are missing and the loss has one term for each label, divide the loss by this number:
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. The `mask` ``[G, T]`` must be
+        True for exactly the labels of real graphs that are not missing; then each label weighs equally.
 
         Parameters
         ----------
         label_mask
-            Bool ``[N]`` or ``[N, T]``, tensor or array, for all N graphs of the sampler; False = missing.
+            Bool ``[N]`` or ``[N, T]``, a tensor or array, for all N graphs of the sampler; False = missing.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
-    """Return the content mode or its default; SamplerError if it contradicts `shuffle` or `plan`."""
+    """Return the content mode, or the default; raise SamplerError if it contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
     choice("content", content, ("fixed", "resample", "repack"), SamplerError)
@@ -32,7 +32,7 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return how many epochs share a plan, or the default; SamplerError if it contradicts `content` or `plan`."""
+    """Return how many epochs share a plan (None: all); raise SamplerError if that contradicts `content` or `plan`."""
     if replan_every is None:
         return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
@@ -47,10 +47,11 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
-    """Return the ids of the graphs that fit, and of the graphs to drop."""
+    """Return the ids of the graphs that fit, and of the graphs to drop; raise an error or warn as `oversize` states."""
     choice("oversize", oversize, OVERSIZE, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
+        # Raises an error that names a graph.
         limits.check(sizes)
     kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
     if len(dropped):
@@ -80,6 +81,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
+        # The shape of each pattern: within these limits, and within those that the plan was made for.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):
@@ -91,18 +93,18 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
 
 
 def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
-    """Return the number of labels of each graph, int64 ``[N]``, from a mask ``[N]`` or ``[N, T]``; False = missing."""
+    """Return the number of labels of each graph, int64 ``[N]``, given a mask ``[N]`` or ``[N, T]``; False = missing."""
     mask = as_array(label_mask, "label_mask", SamplerError)
     if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
         raise SamplerError(
             f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
-            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of all graphs of this loader; of a "
-            "split, the rows of its ids."
+            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
+            "(for a split, only the rows of its ids)."
         )
     return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))
 
 
 def planning_versions() -> dict[str, str]:
-    """Return versions and machine, on which plans depend too, since planning uses floating-point arithmetic."""
+    """Return the versions and the machine type; plans depend on them, since planning uses floating-point numbers."""
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

@@ -13,19 +13,21 @@ from dgl_tuplepack.planning.buckets import num_steps, promotions
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Marks a missing pack in an array of numbers of packs.
+# Marks a missing pack in an array of pack numbers.
 NONE = -1
-# Packs count as equal if their work differs by less than this fraction of the largest work: their order stays random.
+# Work is rounded down to multiples of this fraction of the largest work; packs of the same rounded work stay in
+# random order.
 _EQUAL = 1 / 64
 
 
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
     """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
-    `groups` has the packs of each shape, smallest shape first. `promotions` decides which packs move. They come last in
-    their new group, so `drop_last` drops them first.
+    `groups` has the packs of each shape, smallest shape first. `promotions` decides how many packs move, and
+    where. They come last in their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
+    # Each move: the last `moved` packs of `shape` go to the end of `target`.
     for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
         kept = len(groups[shape]) - moved
         groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
@@ -36,33 +38,40 @@ def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal P packs of given `work`, already in random order, to R ranks in steps of p packs for each rank.
+    """Deal P packs to R ranks, in S steps of p packs for each rank, and return the pack numbers, int64 ``[S, R, p]``.
 
-    The last ``P % (R p)`` packs form a last step; each rank gets one pack before any rank gets two. `drop_last` leaves
-    them out. With a `key`, packs of near-equal work share a step, the last step has the least work, and full steps come
-    in an order drawn with the key. Without a key, steps are consecutive packs in the given order. Returns numbers of
-    packs, int64 ``[S, R, p]``, ascending in each batch; NONE marks a missing pack.
+    ``work[i]`` is the work of pack i. With a `key`, packs of near-equal work share a step, the last step has the least
+    work, and full steps come in an order drawn with the key. The caller must have put the packs into random order.
+    Without a key, each step has consecutive packs.
+
+    The last ``P % (R p)`` packs form an incomplete step, in which each rank gets one pack before any rank gets two.
+    With `drop_last`, they are left out. Pack numbers ascend in each batch; NONE marks a missing pack.
 
     Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by their first packs,
-    steps of rare work would come early. Within a step packs are dealt from most work to least, back and forth over the
+    steps of rare work would come early. Within a step, packs are dealt from most work to least, back and forth over the
     ranks. Each step starts one rank later, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
+    # `packs`: number of packs to deal; `full`: number of full steps; `steps`: number of all steps.
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
     full = packs // packs_per_step
     steps = num_steps(len(work), packs_per_step, drop_last)
     dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
     if key is None:
+        # Each batch of a full step has consecutive packs; the incomplete step is dealt in rounds of one pack per rank.
         dealt.reshape(-1)[:packs] = np.arange(packs)
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
         return np.sort(batches, axis=2)
+    # Most work first; the stable sort keeps the random order of packs of equal rounded work. Then shuffle full steps.
     rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
     dealt[:full] = dealt[shuffled(np.arange(full), key)]
+    # Sort each step by descending work, missing packs last. Each round has a pack for each rank; odd rounds go back.
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
+    # In step s, rank r takes the place of rank (r + s) % R; then bring the axes into the order [S, R, p].
     rotated = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
     batches = np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
     return np.sort(batches, axis=2)
@@ -72,9 +81,9 @@ def deal(
 class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 
-    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
+    Pack p holds the graphs with the ids ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
     int64 ``[S, p]``; NONE marks a missing pack. `shapes` has the number of the shape bucket of each step, int64
-    ``[S]``; None: there is one shape.
+    ``[S]``; None if there is only one shape.
     """
 
     epoch: int
@@ -88,8 +97,8 @@ class EpochBatches:
         return len(self.dealt)
 
     def __getitem__(self, step: int) -> EpochIds:
-        packs = [p for p in self.dealt[step].tolist() if p != NONE]
-        ids = [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
+        packs = [pack for pack in self.dealt[step].tolist() if pack != NONE]
+        ids = [i for pack in packs for i in self.graphs[self.offsets[pack] : self.offsets[pack + 1]].tolist()]
         return EpochIds(ids, self.epoch, None if self.shapes is None else int(self.shapes[step]))
 
 
@@ -100,7 +109,7 @@ class Balance:
     Parameters
     ----------
     work
-        Real nodes and edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs of all types.
+        Real nodes + edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs, summed over all types.
     """
 
     work: FloatArray

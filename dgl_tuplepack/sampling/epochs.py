@@ -13,16 +13,16 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
 from dgl_tuplepack.sampling.plans import Plans
 
-# Numbers of the random streams, one for each purpose; `plans` has 3.
+# Numbers of the random streams, one for each purpose; the file `plans.py` uses number 3.
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 
 @dataclass(frozen=True, eq=False)
 class Epochs:
-    """The content of each epoch, a function of these values and the epoch.
+    """The content of each epoch: a function of the attributes below and the epoch.
 
-    Graphs of size class c are ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as in
-    `PackBatchSampler`.
+    Graphs of size class c have the ids ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as
+    in `PackBatchSampler`.
     """
 
     plans: Plans
@@ -37,6 +37,7 @@ class Epochs:
 
     def length(self, epoch: int) -> int:
         """Return the number of steps, equal on all ranks."""
+        # The number of packs of each shape; `steps_of` returns the number of steps of each shape.
         packs = self.plans.of(epoch).plan.packs_of_shapes
         return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
 
@@ -47,12 +48,13 @@ class Epochs:
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
+        # Packs hold positions in `members`: shuffled members of a size class are drawn for its places in packs.
         return members[self.plans.of(epoch).graphs]
 
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
-        """Return the packs of each batch of each rank, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
+        """Return the pack numbers of each batch, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
 
-        NONE fills batches of fewer than p packs.
+        S steps, R ranks, p packs in a batch. NONE fills batches of fewer than p packs.
         """
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
@@ -60,22 +62,26 @@ class Epochs:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
         # No batch has more packs than this, and arrays for a huge packs_per_batch would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
+        # The packs of each shape; then some move to larger shapes, so that they fill steps.
         groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
         groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
+        # For each shape: the packs of its steps [S, R, p], and its number once for each step.
         steps = []
         for shape, group in enumerate(groups):
             if len(group):
                 key = self._key_of_steps(epoch, shape)
+                # `deal` returns positions in `group`.
                 dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
                 steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
-        of_packs, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
+        of_steps, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
         if self.shuffle and len(steps) > 1:
+            # Mix the steps of all shapes.
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
-            of_packs, shapes = of_packs[mixed], shapes[mixed]
-        return of_packs, shapes
+            of_steps, shapes = of_steps[mixed], shapes[mixed]
+        return of_steps, shapes
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
-        """Return the random key for the steps of a shape; None if steps follow the order of packs."""
+        """Return the random key for the steps of a shape; None if steps are to follow the order of packs."""
         if not self.shuffle or self.num_replicas == 1:
             return None
         key = key_of(self.seed, epoch, _STEPS)
@@ -88,7 +94,8 @@ class Epochs:
         return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
 
     def mean_of_batches(self, epoch: int, values: IntArray) -> float:
-        """Return the mean, over all steps and ranks, of a batch's sum of `values`, int64 ``[N]`` by graph id."""
+        """Return the mean, over the batches of all steps and ranks, of the sum of ``values[id]`` over a batch."""
         dealt, _ = self.dealt(epoch)
+        # The sum of the values in each pack, then in each batch.
         of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
         return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

@@ -43,11 +43,11 @@ class Packs:
 
 
 class Plans:
-    """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
+    """Plans of a sampler's epochs; each plan is a function of the parameters and the epoch.
 
-    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` consecutive epochs share
-    a plan; if it is None, all epochs do. `first` is the plan of the first epochs; later plans are made with `limits`
-    and `seed`.
+    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. A plan is
+    shared by the `every` epochs of a period, or by all epochs if `every` is None. `first` is the plan of the first
+    period; later plans are made with `limits` and `seed`.
     """
 
     def __init__(
@@ -57,11 +57,12 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The period and the packs of the latest plan. The first plan is kept too, since every training begins with it.
+        # The number of the period and the packs of the latest plan. The first plan is kept too, since every training
+        # begins with it.
         self._latest: tuple[int, Packs] = (0, self._first)
 
     def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch; make a new plan if the epoch's plan is not kept."""
+        """Return the packs of an epoch; make a plan if the plan of this epoch is not kept."""
         period = 0 if self._every is None else epoch // self._every
         if period == 0:
             return self._first

@@ -24,8 +24,8 @@ def in_process_group() -> bool:
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     """Return the number of processes and the rank of this one: as given, or from torch.distributed, or 1 and 0.
 
-    SamplerError if only one of the two is given, if they contradict each other, or if WORLD_SIZE is not 1 but
-    torch.distributed is not initialised.
+    Raise SamplerError if only one of the two is given, if the rank is not below the number of processes, or if
+    WORLD_SIZE is not 1 although torch.distributed is not initialised.
     """
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
@@ -58,6 +58,7 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         yield facts
     except Exception as error:
         if among_ranks:
+            # The other ranks wait in the same call below: send them the error.
             gathered_objects((f"{type(error).__name__}: {error}", {}))
         raise
     if among_ranks:
@@ -76,7 +77,7 @@ def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = N
 
 
 def _check_equal(gathered: list[dict[str, Any]]) -> None:
-    # A rank with another release may have facts of other names.
+    # A rank that runs another release may have facts of other names.
     for name in dict.fromkeys(name for facts in gathered for name in facts):
         value = gathered[0].get(name)
         for rank, facts in enumerate(gathered):
@@ -91,10 +92,10 @@ def _check_equal(gathered: list[dict[str, Any]]) -> None:
 def in_step(
     batches: Iterable[Batch], empty: Batch | None = None, group: torch.distributed.ProcessGroup | None = None
 ) -> Iterator[Batch]:
-    """Yield batches of this rank until all ranks stop, after the same number of steps.
+    """Yield batches of this rank, so that all ranks stop after the same number of steps.
 
     Ranks of a stream may have unequal numbers of batches. A rank that ended early would leave the others waiting for
-    its gradients forever. All ranks must iterate this to its end.
+    its gradients forever. So all ranks must iterate the result to its end.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def in_step(
         return
     device = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
     world_size = torch.distributed.get_world_size(group)
-    # The chain calls iter(batches) in its first next(): if that fails, the error is handled below as well.
+    # The chain calls iter(batches) only in its first next(), so an error of that call is handled below as well.
     iterator, ended = itertools.chain.from_iterable([batches]), False
     while True:
         batch, error = empty, None
@@ -138,7 +139,8 @@ def in_step(
                 ended = True
             except Exception as failure:
                 error = failure
-        # A rank with a batch adds 1; a failed rank adds more than all other ranks together can.
+        # A rank with a batch adds 1, a failed rank world_size + 1. The batches of all ranks add at most world_size, so
+        # the quotient is the number of failed ranks, and the remainder the number of batches.
         mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
         torch.distributed.all_reduce(mark, group=group)
         failed, with_batch = divmod(int(mark), world_size + 1)
@@ -156,5 +158,6 @@ def _fail_together(error: Exception | None, group: torch.distributed.ProcessGrou
     causes = gathered_objects(cause, group)
     if error is not None:
         raise error
+    # `causes` has None for each rank that did not fail.
     first = next(cause for cause in causes if cause is not None)
     raise SamplerError(f"{first}, so no rank can continue; see the error of that rank for its cause.")

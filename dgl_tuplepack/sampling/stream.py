@@ -51,8 +51,8 @@ class StreamPacker(IterableDataset[list[Item]]):
     shard
         Whether each of the n workers of all ranks packs every n-th item, so that together they pack each item once.
         Each worker reads the whole source, so the source must yield the same items in the same order in every process:
-        shuffle it with a seed of your own, not with the process's global generators. False: the source itself yields
-        different items in every process.
+        shuffle it with a seed of your own, not with the process's global generators. False: for a source that yields
+        different items in every process by itself.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
         only with `shard`.
@@ -110,6 +110,7 @@ class StreamPacker(IterableDataset[list[Item]]):
             )
         self._iterated = True
         share, shares = self._share()
+        # Pairs (number in the stream, item) of this worker: the items share, share + shares, share + 2 * shares, ...
         items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
@@ -120,6 +121,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
+            # `outcome`: the number of the item's pack, or a code below 0; `pack`: the pack to yield now, or None.
             # While a pack is overdue, the kernel closes it and does not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
@@ -137,14 +139,14 @@ class StreamPacker(IterableDataset[list[Item]]):
         yield from packing.contents
 
     def _share(self) -> tuple[int, int]:
-        """Return the number of this worker among all workers of all ranks, and how many there are."""
+        """Return the number of this worker among the workers of all ranks, and the number of these workers."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
         # The items of a rank do not depend on its number of workers, so ranks may have different numbers.
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits in the order of sizes, and a function of (number, item) that returns the item's size."""
+        """Return the limits in the order of the sizes' components, and a function from (number, item) to a size."""
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)
@@ -152,7 +154,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Refuse a graph that is too large, or warn about the first dropped graph."""
+        """Refuse a graph that is too large, or warn if it is the first dropped graph."""
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
@@ -162,7 +164,7 @@ class StreamPacker(IterableDataset[list[Item]]):
 
 
 class _OpenPacks(Generic[Item]):
-    """Packs that may still grow; `contents` holds the items of each. `offer` documents the arrays."""
+    """Packs that may still grow; `contents` holds the items of each. The kernel `offer` documents the arrays."""
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
@@ -173,7 +175,7 @@ class _OpenPacks(Generic[Item]):
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
-        # Far faster than numpy for a few numbers, and it accepts only integers.
+        # For a few numbers, struct is far faster than numpy; and it accepts only integers.
         self._write_size = struct.Struct(f"={k}q").pack_into
 
     def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
@@ -187,6 +189,7 @@ class _OpenPacks(Generic[Item]):
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
+            # A new pack would exceed the array, so double it.
             self._packs = np.concatenate([self._packs, np.empty_like(self._packs)])
         try:
             self._write_size(self._size.data, 0, *size)
@@ -197,6 +200,7 @@ class _OpenPacks(Generic[Item]):
             self._packs, self._state, self._totals, self._weights,
         )  # fmt: skip
         if chosen == len(contents):
+            # The kernel opened a new pack.
             contents.append([])
         if chosen >= 0:
             contents[chosen].append(item)

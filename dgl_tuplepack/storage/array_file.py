@@ -18,8 +18,10 @@ from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 
 # A sample consists of this many blocks of this many bytes, evenly spaced from the start of the data to its end.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
+# Existing files are read in pieces of this many bytes.
 _COPY_BYTES = 1 << 22
-# A thread hashes data of at least this many bytes while it is written. Hashing less is faster than starting it.
+# Data of at least this many bytes is hashed in a thread while it is written. Hashing less takes less time than
+# starting a thread.
 _BYTES_FOR_THREAD = 1 << 20
 
 
@@ -27,10 +29,12 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
     """Return the header of a `.npy` file (version 1.0); its length does not depend on the number of rows."""
 
     def text(rows: int) -> str:
+        """Return the description of the array, as text that numpy evaluates."""
         descr = np.dtype(stored).newbyteorder("<").str
         return repr({"descr": descr, "fortran_order": False, "shape": (rows, *shape[1:])})
 
     magic = b"\x93NUMPY\x01\x00"
+    # Long enough for the largest number of rows, and a multiple of 64 bytes, as in numpy's own files.
     length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
     body = text(shape[0]).ljust(length - len(magic) - 3) + "\n"
     return magic + len(body).to_bytes(2, "little") + body.encode("latin1")
@@ -40,7 +44,7 @@ class ArrayWriter:
     """Append rows to a new array file.
 
     `content`, `type_`, `name` and `dtype` are as in `ArrayEntry`; `row_shape` is the shape of one row. With `narrow`,
-    integers are stored in the narrowest dtype that holds them; the file is rewritten in a wider dtype when needed.
+    integers are stored in the narrowest dtype that holds them all; the file is rewritten when it needs a wider dtype.
     """
 
     def __init__(
@@ -59,10 +63,12 @@ class ArrayWriter:
         self._path, self._row_shape, self._rows = folder / file, row_shape, 0
         # Dtypes that the file may still get, narrowest first; the first one is in use.
         self._candidates = list(allowed) if narrow else [allowed[-1]]
+        # Smallest and largest value so far; 0 counts as a value.
         self._least = self._most = 0
         self._start()
 
     def _start(self) -> None:
+        """Create the file, with a header that `finish` replaces."""
         self._file: IO[bytes] = open(self._path, "xb")  # noqa: SIM115 (closed by finish or close)
         self._file.write(npy_header(self._stored, (0, *self._row_shape)))
         self._hash = hashlib.sha256()
@@ -72,7 +78,7 @@ class ArrayWriter:
         return self._candidates[0]
 
     def append(self, rows: Array) -> None:
-        """Append ``[n, *row_shape]`` values of the dtype."""
+        """Append n rows: an array ``[n, *row_shape]`` of values of the dtype `dtype`."""
         if rows.size and len(self._candidates) > 1:
             self._least, self._most = min(self._least, int(rows.min())), max(self._most, int(rows.max()))
             self._widen()
@@ -81,11 +87,12 @@ class ArrayWriter:
         self._rows += len(rows)
 
     def _write(self, data: memoryview) -> None:
+        """Write bytes to the file, and add them to its hash."""
         if data.nbytes < _BYTES_FOR_THREAD:
             self._file.write(data)
             self._hash.update(data)
             return
-        # Hash and write at the same time: hashing takes longest, and both release the GIL.
+        # Hash and write at the same time: hashing takes longer, and both release the GIL.
         hashing = threading.Thread(target=self._hash.update, args=(data,))
         hashing.start()
         try:
@@ -94,7 +101,7 @@ class ArrayWriter:
             hashing.join()
 
     def _widen(self) -> None:
-        """Rewrite the file in the narrowest dtype that holds all values, if the current one does not."""
+        """Rewrite the file in the narrowest dtype that holds all values, if the current dtype does not."""
         before = self._stored
         while not np.iinfo(self._stored).min <= self._least <= self._most <= np.iinfo(self._stored).max:
             del self._candidates[0]
@@ -132,11 +139,12 @@ class ArrayWriter:
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
     """Check header, length and samples of an array file, and map it read-only.
 
-    FormatError if the file has changed since it was written; FileNotFoundError if it does not exist.
+    Raise FormatError if the file has changed since it was written, and FileNotFoundError if it does not exist.
     """
     path, stored = folder / entry.file, np.dtype(entry.stored).newbyteorder("<")
     header = npy_header(entry.stored, entry.shape)
-    number = int(np.prod([1, *entry.shape], dtype=object))
+    # Computed with Python integers: the shape comes from a file, and int64 might overflow.
+    num_values = int(np.prod([1, *entry.shape], dtype=object))
     try:
         with open_plain(path) as file:
             if file.read(len(header)) != header:
@@ -144,14 +152,15 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
                     f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
                 )
             length = os.fstat(file.fileno()).st_size
-            written = len(header) + number * stored.itemsize
+            written = len(header) + num_values * stored.itemsize
             if length != written:
                 raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
         if _sample(path, len(header)) != entry.sample:
             raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
-        if not number:
+        if not num_values:
+            # The system cannot map zero bytes.
             return np.empty(entry.shape, stored)
-        # Return a plain array: every slice of the subclass np.memmap costs more time.
+        # Return a plain array: np.memmap is a subclass, and each slice of it takes more time.
         return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
     except FileNotFoundError:
         raise
@@ -160,12 +169,12 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Compare every byte of an array file with its checksum; FormatError names the file that differs."""
+    """Compare every byte of an array file with its checksum; raise FormatError, which names the file, if it differs."""
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
         with open_plain(path) as file:
-            # The file, and its header, may have changed after it was opened.
+            # Check the header too: the file may have changed since `open_array` checked it.
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 digest.update(block)
@@ -179,11 +188,15 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """Return the SHA-256 of blocks spread over a file after its `header` bytes, which is quick at any size."""
+    """Return the SHA-256 of a few blocks, evenly spaced over the file after its first `header` bytes.
+
+    It takes the same short time for files of any size.
+    """
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size - header
         last = max(length - _SAMPLE_BYTES, 0)
+        # A set, since the blocks of a small file may begin at the same byte.
         starts = {last * i // (_SAMPLE_BLOCKS - 1) for i in range(_SAMPLE_BLOCKS)}
         for start in sorted(starts):
             file.seek(header + start)

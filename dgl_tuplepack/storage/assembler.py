@@ -47,10 +47,11 @@ class Assembler:
         # None stands for graphs; the kernel expects them last.
         self._schema, self._types = schema, [*schema.types.values(), None]
         self.records = np.array(
-            [self._record(f, fill, chained) for f, fill in zip(fields, fills, strict=True)], kernel.FIELD
+            [self._record(field, fill, chained) for field, fill in zip(fields, fills, strict=True)], kernel.FIELD
         )
-        # The array of each tensor in each part.
+        # [fields, parts]: address, bytes per row and dtype of the array of each tensor in each part.
         self._stored = np.zeros((len(fields), len(store.parts)), ARRAY)
+        # Tensors that are computed have no array; their entries stay 0.
         for stored, key in zip(self._stored, self._keys, strict=True):
             if key[0] not in _COMPUTED:
                 arrays = [part.array(*key) for part in store.parts]
@@ -61,35 +62,36 @@ class Assembler:
     def _record(self, field: Field, fill: Array, chained: Collection[EdgeType]) -> tuple[int, ...]:
         """Return the record `FIELD` of a tensor, which `_core/kernels/assemble.py` defines."""
         content, t = field.key[:2]
-        how, nodes = _COMPUTED.get(content, kernel.ROWS), 0
+        # `nodes` is the index of the type that the values point to, if they are endpoints or indices.
+        kind, nodes = _COMPUTED.get(content, kernel.ROWS), 0
         if content in ENDS:
-            how, nodes = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
+            kind, nodes = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
         elif field.key in self._schema.index_columns:
-            how, nodes = kernel.INDICES, self._types.index(self._schema.index_columns[field.key])
+            kind, nodes = kernel.INDICES, self._types.index(self._schema.index_columns[field.key])
         width = prod(field.shape[1:])
         return (
-            how,
+            kind,
             self._types.index(t),
             nodes,
             field.stretch,
-            field.first,
-            width,
-            width * field.dtype.itemsize,
+            field.first,  # its first byte in the stretch
+            width,  # values per row
+            width * field.dtype.itemsize,  # bytes per row
             CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
             address_of(fill),
-            len(fill),
-            content == "destinations" and t in chained,
+            len(fill),  # 1, or one row for each slot
+            content == "destinations" and t in chained,  # 1: padding edges end at the next padding node
         )
 
     def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
         """Fill the stretches at the addresses `memory`; `slots` are the padded numbers of nodes, edges and graphs.
 
-        FormatError for an endpoint outside its graph.
+        Raise FormatError for an endpoint or index outside its graph.
         """
         wrong = kernel.assemble(
             memory, self.records, self._stored, slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
-        # The kernel returns -1 - (f * n + i) if field f points outside graph i of n.
+        # The kernel returns 0, or -1 - (f * n + i) if field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._keys[f])

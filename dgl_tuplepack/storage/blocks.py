@@ -26,18 +26,19 @@ def blocks_of(
     `ties` and `indices` replace the ties and indices declared for the source.
     """
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
+    # Change a copy of the source: `blocks()` may read its `indices`, and may set its `schema` and `own_indices`.
     source = copy.copy(source)
-    # `blocks` may read `indices`, and set `schema` and `own_indices`.
     source.indices = indices
     blocks = source.blocks()
-    # Without flat arrays, read graph by graph.
+    # A source without flat arrays is read graph by graph.
     if blocks is None:
         return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:
-        # Raises SchemaError if levels were given.
+        # The graphs are not from PyG: raise SchemaError if levels were given.
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
         return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks
+    # The first block shows the schema.
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
@@ -45,7 +46,7 @@ def blocks_of(
 
 
 def _schema_of(block: GraphBlock) -> Schema:
-    """Return the schema of graphs with the types, features and labels of a block."""
+    """Return a schema with the types, features and labels of a block."""
     return Schema(
         node_types=tuple(block.num_nodes),
         edge_types=tuple(block.num_edges),
@@ -58,6 +59,7 @@ def _schema_of(block: GraphBlock) -> Schema:
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
+    """Return the shape of a row, and torch's dtype, of each array; raise SchemaError if torch lacks the dtype."""
     try:
         return {
             name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)

@@ -32,9 +32,9 @@ from dgl_tuplepack.storage.view import BatchView
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Torch operations assemble batches there. All shapes are known in advance, so nothing waits for the device. For
-    each batch, only the row numbers of its graphs are sent, from pinned memory to a CUDA device. Batches are equal to
-    the batches of `GraphStore`.
+    Torch operations assemble batches there. All shapes are known in advance, so the CPU never waits for the device. For
+    each batch, only the row numbers of its graphs are sent; for a CUDA device, they are sent from pinned memory.
+    Batches are equal to the batches of `GraphStore`.
 
     Raises
     ------
@@ -46,11 +46,12 @@ class DeviceStore:
         self.store, self.device = store, torch.device(device)
         for part in store.parts:
             part.check_positions()
-        # Type -> first row of each part in the joined arrays; None is the key of labels.
+        # Type -> for each part, its first row in the joined arrays, int64 [parts]; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
         }
         self._first_rows[None] = store.first_ids[:-1]
+        # Feature or label -> its values in all parts, one part after the other; likewise the endpoints below.
         self._values = {
             key: self._joined([part.array(*key) for part in store.parts], spec.dtype)
             for key, spec in store.stored_schema.columns()
@@ -62,7 +63,7 @@ class DeviceStore:
         }
 
     def _joined(self, parts: Sequence[Array], dtype: torch.dtype) -> Tensor:
-        """Join the arrays of all parts on the device; host memory holds only one of them at a time."""
+        """Join the arrays of all parts on the device; only one of them at a time is copied in host memory."""
         joined = torch.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype, device=self.device)
         first = 0
         for part in parts:
@@ -71,6 +72,7 @@ class DeviceStore:
         return joined
 
     def _joined_ends(self, parts: Sequence[Array]) -> Tensor:
+        """Join endpoints on the device, in the widest dtype of any part."""
         # Some operations of torch do not support uint16.
         wider = [part.astype(np.int32) if part.dtype == np.uint16 else part for part in parts]
         widest = max((part.dtype for part in wider), key=lambda dtype: dtype.itemsize)
@@ -94,9 +96,9 @@ class DeviceStore:
         transform_seed: int = 0,
         **settings: Any,
     ) -> BatchView:
-        """Return a view whose item for a list of ids is one `PaddedBatch` on the device, for a loader without workers.
+        """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
 
-        Settings are as in `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
+        Settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
         `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`: graphs would be
         transformed one by one, which is slow on a device.
         """
@@ -105,7 +107,7 @@ class DeviceStore:
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
-        """Return a view like `GraphStore.batched`; its item for a list of ids is ``(DGLGraph, labels)`` on the device.
+        """Return a view like `GraphStore.batched`, which maps a list of ids to ``(DGLGraph, labels)`` on the device.
 
         The ids that `with_ids` adds stay on the CPU.
         """
@@ -132,12 +134,15 @@ class DeviceStore:
     def _padded(self, shape: PaddedShape, graphs: GraphRows) -> PaddedBatch:
         joined, ids = self._joined_graphs(shape.schema, graphs)
         batch = padded_batch(shape, joined)
+        # Padding graphs have the id -1.
         batch.graph_ids = torch.nn.functional.pad(ids, (0, shape.num_graphs - len(ids)), value=-1)
         return batch
 
     def _plain(self, schema: Schema, builder: BatchBuilder, graphs: GraphRows) -> Any:
         totals = checked_totals(schema, graphs.totals)
         joined, _ = self._joined_graphs(schema, graphs)
+        # In the order of `BatchBuilder.batch`: nodes and edges per graph, endpoints, then features and labels, in which
+        # indices count from the start of the batch.
         tensors = [joined.lengths[t] for t in schema.types.values()]
         tensors += [end for e in schema.edge_types for end in joined.ends[e]]
         tensors += [joined.shifted(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
@@ -146,28 +151,33 @@ class DeviceStore:
     def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[JoinedGraphs, Tensor]:
         """Gather the rows of graphs on the device; return the joined graphs, and their ids, int64 ``[n]``.
 
-        The CPU has all row counts, so nothing waits for the device.
+        All numbers of rows are on the CPU already, so the CPU never waits for the device.
         """
         types: list[Any] = [*schema.types.values(), None]
         numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
-        # Two rows for each type: the first row of each graph, and its number of rows. The last row has the ids.
+        # Each column is for one graph. Two rows for each type: the first row of the graph in the joined arrays, and its
+        # number of rows. The last row has the ids.
         table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
-        for row, t in enumerate(types):
-            table[2 * row] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
-            table[2 * row + 1] = graphs.rows[row, 1]
+        for index, t in enumerate(types):
+            # graphs.rows[index, 0]: the first row of each graph in its part; graphs.rows[index, 1]: its number of rows.
+            table[2 * index] = graphs.rows[index, 0] + self._first_rows[t][graphs.parts]
+            table[2 * index + 1] = graphs.rows[index, 1]
         table[-1] = graphs.ids
         sent = torch.from_numpy(table)
         sent = (sent.pin_memory() if self.device.type == "cuda" else sent).to(self.device, non_blocking=True)
+        # The even rows of the table have the first rows, the odd rows the numbers of rows.
         starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
         # For each row of the batch, by type: its graph (`of_graphs`), and its row in the joined arrays (`rows`).
         of_graphs: dict[Any, Tensor] = {}
         rows: dict[Any, Tensor] = {None: starts[None]}
         for t in types[:-1]:
             of_graphs[t] = torch.repeat_interleave(lengths[t], output_size=numbers[t])
+            # For each graph: its first row in the joined arrays, minus its first row in the batch.
             shift = starts[t] - (torch.cumsum(lengths[t], 0) - lengths[t])
             rows[t] = torch.arange(numbers[t], device=self.device) + shift[of_graphs[t]]
         ends = {}
         for e in schema.edge_types:
+            # For each edge: the first node of its graph in the batch, of the source type and of the destination type.
             firsts = [(torch.cumsum(lengths[t], 0) - lengths[t])[of_graphs[e]] for t in (e[0], e[2])]
             src, dst = (
                 (self._ends[end, e][rows[e]].to(torch.int64) + first).to(schema.idtype)
@@ -182,7 +192,7 @@ class DeviceStore:
 
 
 def _on_device(item: Any, device: torch.device) -> Any:
-    """Send an item of the store: a DGLGraph or a dict of DGLGraphs, or a pair of one of these and a label."""
+    """Send an item of a store to a device: a DGLGraph or a dict of DGLGraphs, or a pair of one of these and a label."""
     if isinstance(item, tuple):
         return tuple(_on_device(part, device) for part in item)
     if isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""The folder of a store: one process at a time writes new data next to the old, and makes it visible last."""
+"""The folder of a store. One process at a time writes a new data folder there, then the metadata that names it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 
 LOCK = ".lock"
+# The names of data folders begin with this.
 _DATA = "data-"
 _NAMES = {"store": "a store", "chunks": "chunks"}
-# Names of partial metadata files, which a killed process leaves.
+# Names of partial metadata files, which a killed process leaves behind.
 _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 
 
 @contextlib.contextmanager
 def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
-    """Make a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
+    """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    `what` is "store" or "chunks", which have the same layout; neither replaces the other.
+    `what` is "store" or "chunks". Both have a folder of this layout, but neither replaces the other.
 
-    If the caller fails before that, the new data is removed, and an existing store is unchanged. On success, older
-    data folders are removed, including data of killed processes. Raises the errors of `locked`.
+    If the caller fails before the metadata is saved, the new folder is removed, and an existing store is unchanged. On
+    success, all older data folders are removed, including folders that killed processes left behind. Raise the errors
+    of `locked`.
     """
     check = functools.partial(check_folder, path, overwrite, what)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
             with writing_to(path):
-                # Another process may have finished a store since the first check.
+                # Check again, now under the lock: another process may have finished a store in the meantime.
                 check()
                 current = _current(path)
-                # A newer version may have written unreadable metadata: keep its data until it is replaced.
+                # If there is metadata that cannot be read, keep the data: a newer version may have written both.
                 if current is not None or not is_there(path / METADATA):
                     _remove_data(path, keep=current)
                 data.mkdir()
@@ -49,7 +51,7 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
             with writing_to(path):
                 _remove_data(path, keep=data.name)
         except BaseException:
-            # An interrupt may arrive when the new store is already complete.
+            # Keep the data if the metadata already names it: an interrupt may arrive when the store is complete.
             if not _is_current(path, data):
                 shutil.rmtree(data, ignore_errors=True)
             raise
@@ -57,10 +59,11 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
 
 @contextlib.contextmanager
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
-    """Make the folder `path` and lock it; FormatError if another process holds the lock, or the system refuses.
+    """Make the folder `path` and lock it for the ``with`` block.
 
-    `check` refuses a folder with other content before the lock file is made. If the caller fails and leaves the folder
-    empty, the lock file is removed, and so is a folder that was made here.
+    Raise FormatError if another process holds the lock, or if the system does not allow the folder or the lock.
+    `check` is called before the lock file is made, to raise an error for a folder with other content. If the caller
+    fails and the folder holds only the lock file, that file is removed, and also the folder if this function made it.
     """
     created = not os.path.isdir(path)
     with writing_to(path):
@@ -71,7 +74,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Unlink the lock while holding it: the next process makes a new lock, and perhaps a new folder.
+        # Delete the lock file while this process still holds the lock; the next process makes a new file.
         with contextlib.suppress(OSError):
             if os.listdir(path) == [LOCK]:
                 (path / LOCK).unlink()
@@ -84,7 +87,10 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Turn system errors into a FormatError that names `path`; use it only around this library's own writing."""
+    """Turn system errors in the ``with`` block into a FormatError that names `path`.
+
+    The block must not read from a source of graphs: its errors would get the wrong message.
+    """
     try:
         yield
     except Timeout as error:
@@ -95,7 +101,7 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def _current(path: Path) -> str | None:
-    """Return the name of the data folder of the store at `path`; None if there is no store, or it cannot be read."""
+    """Return the name of the data folder of the store at `path`; None if no metadata can be read."""
     try:
         return StoreMetadata.load(path).data
     except FormatError:
@@ -103,17 +109,18 @@ def _current(path: Path) -> str | None:
 
 
 def _is_current(path: Path, data: Path) -> bool:
-    """Return whether the store at `path` has this new data folder.
+    """Return whether the metadata of the store at `path` names the new data folder `data`.
 
-    The metadata may be damaged, so its bytes are searched. The name is random: no other metadata contains it.
+    The metadata may be damaged, so its bytes are searched for the name. Names are random, so only metadata that was
+    written for this folder contains it.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
 def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
-    """Raise FormatError if `path` is not a folder, has other content, or has a store that must not be overwritten.
+    """Raise FormatError unless a store, or chunks as `what` says, may be written to `path`.
 
-    `what` is "store" or "chunks", the content that is to be written.
+    `path` may be missing, empty, or the folder of an unfinished store; with `overwrite`, also the folder of a store.
     """
     if not path.is_dir():
         if os.path.lexists(path):
@@ -123,7 +130,7 @@ def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
     if MANIFEST in names:
         raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder.")
     data = [name for name in names if name.startswith(_DATA)]
-    # A damaged store can be overwritten; another program's metadata cannot.
+    # A damaged store still has data folders, and can be overwritten; another program's metadata.json cannot.
     if METADATA in names and (data or _current(path) is not None):
         found = _kind(path)
         if found not in (what, None):
@@ -155,9 +162,10 @@ def is_begun(path: Path) -> bool:
 
 
 def _remove_data(path: Path, keep: str | None) -> None:
+    """Remove all data folders except the folder named `keep`, and all partial metadata files."""
     for folder in path.glob(f"{_DATA}*"):
         if folder.name != keep:
-            # The next write removes folders that cannot be removed now.
+            # Ignore errors: the next write tries again.
             shutil.rmtree(folder, ignore_errors=True)
     for file in path.iterdir():
         if _PARTIAL.fullmatch(file.name):

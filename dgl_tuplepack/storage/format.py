@@ -19,32 +19,34 @@ from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
 
+# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
 # Keys that are omitted if their values are empty.
 _OMITTED = ("pre_transform", "pyg", "graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
-# torch dtype of a feature -> numpy dtype of its file, unless narrowed.
+# torch dtype of a feature or label -> numpy dtype of its file, unless its values are narrowed (see `NARROWED`).
 DTYPES = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     **{name: name for name in ("complex64", "complex128")},
-    # numpy has no bfloat16; its bits are stored.
+    # numpy has no bfloat16; the bits are stored as integers.
     "bfloat16": "uint16",
 }
 # Integer dtype -> dtypes that it may be narrowed to, narrowest first.
 NARROWED = {"int64": ("uint8", "int16", "int32", "int64"), "int32": ("uint8", "int16", "int32")}
+# Dtypes that a file of endpoints may have, narrowest first.
 ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 
-# Contents whose values are always int64.
+# Contents whose values are always int64, in the file too.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
-# All contents of arrays.
+# All contents that an array may have.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
 # Both torch and numpy 2 allow at most 64 axes.
 _MOST_AXES = 64
-# Content, type and name of an array.
+# Identifies an array: its content, type and name.
 Key = tuple[Any, ...]
 
-# Name of a file or folder; file systems allow 255 bytes.
+# Allowed names of files and folders; file systems allow 255 bytes.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
@@ -53,8 +55,9 @@ class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
     `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a single label has
-    an empty name. `dtype` is the dtype in the schema, `stored` the dtype in the file. `sample` is the checksum of some
-    blocks of the data, `sha256` the checksum of all data.
+    an empty name. If the content has no type or no name, the attribute is None. `dtype` is the dtype in the schema,
+    `stored` the dtype in the file. `sample` is the checksum of some blocks of the data, `sha256` the checksum of all
+    data.
     """
 
     file: str
@@ -69,7 +72,7 @@ class ArrayEntry:
 
     @property
     def spec(self) -> ArraySpec:
-        """Shape of one row, and dtype of the schema."""
+        """Shape of one row, and dtype in the schema."""
         return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
 
     @classmethod
@@ -91,13 +94,14 @@ class ArrayEntry:
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
     """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
+    # Endpoints and positions are int64 in the schema; only the files of endpoints may be narrower.
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
 
 
 def dtype_name(spec: ArraySpec, what: str) -> str:
-    """Return the name of the dtype of `what`, a feature or label; SchemaError if a store cannot hold it."""
+    """Return the name of the dtype of `what`, a feature or label; raise SchemaError if a store cannot hold it."""
     name = str(spec.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise SchemaError(f"{what} is {spec}, but a store holds {', '.join(DTYPES)}; convert it to one of them.")
@@ -113,7 +117,7 @@ class PreTransform:
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return the record of a transform; it also names an `earlier` transform of the same graphs."""
+        """Return the record of `transform`. If an `earlier` one was applied to the graphs, the record names both."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
@@ -122,7 +126,7 @@ class PreTransform:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PreTransform:
-        """Check the object `pre_transform` and return it."""
+        """Check the JSON object `pre_transform`, and return the record that it holds."""
         if not isinstance(document["transform"], str):
             raise ValueError(f"the pre_transform is {document!r:.200}")
         whole_number("seed", document["seed"], 0, UINT64_MAX)
@@ -131,7 +135,7 @@ class PreTransform:
 
 @dataclass(frozen=True)
 class StoreMetadata:
-    """Content of `metadata.json`: the types, the index type, and a list of the arrays in the folder `data`."""
+    """Content of `metadata.json`: types, index type, and a list of the arrays; `data` is the name of their folder."""
 
     data: str
     num_graphs: int
@@ -153,6 +157,7 @@ class StoreMetadata:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
+        # Content -> type -> name of a feature -> its spec.
         features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
             "node_feature": {t: {} for t in self.node_types},
             "edge_feature": {t: {} for t in self.edge_types},
@@ -176,10 +181,11 @@ class StoreMetadata:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the rest of `metadata.json`; it identifies the content of the store."""
+        """SHA-256 of `metadata.json` without its key `checksum`; it identifies the content of the store."""
         return str(STORE_FILE.document(self._content())["checksum"])
 
     def _content(self) -> dict[str, Any]:
+        """Return the content of `metadata.json`, without the header and the checksum."""
         content = asdict(self)
         content["pyg"] = None if self.pyg is None else self.pyg.as_document()
         return {key: value for key, value in content.items() if value or key not in _OMITTED}
@@ -190,7 +196,7 @@ class StoreMetadata:
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
-        """Read `metadata.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
+        """Read `metadata.json`; raise FormatError if it is missing, of another format or version, or damaged."""
         path = folder / METADATA
         if not is_there(path):
             if is_there(folder / MANIFEST):
@@ -214,7 +220,10 @@ class StoreMetadata:
         return metadata
 
     def num_rows(self, of_type: str | EdgeType) -> int | None:
-        """Return the number of nodes (or edges) of a type in the arrays of the store; None if no array has them."""
+        """Return the number of nodes (edges) of a type in all graphs, from the lengths of its features and endpoints.
+
+        Return None if the type has no such array. Raise ValueError if its arrays differ in length.
+        """
         contents = ("node_feature", "edge_feature", *ENDS)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
         if len(lengths) > 1:
@@ -222,27 +231,31 @@ class StoreMetadata:
         return lengths.pop() if lengths else None
 
     def _check(self) -> None:
-        """Refuse metadata that would let compiled code read outside the arrays; the checksum covers the rest."""
+        """Raise an error for shapes with which compiled code would read outside the arrays.
+
+        `load` turns the error into a FormatError. The checksum finds all other damage.
+        """
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
         shapes = {(entry.content, entry.type, entry.name): entry.shape for entry in self.arrays}
-        # Size classes have a column for each type, and one for their number of graphs.
+        # The array of size classes has one column for each type, then one for the number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
-        flat: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
+        endpoints: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
         offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
         offsets += [("edge_offsets", t, None) for t in self.edge_types]
         if (
             any(shapes[key] != (self.num_graphs + 1,) for key in offsets)
-            or any(len(shapes[key]) != 1 for key in flat)
+            or any(len(shapes[key]) != 1 for key in endpoints)
             or any(entry.shape[0] != self.num_graphs for entry in self.of_content("label"))
             or shapes["size_classes", None, None][1:] != (columns,)
         ):
             raise ValueError("offsets, endpoints, labels or size classes have the wrong shape")
         types: list[str | EdgeType] = [*self.node_types, *self.edge_types]
         for t in types:
+            # Raises ValueError if the arrays of a type differ in length.
             self.num_rows(t)
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the PyG layout names arrays that the store does not have")
-        # Make the schema, which raises an error for ties and indices that do not fit.
+        # Making the schema raises an error for ties and indices that do not fit.
         _ = self.schema

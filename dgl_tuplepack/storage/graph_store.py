@@ -44,7 +44,7 @@ from dgl_tuplepack.storage.write import write_store
 
 
 class StoredGraphs(Selection):
-    """Base of `GraphStore` and `MultiStore`: a selection with methods that make its batches."""
+    """Base of `GraphStore` and `MultiStore`: a selection with methods that make batches of its graphs."""
 
     def padded(
         self,
@@ -69,17 +69,17 @@ class StoredGraphs(Selection):
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
             As in `PaddedCollate`, which makes equal batches. With several limits, the ids of a `PackBatchSampler` carry
-            the shape of their batch; other ids get the smallest shape that holds their graphs.
+            the shape of their batch; the graphs of other ids are padded to the smallest shape that holds them.
         as_stored
-            Return integers that ``compact=True`` narrowed in their stored dtype.
+            Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         separate
             Give each tensor of a batch its own memory, instead of one buffer for all tensors of a dtype. Use it with
             layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
             than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; random numbers
-            are a function of the ids used here. If a transform does the same in every epoch, pass it to
-            `GraphStore.write` as `pre_transform` instead.
+            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; its random
+            numbers depend on the ids that batches report (`graph_ids`). If a transform does the same in every epoch,
+            pass it to `GraphStore.write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -88,12 +88,14 @@ class StoredGraphs(Selection):
         if transform is not None:
             given = {"as_stored": as_stored, "separate": separate}
             refuse_store_settings([name for name, value in given.items() if value])
+            # The example is graph 0. It has an id, so batches have `graph_ids`.
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
         schema = self.batch_schema(as_stored)
+        # One shape for each of the limits, the smallest first.
         shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
         separate = true_or_false("separate", separate)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
@@ -108,13 +110,13 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         as_stored
-            Return integers that ``compact=True`` narrowed in their stored dtype.
+            Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         framework
             "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`, and
             ``tp.pyg.DataLoader(store, batch_size=64)`` uses the view.
         with_ids
-            Whether batches have the ids of their graphs, int64 ``[n]``: as the last element, or with "pyg" as the
-            attribute `graph_ids`.
+            Add the ids of the graphs to each batch, int64 ``[n]``: as the last element of the tuple, or with "pyg" as
+            the attribute `graph_ids`.
         """
         framework, with_ids = choice("framework", framework, ("dgl", "pyg")), true_or_false("with_ids", with_ids)
         return BatchView(self, framework=framework, as_stored=as_stored, with_ids=with_ids)
@@ -133,6 +135,7 @@ class StoredGraphs(Selection):
         schema = self.batch_schema(as_stored)
         if framework == "dgl":
             builder = BatchBuilder(schema)
+            # `PlainBatches` passes the rows of the graphs first; DGL's builder needs only the other arguments.
             return PlainBatches(self, schema, lambda _, *content: builder.batch(*content), for_pyg=False)
         load("torch_geometric")
         from dgl_tuplepack.storage.pyg import PygBuilder
@@ -147,7 +150,8 @@ class StoredGraphs(Selection):
         """Copy all arrays to a device, to assemble batches there.
 
         The arrays need as much memory there as the files, or slightly more: 16-bit endpoints become 32-bit, and each
-        array gets the widest dtype of any part. The arrays of the whole store are copied, even for a subset.
+        array gets the widest dtype that it has in any shard. The arrays of the whole store are copied, even for a
+        subset.
         """
         return DeviceStore(self, device)
 
@@ -155,8 +159,9 @@ class StoredGraphs(Selection):
 class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
-    Opening takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were written.
-    `padded` makes whole padded batches, far faster. DGL is needed only for items and for `PaddedBatch.graph`.
+    Opening a store takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were
+    written. `padded` makes whole padded batches, far faster than from single items. DGL is needed only for items, for
+    DGL batches without padding, and for `PaddedBatch.graph`.
 
     Parameters
     ----------
@@ -170,7 +175,7 @@ class GraphStore(StoredGraphs):
     schema
         Types, features and labels of the graphs.
     original_ids
-        int64 ``[N]``, the id of each graph in the store. Ids of a subset count from 0.
+        int64 ``[N]``, the id of each graph in the whole store. The ids of a subset itself count from 0.
 
     Raises
     ------
@@ -189,7 +194,7 @@ class GraphStore(StoredGraphs):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # Workers may have another working folder.
+        # Make the path absolute: worker processes may have another working folder.
         path = as_path(path).absolute()
         super().__init__(path, [Part.open(path)])
 
@@ -229,8 +234,9 @@ class GraphStore(StoredGraphs):
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
             label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
-            `dgl.save_graphs`. An `OgbFolder`, a `GraphStore`, a `MultiStore`, a `ChunkedGraph` (DGL's chunked graph
-            format), PyG's `InMemoryDataset`, a subset of one of these, or a path is read directly and much faster.
+            `dgl.save_graphs`. These sources are read directly, which is much faster: an `OgbFolder`, a `GraphStore`, a
+            `MultiStore`, a `ChunkedGraph` (DGL's chunked graph format), PyG's `InMemoryDataset`, a subset of one of
+            these, or the path of a folder of one of these kinds.
         splits
             The ids of each split, by its name, such as "train"; None: the splits of the source.
         compact
@@ -240,8 +246,8 @@ class GraphStore(StoredGraphs):
             Replace an existing store and its plans. The existing store stays valid until the new one is complete.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable from a DGLGraph
-            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). Sizes are the sizes of the
-            returned graphs.
+            to a DGLGraph or a dict of named graphs (for PyG: from a Data to a Data). The store has the returned graphs
+            and their sizes.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of this seed and the position of the graph.
         transform_name
@@ -251,7 +257,8 @@ class GraphStore(StoredGraphs):
             As in `PaddedCollate`, checked for each graph. The store keeps them and uses them in its batches. None: the
             ties and indices of the source, if it is a store.
         levels
-            The levels of the attributes of PyG graphs, as in `PaddedCollate`. Required if the graphs do not show them.
+            The levels of the attributes of PyG graphs, as in `PaddedCollate`. Required if the graphs do not show
+            which attribute has which level.
 
         Raises
         ------
@@ -266,8 +273,8 @@ class GraphStore(StoredGraphs):
 
         Notes
         -----
-        Memory is bounded by a block of graphs (a ``.bin`` file is read completely). If the process is killed, the
-        earlier store remains; if there was none, the folder does not open as a store.
+        Only one block of graphs is in memory at a time, but a ``.bin`` file is read completely. If the process is
+        killed, an earlier store remains; if there was none, the folder does not open as a store.
         """
         write_graphs(
             path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
@@ -298,24 +305,26 @@ def write_graphs(
     """
     path = as_path(path)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    # Check the folder before reading the source, which may take long.
+    # `fresh_data` checks the folder first, since reading the source may take long.
     with fresh_data(path, overwrite) as data:
         opened = resolve(source).with_levels(levels)
         if pre_transform is not None:
             opened = Transformed(opened, pre_transform, transform_seed, transform_name)
         schema, blocks = blocks_of(opened, ties, indices)
-        number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
+        num_graphs, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
         if not isinstance(chosen, Mapping):
             raise SizesError(
                 f'splits must be a mapping of names to ids, but are {chosen!r:.200}; give {{"train": ids}}, say.'
             )
+        # Two keys of a mapping, such as 1 and "1", may be the same text.
         name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
         if uses > 1:
             raise SizesError(f"{uses} splits have the name {name!r:.200} as text; give each its own name.")
-        if number is not None:
+        if num_graphs is not None:
+            # Refuse ids out of range before any graph is written.
             for ids in chosen.values():
-                as_ids(ids, number)
-        written = write_store(data, schema, _with_progress(blocks, number), chosen, compact)
+                as_ids(ids, num_graphs)
+        written = write_store(data, schema, _with_progress(blocks, num_graphs), chosen, compact)
         metadata = replace(written, pre_transform=opened.pre_transform)
         if prepare is not None:
             prepare(StoredGraphs(path, [Part(path, metadata)]), data)
@@ -330,7 +339,7 @@ def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[
 
 
 def refuse_store_settings(settings: Iterable[str]) -> None:
-    """Raise InputError for settings that apply only to views that copy whole slices of a store."""
+    """Raise InputError if `settings` names a setting that applies only to batches copied from a store."""
     for name in settings:
         if name in ("as_stored", "separate"):
             raise InputError(

@@ -15,12 +15,13 @@ from dgl_tuplepack.planning.buckets import Buckets, shapes_from_dict
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PLAIN_NAME
 
+# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 _FILE = JsonFormat("dgl_tuplepack.manifest", 1, "dataset of shards", "preprocess the shards again")
 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard: the name of its folder, its number of graphs, and the checksum of its store."""
+    """One shard: the name of its folder, its number of graphs, and `store`, the checksum of its store."""
 
     name: str
     num_graphs: int
@@ -53,7 +54,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read `manifest.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
+        """Read `manifest.json`; raise FormatError if it is missing, of another format or version, or damaged."""
         path = folder / MANIFEST
         if not is_there(path):
             if is_there(folder / METADATA):
@@ -66,7 +67,7 @@ class Manifest:
             shards = tuple(map(ShardEntry.from_dict, document["shards"]))
             number = whole_number("num_graphs", document["num_graphs"], 1)
             if number != sum(shard.num_graphs for shard in shards) or len({s.name for s in shards}) != len(shards):
-                raise ValueError("its shards do not add up, or one is listed twice")
+                raise ValueError("num_graphs is not the sum over the shards, or a shard is listed twice")
             seed, written_by = whole_number("seed", document["seed"], 0), str(document["written_by"])
             return cls(number, shapes_from_dict(document["limits"]), seed, shards, written_by)
 

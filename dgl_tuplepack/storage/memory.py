@@ -1,7 +1,7 @@
 """The memory of a padded batch: one stretch for each dtype, or one for each tensor.
 
-A stretch is allocated, sent and freed as a whole. Layers that free the storage of their input need one stretch for
-each tensor.
+A stretch is one piece of memory, which is allocated, sent to a device and freed as a whole. Layers that free the
+storage of their input need one stretch for each tensor.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# In bytes. JAX uses memory without a copy only at such addresses; torch allocates at them too.
+# Tensors begin at multiples of this many bytes, as in memory that torch allocates. JAX would copy other tensors.
 ALIGNMENT = 64
 # Allocate on the CPU, whatever the default device is: compiled code writes to this memory.
 _CPU = torch.device("cpu")
-# Reuse stretches of at least this many bytes: the allocator may return such memory to the system each time, and
+# Stretches of at least this many bytes are reused: the allocator may return such memory to the system each time, and
 # fetching new pages costs more than filling them.
 _LARGE = 2**18
-# At most this many stretches wait to be reused: a loop holds one batch while it gets the next.
+# Memory of at most this many deleted batches is kept for reuse: a training loop holds one batch while it gets the next.
 _WAITING = 2
 
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: its content, dtype and shape, the number of its stretch of memory, and the byte where it begins."""
+    """One tensor: its key, dtype and shape, the index of its stretch of memory, and its first byte in that stretch."""
 
     key: Key
     dtype: torch.dtype
@@ -50,10 +50,11 @@ class Field:
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     """Return the fields of all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
 
-    Each tensor begins at a multiple of `ALIGNMENT` bytes. Only destinations directly follow their sources: both
+    Each tensor begins at a multiple of `ALIGNMENT` bytes, except that destinations directly follow their sources: both
     together are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
+    # Put tensors of one dtype next to each other. The sort is stable: destinations still follow their sources.
     fields.sort(key=lambda field: str(field.dtype))
     placed: list[Field] = []
     stretch = first = 0
@@ -62,17 +63,18 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
             stretch, first = stretch + 1, 0
         placed.append(replace(field, stretch=stretch, first=first))
         first += field.length * field.dtype.itemsize
+        # Round up to the next multiple, unless the tensor holds sources.
         if field.key[0] != ENDS[0]:
             first = -(-first // ALIGNMENT) * ALIGNMENT
     return placed
 
 
-# Key of a tensor in a stretch, and its shape, or None if it has one axis.
+# The key of a tensor in a stretch, and the shape of the tensor; None instead of a shape with one axis.
 _Piece = tuple[Key, tuple[int, ...] | None]
 
 
 class _Loan:
-    """Memory that returns to the list `free` when its last tensor is deleted."""
+    """Memory on loan to a batch: it returns to the list `free` when the last tensor that uses it is deleted."""
 
     def __init__(self, memory: Array, free: list[Array]) -> None:
         self._memory, self._free = memory, free
@@ -86,43 +88,44 @@ class _Loan:
 class BatchMemory:
     """Provide memory for batches: the memory of deleted batches, or new memory.
 
-    With `separate`, each tensor gets new memory, since layers may free it.
+    With `separate`, each tensor always gets new memory, since layers may free the memory of their input.
     """
 
     def __init__(self, fields: list[Field], separate: bool = False) -> None:
-        # For each stretch: its dtype, its number of values, the lengths of its pieces, and their keys and shapes, or
-        # None for a gap between tensors.
+        # For each stretch: its dtype, its number of values, the number of values in each piece, and the pieces. A piece
+        # is a tensor or, if it is None, a gap between two tensors.
         self._stretches: list[tuple[torch.dtype, int, list[int], list[_Piece | None]]] = []
         for _, group in itertools.groupby(fields, lambda field: field.stretch):
-            run = list(group)
+            in_stretch = list(group)
             lengths: list[int] = []
             pieces: list[_Piece | None] = []
-            for field, following in itertools.zip_longest(run, run[1:]):
+            # `following` is the next field in the stretch; None after the last one.
+            for field, following in itertools.zip_longest(in_stretch, in_stretch[1:]):
                 lengths.append(field.length)
                 pieces.append((field.key, field.shape if len(field.shape) > 1 else None))
-                # A gap between two tensors is a piece too.
+                # Values between the end of this tensor and the start of the next one.
                 if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
                     lengths.append(gap)
                     pieces.append(None)
-            self._stretches.append((run[0].dtype, sum(lengths), lengths, pieces))
-        # For each stretch: memory of deleted batches, or None if new memory is allocated each time.
+            self._stretches.append((in_stretch[0].dtype, sum(lengths), lengths, pieces))
+        # For each stretch: a list of the memory of deleted batches; None if new memory is allocated for each batch.
         self._free: list[list[Array] | None] = [
             None if separate or number * dtype.itemsize < _LARGE else [] for dtype, number, _, _ in self._stretches
         ]
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
-        """Return the address of each stretch, int64, and new tensors by key, which keep the stretches alive."""
+        """Return the address of each stretch, int64, and new tensors by key; the tensors keep the stretches alive."""
         memory = [
             torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
             for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
         ]
         tensors = {}
         for stretch, (_, _, lengths, pieces) in zip(memory, self._stretches, strict=True):
-            # "Unsafe": for autograd, changing one tensor in place does not change the others.
-            for named, piece in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
-                if named is not None:
-                    key, shape = named
-                    tensors[key] = piece if shape is None else piece.view(*shape)
+            # Split by an "unsafe" function, so that autograd treats the tensors as independent of each other.
+            for piece, values in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
+                if piece is not None:
+                    key, shape = piece
+                    tensors[key] = values if shape is None else values.view(*shape)
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
@@ -132,4 +135,5 @@ def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
         memory = free.pop()
     except IndexError:
         memory = torch.empty(number * dtype.itemsize, dtype=torch.uint8, device=_CPU).numpy()
+    # The tensor keeps the loan alive. Deleting the last tensor deletes the loan, which returns the memory.
     return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)

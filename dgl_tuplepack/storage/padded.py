@@ -29,16 +29,19 @@ class PaddedBatches:
         self.shape = shape
         schema, types, fields = shape.schema, list(shape.slots), fields_of(shape, separate)
         self._memory = BatchMemory(fields, separate)
+        # The padded numbers of nodes and edges of each type, and of graphs.
         self._slots = np.array(list(shape.slots.values()), np.int64)
+        # Edge types whose padding edges lead from each padding node to the next one.
         chained = [e for e in schema.edge_types if shape.has_padding_chains(e)]
         self._assembler = Assembler(store, schema, fields, [_fill(shape, field) for field in fields], chained)
-        # If edges are sorted, a row for each edge type: the numbers of the fields of destinations, row pointers and
-        # edge order, and of the node type that is tied to the edges, or -1.
-        positions = {field.key: f for f, field in enumerate(fields)}
+        field_index = {field.key: index for index, field in enumerate(fields)}
+        # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
+        # If edges are sorted, one row for each edge type: the indices of its three fields, and of its tied node type or
+        # -1. `sorting_order` puts edges that nodes are tied to before the edges at those nodes.
         self._sorted = np.array(
             [
-                [positions[content, e] for content in ("destinations", "row_pointers", "edge_order")]
+                [field_index[content, e] for content in ("destinations", "row_pointers", "edge_order")]
                 + [tied.get(e, -1)]
                 for e in (sorting_order(schema.edge_types, schema.tied) if shape.sort_edges else ())
             ],
@@ -47,7 +50,7 @@ class PaddedBatches:
         self._sort_edges = _sort_edges() if len(self._sorted) else None
 
     def __call__(self, graphs: GraphRows) -> PaddedBatch:
-        """Return the batch of graphs; GraphTooLargeError if they exceed the packs."""
+        """Return the batch of the graphs; raise GraphTooLargeError if they exceed the packs."""
         self.shape.check_content(graphs.totals.tolist())
         memory, tensors = self._memory.take()
         self._assembler.fill(memory, graphs, self._slots)
@@ -57,13 +60,17 @@ class PaddedBatches:
 
 
 def _sort_edges() -> Callable[..., None]:
-    # The kernel compiles at its import, and few batches have sorted edges.
+    """Return the kernel that sorts the edges of a batch."""
+    # Import the kernel only when it is needed: its import compiles it, and few batches have sorted edges.
     from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 
     return sort_edges
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
-    """Return the rows that pad a feature or label: one row, or one for each slot. Other tensors get an unused 0."""
+    """Return the rows that pad a feature or label: one row, or one row for each slot.
+
+    For any other tensor, return a single 0, which is not used.
+    """
     filling = shape.fillings.get(field.key)
     return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling)

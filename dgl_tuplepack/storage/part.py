@@ -1,4 +1,7 @@
-"""A part of a selection: the opened arrays of one store, and the graphs in them."""
+"""A part of a selection: the opened arrays of one store, and the graphs in them.
+
+It has nothing to do with the parts of a partition for `dgl.distributed`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
 from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
 
-# Graphs that are checked at once, and graphs in a block.
+# Number of graphs that are checked at once, and number of graphs in a block.
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
@@ -36,22 +39,25 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Keep the last offsets (row counts): `open_array` has checked these bytes, and files may be damaged later.
+        # The last offset of each type is its number of rows. Read it now, since files may be damaged later: these bytes
+        # are part of the sample that `open_array` has checked.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
+            # The number of rows of the other arrays of this type; None if there are no others.
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
 
     @classmethod
     def open(cls, path: Path) -> Part:
-        """Open the store at `path`; retry if it is replaced meanwhile. FormatError if it is damaged."""
+        """Open the store at `path`; try again if it is replaced meanwhile. Raise FormatError if it is damaged."""
         while True:
             metadata = StoreMetadata.load(path)
             try:
                 return cls(path, metadata)
             except FileNotFoundError as error:
+                # If the metadata still names the same folder, the store was not replaced: a file is missing.
                 if StoreMetadata.load(path).data == metadata.data:
                     raise FormatError(f"{error.filename} is missing; the store is damaged, write it again.") from error
 
@@ -68,6 +74,7 @@ class Part:
     def stored_spec(self, key: Key) -> ArraySpec:
         """Return the stored shape and dtype of a row of a feature or label."""
         entry = self.entries[key]
+        # bfloat16 values are stored as uint16, which is not a narrowed dtype.
         narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
         return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
 
@@ -76,7 +83,7 @@ class Part:
         return self._arrays[content, type_, name]
 
     def offsets(self, type_: GraphType) -> IntArray:
-        """Return the row of the first node (edge) of each graph, then the number of rows, ``[N + 1]``."""
+        """Return the row of the first node (edge) of each graph, then the number of all rows, int64 ``[N + 1]``."""
         return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
 
     @functools.cached_property
@@ -92,6 +99,7 @@ class Part:
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
         """The stored histogram of sizes."""
+        # Each row has the size of one class, then its number of graphs.
         classes = self.array("size_classes")
         try:
             return SizeHistogram(classes[:, :-1], classes[:, -1], self.schema.components)
@@ -107,25 +115,26 @@ class Part:
 
     def item(self, graph_id: int) -> Any:
         """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs are a dict instead of the DGLGraph."""
-        # Spans: the rows of the graph in the arrays of each type; None is the key of labels.
+        # spans[t]: the rows of the graph in the arrays of type t; spans[None]: its row in the labels.
         schema, spans = self.schema, dict[Any, slice]()
         spans[None] = slice(graph_id, graph_id + 1)
-        for t, most in self.rows.items():
+        for t, num_rows in self.rows.items():
             first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
-            if not 0 <= first <= last <= most:
+            if not 0 <= first <= last <= num_rows:
                 self.refuse_offsets(graph_id, t)
             spans[t] = slice(first, last)
-        number = {t: spans[t].stop - spans[t].start for t in schema.node_types}
+        num_nodes = {t: spans[t].stop - spans[t].start for t in schema.node_types}
         endpoints = {}
         for e in schema.edge_types:
             ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
+            # e[0] is the type of the source nodes, e[2] the type of the destination nodes.
             for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
-                if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
+                if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        # A column is (content, type, name); `arranged` sorts the values into three dicts.
+        # A column is (content, type, name). `arranged` returns three dicts: of node features, edge features and labels.
         of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
-        graph = build_item(schema.graph_names, endpoints, number, of_nodes, of_edges)
+        graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def _tensor(self, key: Key, rows: slice) -> Tensor:
@@ -133,7 +142,7 @@ class Part:
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
-        """Return rows of an array, in the dtype of the schema; bfloat16 values as their bits (uint16)."""
+        """Return rows of an array, in the dtype of the schema; for bfloat16, the bits as uint16."""
         stored = np.asarray(self._arrays[key])
         # take is about twice as fast as indexing by an array.
         chosen = stored[rows] if isinstance(rows, slice) else stored.take(rows, axis=0)
@@ -147,8 +156,10 @@ class Part:
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
         """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""
+        # bounds[t]: the offsets of these graphs, int64 [graphs + 1]; rows[t]: their rows in the arrays of type t.
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
+        # Labels have one row for each graph.
         rows[None] = graphs
         return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
 
@@ -160,7 +171,10 @@ class Part:
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
     ) -> NoReturn:
-        """Raise FormatError: endpoints or indices of a graph are outside it; the arguments name their array."""
+        """Raise FormatError: endpoints or indices of a graph point outside the graph.
+
+        `end`, `edge_type` and `name` are the content, type and name of the array; for indices, of their column.
+        """
         self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
@@ -170,7 +184,10 @@ class Part:
         )
 
     def verify(self) -> None:
-        """Compare every byte with its checksum, and the arrays with each other; FormatError names the file."""
+        """Compare every byte of the files with their checksums, and the arrays with each other.
+
+        Raise FormatError, which names the file, if they differ.
+        """
         for entry in self.metadata.arrays:
             check_bytes(self.data, entry)
         self.check_positions()
@@ -181,20 +198,27 @@ class Part:
                 self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
 
     def check_positions(self) -> None:
-        """Check all offsets and endpoints; FormatError names the file and the first wrong graph."""
-        for t, most in self.rows.items():
+        """Check the offsets, endpoints, ties and indices of all graphs.
+
+        Raise FormatError, which names the file and the first graph that is wrong.
+        """
+        for t, num_rows in self.rows.items():
             offsets = self.offsets(t)
+            # Graphs whose rows would end before they begin.
             falling = np.flatnonzero(np.diff(offsets) < 0)
-            if offsets[0] != 0 or len(falling) or offsets[-1] != most:
+            if offsets[0] != 0 or len(falling) or offsets[-1] != num_rows:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                # Check one run of graphs at a time: the comparison needs more memory than the stored values.
+                # Check some graphs at a time: the comparison needs more memory than the stored values.
                 for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
+                    # Offsets of these graphs: their first nodes of type t, and their first edges of type e.
                     nodes, edges = (self.offsets(type_)[first : first + _GRAPHS_PER_CHECK + 1] for type_ in (t, e))
                     values = self.array(end, e)[edges[0] : edges[-1]]
+                    # Each endpoint must be less than the number of nodes of its graph.
                     outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
                     if len(outside):
+                        # The graph that the first wrong edge belongs to, counted from `first`.
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
         if self.schema.ties or self.schema.indices:
@@ -202,7 +226,7 @@ class Part:
                 self._check_relations(slice(first, min(first + _GRAPHS_PER_CHECK, self.num_graphs)))
 
     def _check_relations(self, graphs: slice) -> None:
-        """Check ties and indices of some graphs; their offsets are already checked."""
+        """Check the ties and indices of some graphs, whose offsets are already checked."""
         try:
             check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
         except SchemaError as error:
@@ -212,7 +236,7 @@ class Part:
 
 
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
-    """Make a block of graphs of the schema.
+    """Make a block of graphs that have this schema.
 
     `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns the rows of endpoints, a
     feature or a label, by content, type and name.

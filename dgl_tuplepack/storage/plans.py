@@ -1,4 +1,4 @@
-"""The plans of a store: kept in its data folder, so that they are replaced together with its graphs."""
+"""The plans of a store. They are in its data folder, so that they are replaced together with its graphs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# Longest split name in a file name: file systems allow 255 bytes, and temporary files have longer names.
+# Longest split name in a file name: file systems allow 255 bytes, and the names of temporary files are longer.
 _LONGEST_NAME = 200
 
 
 def plan_file(data: Path, split: str) -> Path:
-    """Return the path of the plan of a split in a data folder; the empty name stands for all graphs.
+    """Return the path of the plan of a split in a data folder; an empty name stands for all graphs.
 
-    Split names may contain any character, unlike file names. No two splits share a file.
+    The name of a split may have characters that file names cannot have, so it is quoted. No two splits share a file.
     """
     name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
-        # In a quoted name, "%" is always followed by two digits, so "%-" makes this name unique.
+        # In a quoted name, "%" is always followed by two digits, so no quoted name is equal to this one.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 
@@ -40,7 +40,7 @@ def save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
 
 
 def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
-    """Return the histogram of each split that has graphs, or of all graphs under an empty name."""
+    """Return the histogram of each split that has graphs; without splits, of all graphs under an empty name."""
     splits = {split: ids for split, ids in store.splits.items() if len(ids)}
     if not splits:
         return {"": store.histogram}
@@ -50,9 +50,9 @@ def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
 def load_plans(store: Selection) -> dict[str, PackPlan]:
     """Load the plans of a store: one for each split, or one for all graphs.
 
-    FormatError names the plan that is damaged or belongs to other graphs, or the missing plans.
+    Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs; the message names the plan.
     """
-    # Only stores of one part have plans; those of shards lie in their own stores.
+    # The store has one part: in a dataset of shards, each shard's own store has its plans.
     histograms, data = split_histograms(store), store.parts[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
     if missing:

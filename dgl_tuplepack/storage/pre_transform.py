@@ -1,4 +1,4 @@
-"""Apply a transform to each graph once, before graphs are written."""
+"""Apply a transform to each graph once, before the graphs are written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dgl_tuplepack.storage.format import PreTransform
 class Transformed(Source):
     """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform.
 
-    Random numbers are a function of `seed`, the position of the graph, and `shard`, the name of a shard. `name`
-    identifies the transform, instead of its `repr`.
+    Random numbers are a function of `seed`, of the position of the graph, and of `shard`, the name of the shard. `name`
+    identifies the transform in the store, instead of its `repr`.
     """
 
     def __init__(
@@ -29,8 +29,9 @@ class Transformed(Source):
         super().__init__(source.title)
         self.levels = source.levels
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
+        # A number made from the name of the shard.
         self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
-        # Identify the transform before its first call: it may store results in itself.
+        # Identify the transform before its first call, which may change its attributes and thus its `repr`.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices
 
@@ -48,15 +49,16 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Yield the transformed graphs with their labels; items keep their ids."""
-        # A source that has blocks may have no items.
+        # Read in blocks unless the source prefers items: a source that has blocks may have no items.
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):
             yield self._transformed(position, item)
 
     def _transformed(self, position: int, item: Any) -> Any:
+        """Return the transformed graph of an item, with its label and id."""
         where = f"item {position}"
         given = parts_of(item, where)
-        # Seed random numbers from the position, in place of an id, and from the shard, in place of an epoch.
+        # Seed random numbers by the position, in place of an id, and by the shard, in place of an epoch.
         (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
         return as_item(transformed._replace(id=given.id))

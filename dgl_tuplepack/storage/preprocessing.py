@@ -82,9 +82,9 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search them.
     graphs_per_batch
         Search limits for batches that hold this many graphs (>= 1) of the split "train" on average, or of all graphs
-        if there is no such split, as `packed_loader` does. The limits hold every graph. None: 64, or all graphs if
-        there are fewer; if the largest graph makes that impossible, the smallest limits with nearly the best
-        efficiency.
+        if there is no such split; `packed_loader` searches in the same way. The limits hold every graph. None: 64, or
+        all graphs if there are fewer; if the largest graph makes that impossible, the smallest limits with nearly the
+        best efficiency.
     multiple_of
         With searched limits, the padded shape is a multiple of this number.
     seed
@@ -98,12 +98,14 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If the limits do not fit the graphs, or no limits hold
-        that few graphs, the store is written without plans. Nothing is written if the sizes are available beforehand,
-        as for an OGB folder or a store without `pre_transform`.
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits give batches
+        of `graphs_per_batch` graphs, the error is raised after the store has been written without plans. If sizes can
+        be read before the graphs, as for an OGB folder or a store without `pre_transform`, it is raised before anything
+        is written.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    # chosen: the limits and the number of packs per batch; None until they are known.
     opened, chosen = resolve(source).with_levels(levels), None
     if opened.knows_sizes and pre_transform is None:
         with writing_to(out):
@@ -117,6 +119,7 @@ def preprocess(
     plans, failed = dict[str, PackPlan](), list[InputError]()
 
     def planned(graphs: StoredGraphs, data: Path) -> None:
+        """Pack the written graphs, and save the plans in their data folder."""
         nonlocal chosen, plans
         try:
             if chosen is None:
@@ -125,11 +128,11 @@ def preprocess(
             with timed(seconds, "plan"):
                 plans = _pack_splits(graphs, chosen[0], seed)
         except InputError as error:
-            # Keep the written graphs, and raise the error when the store is complete.
+            # Keep the written graphs: the error is raised when the store is complete.
             failed.append(error)
         save_plans(data, plans)
 
-    # Limits may have been searched before.
+    # Seconds before the step "write": limits may have been searched already.
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
@@ -143,6 +146,7 @@ def preprocess(
             "(overwrite=True, --overwrite)."
         ) from error
     assert chosen is not None
+    # The step "write" includes the time of `planned`: for the plans, and for limits that were not searched before.
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
@@ -188,8 +192,8 @@ def limits_for(
 ) -> tuple[Limits | Buckets, int]:
     """Return limits that hold `every` graph, and the number of packs per batch.
 
-    Given limits are returned with one pack. Otherwise, search limits for batches that hold `graphs_per_batch` of the
-    graphs `leading` on average.
+    If `limits` are given, return them and one pack per batch. Otherwise, search limits for batches that hold, on
+    average, `graphs_per_batch` graphs of the histogram `leading`.
     """
     if limits is not None:
         return limits, 1
@@ -205,7 +209,8 @@ def limits_for(
 def verify(path: str | os.PathLike[str]) -> GraphStore:
     """Check every byte of a store, and that its plans, if there are any, are for its graphs.
 
-    FormatError names the file that has changed, the plan of other graphs, or the missing plans.
+    Raise FormatError for a file that has changed, for a plan of other graphs, or if the plans of some splits are
+    missing; the message names the file or the plans.
     """
     store = GraphStore(path)
     store.verify()
@@ -217,9 +222,10 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans with it, replacing older plans.
 
-    Raises the errors of `pack`; FormatError if another process has replaced the store or is writing to it.
+    Raise the errors of `pack`, and FormatError if another process has replaced the store or is writing to it.
     """
     plans = _pack_splits(store, limits, seed)
+    # The folder needs no check: the store is there already.
     with locked(store.path, lambda: None):
         save_plans(store.parts[0].data, plans)
     return plans

@@ -17,12 +17,13 @@ class PygBuilder:
     """Make batches equal to the results of `Batch.from_data_list`."""
 
     def __init__(self, schema: Schema) -> None:
+        # Features and labels, each as (content, type, name).
         columns = [column for column, _ in schema.columns()]
         self._template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
         self._indices, self._num_edge_types = schema.index_columns, len(schema.edge_types)
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return the `Batch`."""
-        # The nodes of each type, then the edges of each type, in every graph.
+        """Return the `Batch`. `tensors` has the endpoints of each edge type, then the features and labels."""
+        # counts[t] [graphs]: the nodes or edges of type t in each graph; node types come first.
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)

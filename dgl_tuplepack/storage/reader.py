@@ -1,4 +1,4 @@
-"""The source for stores and datasets of shards: a path, an opened store or a subset of one, read in blocks."""
+"""The kind of source for stores and datasets of shards: a path, an opened store, or a subset of one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stored(SizedSource):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder by the file that is written last."""
+        """Recognise a folder by its metadata or manifest, the file that is written last."""
         return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
 
     @classmethod
@@ -47,7 +47,7 @@ class Stored(SizedSource):
         return store
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs in blocks: slices of the arrays, or for a subset its gathered rows."""
+        """Return all graphs in blocks: slices of the arrays or, for a subset, rows gathered from them."""
         if self._given.chosen is None:
             return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
         return _chosen_blocks(self._given, self._given.chosen)
@@ -64,6 +64,7 @@ def open_stored(path: Path) -> StoredGraphs:
 
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
+    """Yield the graphs `ids` of the parts of a selection, some thousands at a time."""
     for part in selection.parts:
         part.check_positions()
     for first in range(0, len(ids), GRAPHS_PER_BLOCK):
@@ -71,44 +72,53 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Gather some graphs of one or several stores, in any order, into one block; without ids, an empty block.
+    """Return one block of the graphs `ids`, in this order; without ids, the block is empty.
 
-    Rows are read store by store, then moved to the order of `ids`.
+    `ids` count all graphs of all parts, even if the selection is a subset. Rows are read part by part, then put into
+    the order of `ids`.
     """
+    # part_of[i]: index of the part that holds graph ids[i].
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
+    # After sorting by part, graph ids[order[j]] is number j, and graph ids[i] is number position[i].
     order = np.argsort(part_of, kind="stable")
-    # position[i]: index of graph ids[i] after sorting by store.
     position = np.argsort(order)
-    # For each store: its part, and the indices of its chosen graphs in this part.
+    # For each part with chosen graphs (without ids, the first part): the part, and the indices of these graphs in it.
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
         for part in (np.unique(part_of) if len(ids) else [0])
     ]
 
     def sorted_lengths(t: GraphType) -> IntArray:
+        """Return the number of nodes (edges) of type `t` in each graph, sorted by part."""
         lengths: IntArray = np.concatenate([part.offsets(t)[own + 1] - part.offsets(t)[own] for part, own in chosen])
         return lengths
 
     def values(key: Key) -> Array:
+        """Return the rows of an array for all graphs, in the order of `ids`."""
+        # The type of the rows; None for labels, which have one row for each graph.
         t = key[1]
         gathered: list[Array] = []
         for part, own in chosen:
+            # A graph has one label in each array of labels, but a span of rows in each array of nodes (edges).
             if t is not None:
                 first = part.offsets(t)[own]
                 own = _spans(first, part.offsets(t)[own + 1] - first)
             gathered.append(part.values(key, own))
+        # With one part, sorting has not changed the order.
         if len(gathered) == 1:
             return gathered[0]
-        target = position
+        # For each row of the result: where it is in the gathered rows.
+        gathered_rows = position
         if t is not None:
             lengths = sorted_lengths(t)
-            target = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
-        rows: Array = np.concatenate(gathered)[target]
+            # The rows of graph number j begin at (cumsum - lengths)[j].
+            gathered_rows = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
+        rows: Array = np.concatenate(gathered)[gathered_rows]
         return rows
 
     return block_of(selection.schema, lambda t: sorted_lengths(t)[position], values)
 
 
 def _spans(first: IntArray, lengths: IntArray) -> IntArray:
-    """Return the integers first, first + 1, ... of each span, one span after the other."""
+    """Return the integers of all spans, one span after the other: ``first[i]``, ``first[i] + 1``, ..."""
     return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

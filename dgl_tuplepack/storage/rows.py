@@ -42,30 +42,34 @@ class Finder:
 
     def __init__(self, selection: Selection) -> None:
         self._selection, self._parts = selection, selection.parts
+        # The kernel needs an array, even if the selection has all graphs.
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
         self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
+        # of_type[p]: the address of the offsets of type t in part p, and the number of rows of the type there.
         for of_type, t in zip(self._offsets, self._types, strict=True):
             of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
             of_type["rows"] = [part.rows[t] for part in self._parts]
 
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
-        """Look up graphs by their position in the selection.
+        """Look up graphs by `ids`, their positions in the selection.
 
-        SizesError for an id outside 0..N-1, FormatError for damaged offsets.
+        Raise SizesError for an id outside 0..N-1, and FormatError for damaged offsets.
         """
         positions = np.ascontiguousarray(as_integers(ids), np.int64)
-        number, types = len(positions), len(self._types) + 1
-        parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
-        rows = np.empty((types, 3, number), np.int64)
+        # Labels are one more type.
+        num_graphs, num_types = len(positions), len(self._types) + 1
+        parts, totals = np.empty(num_graphs, np.int64), np.empty(num_types, np.int64)
+        rows = np.empty((num_types, 3, num_graphs), np.int64)
         is_subset, first_ids = self._selection.chosen is not None, self._selection.first_ids
         wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, parts, rows, totals)
-        # Negative: an id is outside 0..N-1, which `as_ids` refuses. Otherwise 1 + t * n + i: the offsets of type t of
-        # graph i are damaged.
+        # The kernel fills `parts`, `rows` and `totals`, and returns 0. It returns a negative number if an id is outside
+        # 0..N-1, and 1 + t * n + i if the offsets of type t are damaged for graph i of n.
         if wrong < 0:
+            # Raises the error.
             as_ids(ids, len(self._selection))
         if wrong > 0:
-            t, i = divmod(wrong - 1, number)
+            t, i = divmod(wrong - 1, num_graphs)
             self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
         kept = self._selection.kept_ids
         return GraphRows(positions, positions if kept is None else kept[positions], parts, rows, totals)

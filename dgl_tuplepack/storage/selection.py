@@ -1,4 +1,4 @@
-"""A selection: all or some of the graphs of one store, or of several stores, one after the other."""
+"""A selection: all or some of the graphs of one store, or of several stores that follow one another."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ _AGREE = "shards of one dataset must agree"
 
 
 class Selection:
-    """Graphs of the stores `parts`, with ids 0..N-1; a subclass opens the folder `path`.
+    """Graphs of one or several opened stores, the `parts`, with ids 0..N-1. A subclass opens the stores at `path`.
 
-    A selection is pickled as its path and ids. Another process maps the same files; FormatError if they have changed.
+    A selection is pickled as its path and ids. Another process that unpickles it maps the same files, or raises
+    FormatError if they have changed.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
         self.path, self.parts = path, tuple(parts)
-        # int64 [N]: the positions of the graphs in all parts, read-only; None for all graphs.
+        # int64 [N], read-only: the position of each graph among the graphs of all parts; None if all are selected.
         self.chosen: IntArray | None = None
         # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
         for part in parts[1:]:
             check_same_schema(self.schema, part.schema, str(parts[0].path), str(part.path))
-        # The number of graphs before each part, and the total.
+        # int64 [parts + 1]: the number of graphs before each part, then the number of all graphs.
         self.first_ids: IntArray = np.cumsum([0, *(part.num_graphs for part in parts)], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -69,9 +70,9 @@ class Selection:
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
-        """The schema with dtypes that hold the stored values of all parts."""
+        """The schema with the dtypes of the files: for each column, the widest stored dtype of any part."""
         schema = self.schema
-        # Indices keep the schema's dtype, since the indices of a whole batch are larger than the stored ones.
+        # Columns of indices keep the schema's dtype: indices in a whole batch are larger than the stored ones.
         return schema.with_columns(
             {
                 column: spec if column in schema.index_columns else self.stored_spec(column)
@@ -80,30 +81,30 @@ class Selection:
         )
 
     def batch_schema(self, as_stored: bool) -> Schema:
-        """Return the schema of batches; `as_stored`: narrowed integers keep the dtypes in which they are stored."""
+        """Return the schema of batches; with `as_stored`, narrowed integers keep the dtypes of the files."""
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
-        """Return the shape and dtype of a row of a feature or label in the part that narrowed it least."""
+        """Return the shape of a row of a feature or label, and its widest stored dtype in any part."""
         return max((part.stored_spec(column) for part in self.parts), key=lambda spec: spec.dtype.itemsize)
 
     @property
     def original_ids(self) -> IntArray:
-        """int64 ``[N]``, the id of each graph in the store."""
+        """int64 ``[N]``, the id of each graph in the whole store."""
         return np.arange(len(self)) if self.chosen is None else self.chosen
 
     @property
     def graph_ids(self) -> IntArray:
-        """int64 ``[N]``, the ids that batches report: 0..N-1, but for a split the ids in the whole selection."""
+        """int64 ``[N]``, the ids that batches report: 0..N-1 or, after `split`, the ids before the split."""
         return np.arange(len(self)) if self.kept_ids is None else self.kept_ids
 
     def ids_in_store(self, ids: IntArray) -> IntArray:
-        """Convert ids of the selection to ids in the store."""
+        """Convert ids of the selection to ids in the whole store."""
         return ids if self.chosen is None else self.chosen[ids]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
-        """Sizes of the graphs, from the offsets only."""
+        """Sizes of the graphs, computed from the offsets only."""
         first, *others = (part.sizes for part in self.parts)
         if others:
             first = GraphSizes(np.concatenate([first.array, *(sizes.array for sizes in others)]), first.components)
@@ -111,7 +112,7 @@ class Selection:
 
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
-        """Histogram of the sizes: counted for a subset, otherwise stored."""
+        """Histogram of the sizes: counted for a subset, otherwise read from the files."""
         if self.chosen is not None:
             return SizeHistogram.from_sizes(self.sizes).without_ids()
         return functools.reduce(SizeHistogram.__add__, (part.histogram for part in self.parts))
@@ -122,6 +123,7 @@ class Selection:
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
+        # The ids in a part count from 0, so add `first`, the number of graphs before the part.
         for first, part in zip(self.first_ids, self.parts, strict=False):
             for name, ids in part.splits.items():
                 splits.setdefault(name, []).append(ids + first if first else ids)
@@ -138,23 +140,26 @@ class Selection:
         positions = as_ids(ids, len(self))
         if not len(positions):
             raise SizesError("a subset needs at least one id, but got none.")
-        # Share the opened files: copy.copy would open the path again, which may hold another store by now.
+        # Share the opened files: copy.copy would open `path` again, where another store may be by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # Drop cached values, which are for all graphs.
+        # Drop the cached values, which are for the graphs of this selection.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(self.ids_in_store(positions), None)
         return subset
 
     def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Return a subset whose batches have the ids of this selection as `graph_ids`."""
+        """Return a subset whose batches report the ids of this selection as `graph_ids`."""
         split = self.subset(ids)
         split.kept_ids = as_ids(ids, len(self)).copy()
         return split
 
     def _choose(self, positions: IntArray, kept_ids: IntArray | None) -> None:
-        """Keep a copy of the positions, read-only, since compiled code does not check them."""
+        """Set the positions of the graphs and the ids that batches report.
+
+        The positions are copied, and the copy is read-only, since compiled code does not check them.
+        """
         self.chosen, self.kept_ids = positions.copy(), kept_ids
         self.chosen.setflags(write=False)
 
@@ -169,10 +174,12 @@ class Selection:
             raise SizesError(
                 f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or padded(limits)[ids]."
             ) from error
+        # A negative index counts from the end. `as_ids` raises an error for an index outside 0..N-1.
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])
-        part = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
-        return self.parts[part].item(graph_id - int(self.first_ids[part]))
+        # The graph is in the last part that begins at it or before it.
+        part_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
+        return self.parts[part_index].item(graph_id - int(self.first_ids[part_index]))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -183,7 +190,7 @@ class Selection:
         Raises
         ------
         FormatError
-            A file has changed since it was written; the message names the first one.
+            A file has changed since it was written; the message names the first such file.
         """
         for part in self.parts:
             part.verify()
@@ -197,6 +204,7 @@ class Selection:
 
 
 def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None) -> Any:
+    """Return an unpickled selection; raise FormatError if the files at `path` have changed."""
     selection = store_class(path)
     if selection.checksum != checksum:
         raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
@@ -208,7 +216,11 @@ def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | No
 def check_same_schema(
     expected: Schema, found: Schema, where: str, other: str, compared: Sequence[str] = COMPARED, reason: str = _AGREE
 ) -> None:
-    """Raise SchemaError if the schemas differ; `where` and `other` are the display names of `expected` and `found`."""
+    """Raise SchemaError if the schemas differ in one of the attributes `compared`.
+
+    `where` and `other` are the display names of the graphs with the schemas `expected` and `found`. The message ends
+    with `reason`.
+    """
     for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:

@@ -1,4 +1,4 @@
-"""A store in a temporary folder, which is removed when nothing refers to the store any longer."""
+"""A store in a temporary folder. The folder is removed when nothing refers to the store any longer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from dgl_tuplepack.storage.graph_store import GraphStore
 
 
 def temporary_store(source: Source, **declared: Any) -> GraphStore:
-    """Write the graphs of a source; the folder is removed with the store and its last subset, or at exit.
+    """Write the graphs of a source to a temporary folder, and return the store.
 
-    `declared` are ties, indices and levels, as in `GraphStore.write`.
+    The folder is removed when the store and all its subsets are deleted, or when the process exits. `declared` are
+    ties, indices and levels, as in `GraphStore.write`.
     """
     if source.num_graphs() == 0:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
     folder = _Folder()
     store = GraphStore.write(f"{folder.path}/store", source, **declared)
-    # Subsets share this attribute, which keeps the folder.
+    # The store and its subsets share this attribute, so the folder remains until the last of them is deleted.
     store.__dict__["_folder"] = folder
     return store
 
 
 class _Folder:
+    """A temporary folder that is removed together with this object."""
+
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
         weakref.finalize(self, _remove, self.path, os.getpid())
 
 
 def _remove(path: str, process: int) -> None:
-    # A forked worker has the object too, but the folder belongs to its parent.
+    # A forked worker has a copy of the object, but only the process that made the folder removes it.
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)

@@ -32,21 +32,23 @@ class Arrays(Protocol):
         """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
 
     def item(self, i: int) -> Any:
-        """Return DGL graph `i`, with its label."""
+        """Return graph `i` as a DGLGraph, with its label."""
 
 
 class BatchView:
-    """View of a store whose item for a list of ids is one whole batch.
+    """View of a store: ``view[ids]`` is one whole batch, for a list of ids.
 
-    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding; only the
-    latter also have single graphs as items. The empty list gives a batch of padding only, or of no graphs.
+    `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding. A view
+    without padding also accepts a single id, and then returns that graph. An empty list gives a batch of padding only,
+    or a batch of no graphs.
 
     Parameters
     ----------
     store
         Store, or store on a device, whose arrays are read.
     shapes
-        Shapes of padded batches, the smallest first; none for batches without padding. The last one is `shape`.
+        Shapes of padded batches, the smallest first; none for batches without padding. The attribute `shape` is the
+        last one.
     transform, transform_seed, separate
         For padded batches, as in `GraphStore.padded`.
     as_stored, framework, with_ids
@@ -55,10 +57,10 @@ class BatchView:
     Raises
     ------
     GraphTooLargeError, SizesError
-        For an item: the graphs exceed the packs, an id is not in 0..N-1, or there are more nodes or edges than the
-        index type of the graphs can number.
+        When a batch is read: the graphs exceed the packs, an id is not in 0..N-1, or there are more nodes or edges than
+        the index type of the graphs can count.
     FormatError
-        For an item: offsets or endpoints are wrong, because the files were damaged after opening.
+        When a batch is read: offsets or endpoints are wrong, because the files were damaged after opening.
     """
 
     def __init__(
@@ -79,15 +81,16 @@ class BatchView:
         self._transform: BatchTransform | None = None
         self._prepare()
         if transform is not None:
-            # The batch of padding only shows which columns the transform makes.
+            # The transform is applied to a batch without graphs, which shows the columns that it makes.
             self._transform = BatchTransform(transform, transform_seed, self[[]])
 
     def _prepare(self) -> None:
         self._finder = Finder(self.store.selection)
+        # One maker for each shape or, without shapes, one for batches without padding.
         self._makers = [self.store.maker(shape, **self._choices) for shape in self.shapes or (None,)]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Both hold addresses of this process.
+        # Leave out the finder and the makers, which hold memory addresses of this process.
         return {name: value for name, value in self.__dict__.items() if name not in ("_finder", "_makers")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,26 +103,28 @@ class BatchView:
     def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
         if not self.shapes and is_one_id(ids):
             return self._item(ids)  # type: ignore[arg-type]
-        graphs, number = self._finder.find(ids), 0  # type: ignore[arg-type]
+        graphs, shape_index = self._finder.find(ids), 0  # type: ignore[arg-type]
         if len(self._makers) > 1:
-            number = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
-        batch = self._makers[number](graphs)
+            # The shape that the sampler chose, or else the smallest shape that holds the graphs.
+            shape_index = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
+        batch = self._makers[shape_index](graphs)
         if self.with_ids:
             return with_graph_ids(batch, torch.from_numpy(graphs.ids))
         if self._transform is None:
             return batch
-        # Random numbers depend on ids in the store, whatever ids the batch reports.
+        # Random numbers depend on the ids in the store, even if the batch reports other ids.
         return self._transform(batch, self.store.selection.ids_in_store(graphs.positions).tolist(), epoch_of(ids))
 
     def _item(self, i: int) -> Any:
         """Return one graph: the item of the store for DGL, the only graph of a batch for PyG."""
         if self.framework == "dgl":
             return self.store.item(i)
-        number = int(i)
-        return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
+        position = int(i)
+        # A negative position counts from the end.
+        return self[[position + len(self) if -len(self) <= position < 0 else position]].get_example(0)
 
     def __getitems__(self, ids: Sequence[Any]) -> Any:
-        """Return a batch for each list in `ids`, as torch's loaders ask; InputError for views without padding."""
+        """Return one batch for each list in `ids`, for torch's loaders; raise InputError for a view without padding."""
         if self.shapes:
             return [self[i] for i in ids]
         loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"
@@ -135,7 +140,7 @@ class BatchView:
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the transform's random numbers, also in worker processes.
 
-        It is for ids that carry no epoch; the ids of a `PackBatchSampler` carry one.
+        This is needed only if the ids carry no epoch; the ids of a `PackBatchSampler` carry one.
         """
         if self._transform is not None:
             self._transform.draws.set_epoch(epoch)

@@ -24,7 +24,11 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
 def plain_name(names: Sequence[str]) -> str:
-    """Return names in one text that is a valid file name, perhaps empty; other names may give the same text."""
+    """Join names into one text that may be part of a file name.
+
+    The text may be empty, and other names may give the same text.
+    """
+    # Leave out "N" and "E", which come from DGL's default types "_N" and "_E".
     words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
     return "_".join(words)[:60]
 
@@ -32,19 +36,22 @@ def plain_name(names: Sequence[str]) -> str:
 class StoreWriter:
     """Write the arrays of one store into a data folder, block after block.
 
-    Memory is bounded by one block and the size classes. `compact` narrows integer features and labels.
+    Only one block and the size classes are in memory at a time. With `compact`, integer features and labels are
+    narrowed.
     """
 
     def __init__(self, folder: Path, schema: Schema, compact: bool) -> None:
         self._folder, self._schema, self._compact = folder, schema, compact
         self._histogram: SizeHistogram | None = None
         self._num_graphs = 0
+        # Number of nodes (edges) of each type that are written so far.
         self._totals: dict[Any, int] = {t: 0 for t in (*schema.node_types, *schema.edge_types)}
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
 
     def begin(self) -> None:
-        """Create the files; SchemaError if a store cannot hold a dtype."""
+        """Create the files; raise SchemaError if a store cannot hold a dtype."""
         schema = self._schema
+        # Offsets begin with 0: the first graph begins at row 0.
         for t in schema.node_types:
             self._add("node_offsets", t).append(np.zeros(1, np.int64))
             self._add_features("node_feature", t, schema.node_features[t])
@@ -59,6 +66,7 @@ class StoreWriter:
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
+        """Create the file of an array, and return its writer."""
         # Number the files: the names of two features may differ only in characters that file names cannot have.
         names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
         file = f"{len(self._writers):02d}_{plain_name(names)}.npy"
@@ -72,37 +80,46 @@ class StoreWriter:
             self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
-        """Write the graphs of a block; SchemaError names an invalid graph, such as one with an endpoint outside it."""
+        """Write the graphs of a block.
+
+        Raise SchemaError, which names the graph, for an invalid graph, such as a graph with an endpoint outside it.
+        """
 
         def where(i: int) -> str:
+            """Return the display name of graph `i` of the block."""
             return f"graph {self._num_graphs + i}"
 
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
+        # Raises SchemaError for values that contradict the ties or indices.
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
         for e in self._schema.edge_types:
             self._append_offsets("edge_offsets", e, block.num_edges[e])
+            # First the sources, then the destinations, each with the type of these nodes.
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
                 check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
         for column, _ in self._schema.columns():
             self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
+        # One column for each type: its number of nodes (edges) in each graph.
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
 
     def _append_offsets(self, content: str, type_: str | EdgeType, counts: IntArray) -> None:
+        """Append the row after the last row of each graph; `counts` are the rows of each graph."""
         offsets = self._totals[type_] + np.cumsum(counts)
         self._totals[type_] = int(offsets[-1])
         self._writers[content, type_, None].append(offsets)
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
-        """Complete all files and return the metadata, which the caller saves."""
+        """Complete all files and return the metadata, which the caller saves; `data` is the name of the data folder."""
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
+        # One row for each size class: its size, then its number of graphs.
         classes = np.column_stack([self._histogram.sizes, self._histogram.counts])
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
@@ -129,6 +146,7 @@ def write_store(
     with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
         with writing_to(data.parent):
             writer.begin()
+        # Blocks are read outside of `writing_to`, so that errors of the source keep their messages.
         for block in blocks:
             with writing_to(data.parent):
                 writer.append(block)

@@ -116,7 +116,7 @@ def test_norms_read_the_masks_of_the_batch_of_pyg(store: Any) -> None:
     plain = store.batched(framework="pyg")[IDS]
     with tp.nn.masked(plain):
         torch.testing.assert_close(norm(plain.x.float()), expected[: plain.num_nodes])
-    with refused(SchemaError, "PyG made this batch of others"):
+    with refused(SchemaError, "PyG made this batch from other batches"):
         tp.nn.masked(Batch.from_data_list([padded.pyg, padded.pyg]))
 
 

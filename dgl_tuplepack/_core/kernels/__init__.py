@@ -1,1 +1,1 @@
-"""Compiled loops over arrays. They check nothing and import nothing else of the package."""
+"""Compiled loops over arrays. Callers check the arguments, unless a kernel states that it checks them itself."""

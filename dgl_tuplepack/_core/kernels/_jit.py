@@ -27,19 +27,20 @@ _TUPLE: Any = types.BaseTuple
 
 
 def jit(function: Function) -> Function:
-    """Compile a kernel for the types in its annotations: cached on disk by numba, serial, without the GIL.
+    """Compile a kernel for the types in its annotations; it runs serially, and releases the GIL.
 
-    It is compiled (or loaded from the cache) at import, so that a new worker process does not compile again. The
-    attribute ``.py_func`` is the plain function.
+    The kernel is compiled when its module is imported, and numba caches it on disk. So a new worker process loads it
+    and does not compile it again. The attribute ``.py_func`` is the plain function.
     """
     hints = get_type_hints(function, include_extras=True)
     result = _numba_type(hints.pop("return"))
+    # The other hints are the types of the arguments, in order.
     signature = result(*map(_numba_type, hints.values()))
     with interrupts_held():
         try:
             return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
         except Exception as error:
-            # If the cache failed, the kernel still compiles below; if the kernel is wrong, that raises again.
+            # If only the cache failed, the kernel compiles below. If the kernel is wrong, that raises the error again.
             _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
         return cast(Function, numba.njit(signature, nogil=True)(function))
 
@@ -54,8 +55,8 @@ def _warn_uncached(reason: str) -> None:
 
 
 def helper(function: Function) -> Function:
-    """Make a function callable from kernels only, for any types; it is compiled together with each kernel."""
-    # Python cannot call it, which saves compiling two wrappers.
+    """Make a function callable from kernels only, for any types; it is compiled into each kernel that calls it."""
+    # Leave out the wrappers for calls from Python and C, which would take time to compile.
     njit: Any = numba.njit
     return cast(Function, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
@@ -65,7 +66,9 @@ def _numba_type(hint: Any) -> Any:
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Annotated:
+        # The second argument of Annotated is numba's type; see `types.py`.
         return get_args(hint)[1]
+    # The hint is ``tuple[...]`` or a NamedTuple class, whose annotations are the types of its fields.
     named = get_origin(hint) is not tuple
     parts = get_type_hints(hint, include_extras=True).values() if named else get_args(hint)
     return _TUPLE.from_types([_numba_type(each) for each in parts], hint if named else None)

@@ -1,4 +1,8 @@
-"""Memory access by address: lets one compiled loop read any number of files, and write tensors of any dtype."""
+"""Memory access by address: lets one compiled loop read any number of files, and write tensors of any dtype.
+
+The functions ``_prefetch``, ``_copy_bytes`` and ``_pointer_at`` are intrinsics of numba: each returns the signature of
+a call, and a function that generates LLVM code for it.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,26 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Graphs are prefetched this far ahead: enough to hide the latency of main memory behind the copies in between.
+# While a graph is copied, the graph this many places later is prefetched: enough to hide the latency of main memory.
 AHEAD = 8
-# Most bytes prefetched of each graph; the processor's own prefetching covers the rest.
+# At most this many bytes of a graph are prefetched; the processor's own prefetching covers the rest.
 _MOST_BYTES = 4096
 _LINE_BYTES = 64
 
 
 def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
-    """Prefetch the first of `number` bytes at `address`; never faults."""
+    """Prefetch the `number` bytes at `address`, at most _MOST_BYTES; any address is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
         declare: Any = cgutils.get_or_insert_function
         arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
-        # Hints for LLVM: for reading; used once, so that it evicts nothing else from the caches; data.
+        # Hints for LLVM: a read; used only once, so that nothing else is evicted from the caches; data, not code.
         hints = [flag(0), flag(0), flag(1)]
         first, number = arguments
-        some = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
-        with cgutils.for_range_slice(builder, word(0), some, word(_LINE_BYTES), word) as (offset, _):
+        fetched = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
+        with cgutils.for_range_slice(builder, word(0), fetched, word(_LINE_BYTES), word) as (offset, _):
             builder.call(function, [builder.inttoptr(builder.add(first, offset), byte), *hints])
         return context.get_dummy_value()
 
@@ -59,7 +63,7 @@ def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
     return pointer(types.int64, dtype), generate
 
 
-# The first argument of the functions above is numba's own.
+# numba itself passes the first argument of the functions above, so callers leave it out.
 prefetch: Callable[[int, int], None] = cast(Any, intrinsic(_prefetch))
 copy_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_copy_bytes))
 pointer_at: Callable[[int, Any], Any] = cast(Any, intrinsic(_pointer_at))

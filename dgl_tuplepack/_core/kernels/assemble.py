@@ -24,21 +24,22 @@ from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, arra
 # The properties of a field, which is one tensor of the batch.
 _NAMES = (
     "kind",  # how it is filled: ROWS, ENDPOINTS, ...
-    "type",  # its type of nodes or edges
-    "nodes",  # for endpoints: the type of the nodes; for indices: the type that they index
-    "stretch",  # its stretch of memory
-    "first",  # its first byte there
+    "type",  # number of the type of its rows: a type of nodes or edges, or graphs
+    "nodes",  # for endpoints: number of the type of the nodes; for indices: of the type that they index
+    "stretch",  # number of the stretch of memory that holds it
+    "first",  # its first byte in that stretch
     "width",  # values per row
     "row_bytes",  # bytes per row
-    "dtype",  # code of the dtype
+    "dtype",  # code of the dtype; see `gather.py`
     "fill",  # address of the rows that fill its padding
     "fill_slots",  # number of these rows: 1, or one for each slot
-    "shift",  # for endpoints: 0, or 1 to move ends of padding edges to the next padding node
+    "shift",  # for endpoints: 1 to move the ends of padding edges to the next padding node, else 0
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
-# The array of each field in each part.
+# The array of each field in each part (store), [F, P].
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
+# The kinds of fields.
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
 
 
@@ -53,24 +54,26 @@ def assemble(
     rows: ConstIntCube,
     totals: ConstIntVector,
 ) -> int:
-    """Fill a batch: the rows of each of its `fields` come from the arrays ``arrays[f]``.
+    """Fill a batch: the rows of field f come from the arrays ``arrays[f]``, one array for each part (store).
 
-    Row pointers and the order of edges are filled by `sort_edges`.
+    Row pointers and the order of edges are filled later, by `sort_edges`.
 
-    `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
-    and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are the results of `find_graphs` for
-    `ids`; the caller must check that the totals leave the padding that a padded batch needs.
+    `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` has the padded numbers of rows of each
+    type of nodes and edges, then of graphs; without padding, `slots` equals `totals`. `parts`, `rows` and `totals` are
+    the results of `find_graphs`, and `ids` are the ids that the batch reports for the graphs. The caller must check
+    that the totals leave the padding that a padded batch needs.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """
     number = len(ids)
     for f in range(len(fields)):
         field = fields[f]
+        # `out` is the address of the field; its padding begins at the address `rest`.
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
-        # Padding begins here.
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            # Pad with one repeated row, or pad each slot with its own row of the fill.
             if field["fill_slots"] == 1:
                 repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
             else:
@@ -78,11 +81,11 @@ def assemble(
                 copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
         elif kind in (ENDPOINTS, INDICES):
             nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
-            # 0, or -1 - i for graph i.
+            # 0, or -1 - i if an index is outside graph i.
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Padding indices point to the first padding row of `nodes`; the caller has left at least one.
+            # Padding indices point to the first padding row of the type `nodes`; the caller has left at least one.
             if kind == INDICES and field["dtype"] == INT64:
                 repeat_value(rest, np.int64, totals[nodes], padding * width)
             elif kind == INDICES:
@@ -100,7 +103,7 @@ def assemble(
             for i in range(number):
                 values[i] = of_graphs[i]
             repeat_value(out + 8 * number, np.int64, -1 if kind == GRAPH_IDS else 0, slots[-1] - number)
-            # Any padding belongs to the last slot.
+            # All padding rows belong to the last graph slot.
             if kind == PER_GRAPH and number < slots[-1]:
                 values[slots[-1] - 1] = slots[t] - totals[t]
     return 0

@@ -14,14 +14,15 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 def tree_of(counts: ConstIntVector) -> IntVector:
     """Return the Fenwick tree of `counts` ``[C]``, int64 ``[C + 1]``."""
     sums = np.concatenate([[0], np.cumsum(counts)])
-    ends = np.arange(len(sums))
-    # A node holds the counts between its number without the lowest bit and its number.
-    return sums - sums[ends & (ends - 1)]  # type: ignore[no-any-return]
+    nodes = np.arange(len(sums))
+    # Node n is the sum of counts[m:n], where m is n without its lowest set bit.
+    return sums - sums[nodes & (nodes - 1)]  # type: ignore[no-any-return]
 
 
 @helper
 def remove_graphs(tree: IntVector, position: int, number: int) -> None:
     """Remove `number` graphs from the class at `position`."""
+    # Nodes count from 1. The next node that covers this class is found by adding the lowest set bit.
     position += 1
     while position < len(tree):
         tree[position] -= number
@@ -30,7 +31,8 @@ def remove_graphs(tree: IntVector, position: int, number: int) -> None:
 
 @helper
 def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
-    """Return the class of a graph, and its number within the class; graphs are numbered class by class."""
+    """Return the class of graph number `graph`, and its number within the class; graphs are numbered class by class."""
+    # Go down the tree from its largest power of 2; skip each node whose graphs all come before this graph.
     position, bit = 0, 1
     while 2 * bit < len(tree):
         bit *= 2

@@ -1,4 +1,4 @@
-"""Find graphs in the parts of a store. Ids come from users and offsets from files, so both are checked."""
+"""Find graphs in the parts of a selection: its stores. Ids come from users, offsets from files; both are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the number of rows of the type there.
+# Graph g of a part has the rows ``offsets[g]:offsets[g + 1]`` of a type. A record has the address of these offsets,
+# int64 ``[graphs + 1]``, and the number of rows of the type in the part.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
@@ -28,20 +29,25 @@ def find_graphs(
     rows: IntCube,
     totals: IntVector,
 ) -> int:
-    """Find n graphs in P parts, for each of T types of nodes and edges.
+    """Find the rows of n graphs in P parts, for each of T types of nodes and edges.
+
+    Part p holds the graphs numbered ``first_ids[p]:first_ids[p + 1]``, and `offsets` ``[T, P]`` has a record for each
+    type and part. An id is the number of a graph; with `subset`, id i stands for graph number ``chosen[i]``, which is
+    not checked.
 
     Write the part of each graph to `parts` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph in its
     part, its number of rows, and its first row in the batch. Write the number of rows of all graphs to ``totals[t]``.
-    The last of T + 1 types is for labels: one row per graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``;
-    `chosen` is not checked.
+    `rows` and `totals` have one more type, the last, for labels: it has one row for each graph.
 
     Return 0; or -1 - i if ``ids[i]`` is not in 0..N-1; or 1 + t * n + i if graph i has impossible offsets of type t.
     """
+    # The number of graphs, the number of valid ids, and the number of the type of labels.
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):
         if ids[i] < 0 or ids[i] >= most:
             return -1 - i
         graph = chosen[ids[i]] if subset else ids[i]
+        # Binary search for the last part whose first graph is not after this graph.
         part, end = 0, len(first_ids)
         while end - part > 1:
             middle = (part + end) >> 1
@@ -53,17 +59,20 @@ def find_graphs(
         row = graph - first_ids[part]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
+            # These two offsets are read below.
             prefetch(offsets[t, part]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
         total = 0
         for i in range(number):
             stored, row = offsets[t, parts[i]], rows[last, 0, i]
+            # The first row of the graph, and the end of its rows.
             pair = carray(pointer_at(stored["address"] + row * 8, np.int64), 2)
             if pair[0] < 0 or pair[1] < pair[0] or pair[1] > stored["rows"]:
                 return 1 + t * number + i
             rows[t, 0, i], rows[t, 1, i], rows[t, 2, i] = pair[0], pair[1] - pair[0], total
             total += pair[1] - pair[0]
+            # The sum overflowed.
             if total < 0:
                 return 1 + t * number + i
         totals[t] = total

@@ -1,10 +1,10 @@
-"""Copy rows of many graphs from the parts of a store into one array, for the kernel `assemble`.
+"""Copy rows of many graphs from the parts of a selection (its stores) into one array, for the kernel `assemble`.
 
 Graphs are scattered in memory, so the next graphs are prefetched. Inner loops count from 0 over a view of one graph's
 values, so that the compiler can use vector instructions.
 
-The argument `rows` has three numbers for each graph: its first row in its part, its number of rows, and its first row
-in the batch. `parts` has the part of each graph.
+The argument `rows` ``[3, n]`` has three numbers for each graph: its first row in its part, its number of rows, and its
+first row in the batch. `parts` ``[n]`` has the part of each graph, and `arrays` ``[P]`` the array of each part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dgl_tuplepack._core.kernels._jit import helper
 from dgl_tuplepack._core.kernels.address import AHEAD, copy_bytes, pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, array_type
 
-# An array in a part of a store: its address, the bytes per row, and the code of its dtype.
+# An array in a part: its address, the bytes per row, and the code of its dtype.
 ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
 Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
@@ -29,6 +29,7 @@ CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int6
 
 @helper
 def _prefetch_rows(arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
+    """Prefetch the rows of graph i, if there is one."""
     if i < len(parts):
         array = arrays[parts[i]]
         prefetch(array["address"] + rows[0, i] * array["row_bytes"], rows[1, i] * array["row_bytes"])
@@ -38,10 +39,10 @@ def _prefetch_rows(arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, 
 def gather_rows(
     arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
-    """Copy the `rows` of graphs to the address `out`, as rows of `width` values of `dtype`.
+    """Copy the `rows` of all graphs to the address `out`, as rows of `width` values of `dtype`.
 
-    Integers may be stored in a narrower dtype. The caller must check that the rows exist in their part, and that they
-    fit into the batch.
+    Integers may be stored in a narrower dtype, and are then converted. The caller must check that the rows exist in
+    their part, and that they fit into the batch.
     """
     # The first AHEAD iterations only prefetch.
     for i in range(-AHEAD, len(parts)):
@@ -72,12 +73,13 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch is as stored: its widest part has int16, and this part uint8.
+        # The batch has the widest dtype of any part: here another part has int16, and this part uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
 @helper
 def _convert(address: int, stored: Any, out: int, dtype: Any, number: int) -> None:
+    """Copy `number` values of the dtype `stored` at `address` to `out`, as `dtype`."""
     values, converted = carray(pointer_at(address, stored), number), carray(pointer_at(out, dtype), number)
     for j in range(number):
         converted[j] = values[j]
@@ -95,15 +97,16 @@ def gather_endpoints(
 ) -> int:
     """Copy endpoints as `dtype`, int32 or int64, and add to each the first node of its graph in the batch.
 
-    `edges` are the rows of the edges, `nodes` the rows of their source nodes or destination nodes. The function also
-    copies other indices: `edges` are then the rows that hold `width` indices each, and `nodes` the rows that they
-    index. Indices come from a file, so they are checked: return -1 - i if an index in graph i is too large or negative,
-    else 0.
+    `edges` are the `rows` of the edges, `nodes` the `rows` of their source nodes or destination nodes. The function
+    also copies other indices: `edges` are then the rows that hold `width` indices each, and `nodes` the rows that these
+    indices point to. Indices come from a file, so they are checked: return -1 - i if an index in graph i is too large
+    or negative, else 0.
     """
     for i in range(-AHEAD, len(parts)):
         _prefetch_rows(arrays, parts, edges, i + AHEAD)
         if i < 0:
             continue
+        # `number`: indices of graph i; `before`: indices in the batch before this graph.
         array, number, before = arrays[parts[i]], edges[1, i] * width, edges[2, i] * width
         address = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
@@ -134,6 +137,7 @@ def _shift_from(address: int, stored: int, out: int, dtype: Any, number: int, no
 
 @helper
 def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: int) -> Any:
+    """Do the work of `_shift_from`, with `stored` as a numpy type."""
     values, shifted = carray(pointer_at(address, stored), number), carray(pointer_at(out, dtype), number)
     largest = np.uint64(0)
     for j in range(number):
@@ -145,12 +149,12 @@ def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: i
 
 @helper
 def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, shift: int) -> None:
-    """Write one endpoint of each of `number` padding edges, evenly spread over the padding nodes.
+    """Write one endpoint of each of the `number` padding edges, evenly spread over the padding nodes.
 
-    There are ``spare = node_slots - real_nodes`` padding nodes. Edge j of m = `number` gets padding node
-    ``(j * spare // m + shift) % spare``: ascending until the last edges wrap, and each padding node at least once if
-    m >= spare. `shift` is 1 for the destinations of chains, else 0. The caller must check that
-    ``real_nodes + shift < node_slots``.
+    There are ``spare = node_slots - real_nodes`` padding nodes. Edge j of m = `number` gets the padding node
+    ``(j * spare // m + shift) % spare``. So nodes ascend, until the last edges begin again at the first padding node.
+    If m >= spare, each padding node gets an edge. `shift` is 1 for destinations if padding edges form chains from one
+    padding node to the next, else 0. The caller must check that ``real_nodes + shift < node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes
@@ -173,8 +177,8 @@ def repeat_value(out: int, dtype: Any, value: int, number: int) -> None:
 
 @helper
 def repeat_bytes(out: int, entry: int, size: int, number: int) -> None:
-    """Copy the `size` bytes at the address `entry` to `out`, `number` times."""
-    # Copy them once; then each copy doubles what is there.
+    """Copy the `size` bytes at the address `entry` to the address `out`, `number` times in a row."""
+    # Copy the bytes once; each further copy doubles the bytes already written.
     if number > 0 and size > 0:
         copy_bytes(out, entry, size)
         done, total = size, size * number

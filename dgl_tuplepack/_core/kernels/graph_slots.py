@@ -8,10 +8,11 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 @jit
 def fill_graph_slots(counts: ConstIntVector, slots: IntVector, pointers: IntVector) -> int:
-    """Write graph slot g ``counts[g]`` times into `slots`, and the start of each graph into `pointers` ``[G + 1]``.
+    """Write the number g of each graph slot ``counts[g]`` times into `slots`, one slot after the other.
 
-    Return the sum of the counts, which is also the last pointer. The caller must check it, since users can change the
-    counts: negative ones count as 0 here, and nothing is written beyond the end of `slots`.
+    Write into `pointers` ``[G + 1]`` where each graph slot begins in `slots`, then the end. Return this end, the sum of
+    the counts. The caller must compare it with the length of `slots`, since users can change the counts. Negative
+    counts are read as 0 here, and nothing is written beyond the end of `slots`.
     """
     pointers[0] = start = 0
     for g in range(len(counts)):

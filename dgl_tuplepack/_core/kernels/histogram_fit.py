@@ -1,6 +1,6 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-The content of a group is read from its chain of parents (see ``open_packs``), so nothing is ever copied.
+The content of a group is never copied: it is read from the group's chain of parents (see ``open_packs``).
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 
 class Placing(NamedTuple):
-    """The rule for placing graphs: into the fullest group with room, or into the emptiest.
+    """The rule for placing graphs: into packs of the fullest group with room (`fullest_first`), or of the emptiest.
 
-    Once a graph of a size is placed, the search continues from the next higher priority, or starts over
-    (`by_the_text`). Groups of equal priority are in order of creation, or in random order by `key` (`random_ties`).
+    The search for a group begins at the priority of the size. After the first placement of a size, it begins at the
+    next higher priority; with `by_the_text`, it still begins at the priority of the size. A group is inserted after all
+    groups of equal priority; with `random_ties`, at random after or before them, as drawn with `key`.
     """
 
     fullest_first: bool
@@ -42,7 +43,7 @@ class Placing(NamedTuple):
 
 @helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """Return the same rows, doubled in number if all are used."""
+    """Return the rows, followed by as many unused rows if all of them are used."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))
@@ -61,17 +62,19 @@ def fit_histogram(
 ) -> tuple[IntMatrix, int]:
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
-    Classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order` ``[C]``.
-    A step looks at a block or a group; if more than `most_steps` are needed, no groups are returned. No argument is
-    changed.
+    Size classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order`
+    ``[C]``. A pack holds at most `cap` graphs. `rule` computes the priority of a size or of a remainder. A step looks
+    at a block or a group; if more than `most_steps` are needed, no groups are returned. No argument is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
     pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
     blocks_order = np.arange(len(pool))
+    # The number of groups made, of blocks in use, and of steps done.
     used, blocks, steps = 0, 0, 0
-    for row in order:
-        size, left = sizes[row], counts[row]
+    for size_class in order:
+        # `left`: graphs of this size class to place; `after`: the lowest priority to search from.
+        size, left = sizes[size_class], counts[size_class]
         start = priority(rule, size)
         after = start
         while left > 0:
@@ -87,11 +90,13 @@ def fit_histogram(
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
+            # The new group: packs that get a graph of this class in this turn.
             new = groups[used]
-            new[ADDED] = row
+            new[ADDED] = size_class
             if position >= 0:
-                at = pool[blocks_order[position // BLOCK]]
-                old_value, parent = at[1 + k + position % BLOCK], at[1 + k + BLOCK + position % BLOCK]
+                block = pool[blocks_order[position // BLOCK]]
+                # The priority and the number of the group found.
+                old_value, parent = block[1 + k + position % BLOCK], block[1 + k + BLOCK + position % BLOCK]
                 old = groups[parent]
                 blocks = take_out(pool, blocks_order, blocks, groups, position)
                 number = min(left, old[COUNT])
@@ -101,13 +106,14 @@ def fit_histogram(
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
                 # The paper does not fix the order of equal priorities. Its figures for molhiv are reproduced only if
-                # the packs that stay as they are enter before the packs that grew.
+                # the packs that do not grow are inserted before the packs that grow.
                 if old[COUNT] > 0:
                     in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
-                # Once a size is placed, the paper's code continues from the next higher priority.
+                # After a placement, the paper's code searches from the next higher priority on.
                 after = start if placing.by_the_text else start + 1
             else:
+                # No group was found: each graph left of this class opens a pack of its own.
                 number = left
                 new[PARENT] = -1
                 new[GRAPHS] = 1
@@ -116,6 +122,7 @@ def fit_histogram(
             new[COUNT] = number
             left -= number
             value = priority(rule, new[REMAINDER:])
+            # Only packs that may get more graphs stay open.
             if value > 0 and new[GRAPHS] < cap:
                 in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
                 blocks = put_in(pool, blocks_order, blocks, groups, value, used, in_front)
@@ -127,34 +134,36 @@ def fit_histogram(
 def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, IntVector]:
     """Return the content of every group that still has packs, as CSR arrays.
 
-    These are offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, and repeats ``[Q]``. A group gets
-    all its graphs of one size in a row, so each class appears in a pattern once.
+    These are offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, and repeats ``[Q]``. In a chain of
+    parents, all graphs of one class are next to each other, so each class appears in a pattern once.
     """
+    # Count the patterns and their entries: in the chain of parents, each new class begins an entry.
     patterns, entries = 0, 0
     for group in range(len(groups)):
         if groups[group, COUNT] > 0:
             patterns += 1
-            at, last = group, -1
-            while at >= 0:
-                entries += groups[at, ADDED] != last
-                last = groups[at, ADDED]
-                at = groups[at, PARENT]
+            ancestor, last = group, -1
+            while ancestor >= 0:
+                entries += groups[ancestor, ADDED] != last
+                last = groups[ancestor, ADDED]
+                ancestor = groups[ancestor, PARENT]
     offsets = np.zeros(patterns + 1, dtype=np.int64)
     classes = np.empty(entries, dtype=np.int64)
     multiplicities = np.zeros(entries, dtype=np.int64)
     repeats = np.empty(patterns, dtype=np.int64)
+    # Follow the same chains again, and write the entries.
     pattern, entry = 0, -1
     for group in range(len(groups)):
         if groups[group, COUNT] > 0:
             repeats[pattern] = groups[group, COUNT]
-            at, last = group, -1
-            while at >= 0:
-                if groups[at, ADDED] != last:
+            ancestor, last = group, -1
+            while ancestor >= 0:
+                if groups[ancestor, ADDED] != last:
                     entry += 1
-                    last = groups[at, ADDED]
+                    last = groups[ancestor, ADDED]
                     classes[entry] = last
                 multiplicities[entry] += 1
-                at = groups[at, PARENT]
+                ancestor = groups[ancestor, PARENT]
             pattern += 1
             offsets[pattern] = entry + 1
     return offsets, classes, multiplicities, repeats

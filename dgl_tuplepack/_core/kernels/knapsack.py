@@ -10,17 +10,18 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
-    """Return the most that a graph may be worth so that no pack is worth more than the best one."""
+    """Return the highest value that a graph of `size` may have if no pack may be worth more than the best pack."""
+    # `graphs`: how many of these graphs fit into a pack; `cell`: how many cells of the table one graph uses up.
     graphs, cell = 1 << 62, 0
     for component in range(len(limits)):
         cell = cell * (limits[component] + 1) + size[component]
         if size[component] > 0:
             graphs = min(graphs, limits[component] // size[component])
-    # Any number of the graphs, with the best content of the room that they leave, counts.
-    best = len(table) - 1
-    worth = table[best]
+    # For any number of these graphs: they and the best content of the remaining room must not exceed the best pack.
+    whole = len(table) - 1
+    worth = table[whole]
     for number in range(1, graphs + 1):
-        worth = min(worth, (table[best] - table[best - number * cell]) // number)
+        worth = min(worth, (table[whole] - table[whole - number * cell]) // number)
     return int(worth)
 
 
@@ -34,36 +35,41 @@ def fill_table(
     first: int,
     last: int,
 ) -> None:
-    """Add classes ``first..last - 1`` to the table.
+    """Add the size classes ``first..last - 1`` to the table.
 
-    `table` ``[prod(limits + 1)]`` starts at 0. In the end, cell (a, b, ...) in row-major order is the largest sum of
-    values (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...), each class any number of times.
-    No row of `sizes` ``[C, d]`` is all 0. Dynamic programming, time O(cells) for each class.
+    At first, `table` ``[prod(limits + 1)]`` is all 0. After all classes are added, cell (a, b, ...) in row-major order
+    is the largest sum of `values` (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...); each
+    class may be used any number of times. No row of `sizes` ``[C, d]`` is all 0. Dynamic programming, time O(cells) for
+    each class.
 
-    With `lift`, the table already holds the classes. Their values are then raised one by one, as long as no pack
-    becomes worth more than the best pack.
+    With `lift`, the table already holds the classes. Their values are then raised in place, one by one, each as far as
+    no pack becomes worth more than the best pack.
     """
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
-    # Leading coordinates of the current row of cells; without one graph of the class, a cell is `back + step` earlier.
+    # Cells of a row differ only in the last component; `at` has the other coordinates of the current row.
     at = np.empty(components, dtype=np.int64)
-    for row_class in range(first, last):
+    for size_class in range(first, last):
         if lift:
-            worth = _liftable(table, sizes[row_class], limits)
-            if worth <= values[row_class]:
+            worth = _liftable(table, sizes[size_class], limits)
+            if worth <= values[size_class]:
                 continue
-            values[row_class] = worth
-        value = values[row_class]
-        step = sizes[row_class, components - 1]
+            values[size_class] = worth
+        value = values[size_class]
+        # The room that is left after adding one graph of the class is the cell `back + step` earlier: `back` cells,
+        # a multiple of the width, for the leading components, and `step` cells for the last one.
+        step = sizes[size_class, components - 1]
         back = np.int64(0)
         stride = width
         for component in range(components - 2, -1, -1):
-            at[component] = sizes[row_class, component]
-            back += sizes[row_class, component] * stride
+            at[component] = sizes[size_class, component]
+            back += sizes[size_class, component] * stride
             stride *= limits[component] + 1
+        # The first row in which every leading component is large enough for the graph.
         row = back // width
         while row < rows:
+            # Cells of the row that have room for one graph of the class, and the cells for the room left without it.
             target = table[row * width + step : (row + 1) * width]
             without = table[row * width - back : (row + 1) * width - back - step]
             for cell in range(len(target)):
@@ -76,8 +82,8 @@ def fill_table(
                 at[component] += 1
                 if at[component] <= limits[component]:
                     break
-                at[component] = sizes[row_class, component]
-                row += sizes[row_class, component] * stride
+                at[component] = sizes[size_class, component]
+                row += sizes[size_class, component] * stride
                 stride *= limits[component] + 1
                 component -= 1
             if component < 0:
@@ -94,26 +100,28 @@ def best_content(
     with_class: int,
     content: IntVector,
 ) -> None:
-    """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before).
+    """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
-    `cells` ``[C]`` are the indices of `sizes` in the table.
+    ``cells[c]`` is the index in the table of a room of the size of class c: how many cells one graph of it uses up.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)
     for component in range(len(limits)):
         room[component] = limits[component] - sizes[with_class, component]
     cell = len(table) - 1 - cells[with_class]
-    row = 0
+    size_class = 0
     left = table[cell]
-    while left > 0 and row < len(sizes):
-        fits = values[row] <= left
+    # `cell` is the room left, and `left` the value of its best content. Take a graph of a class if it fits, and if
+    # the room left after it is worth exactly the value of the graph less.
+    while left > 0 and size_class < len(sizes):
+        fits = values[size_class] <= left
         for component in range(len(limits)):
-            fits = fits and sizes[row, component] <= room[component]
-        if fits and table[cell - cells[row]] + values[row] == left:
+            fits = fits and sizes[size_class, component] <= room[component]
+        if fits and table[cell - cells[size_class]] + values[size_class] == left:
             for component in range(len(limits)):
-                room[component] -= sizes[row, component]
-            cell -= cells[row]
+                room[component] -= sizes[size_class, component]
+            cell -= cells[size_class]
             left = table[cell]
-            content[row] += 1
+            content[size_class] += 1
         else:
-            row += 1
+            size_class += 1

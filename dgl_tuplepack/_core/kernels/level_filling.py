@@ -1,4 +1,4 @@
-"""Level filling: deal each graph, largest first, to the pack with the most room per graph still to come."""
+"""Level filling: deal each graph, largest first, to the pack with the most room per graph that it may still get."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
     `room` ``[P, d]``, `heap` ``[P]`` (pack numbers) and `keys` ``[P]`` change. The key of a pack is its room, weighted
-    by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if there is none; keys are divided
-    by the room in it.
+    by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if there is none. If there is one,
+    the key is divided by the room in this component.
     """
 
     room: IntMatrix
@@ -46,10 +46,11 @@ def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None
 
 @jit
 def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
-    """Deal items of the size classes `sizes` ``[C, d]``; return the new length of the heap.
+    """Deal graphs of the size classes `sizes` ``[C, d]`` to packs; return the new length of the heap.
 
-    `items` ``[N]`` are the classes, largest first. `length` is the number of packs in the heap: the packs that can hold
-    more graphs. `assigned` ``[N]`` gets the pack of each item; -1 if the pack with the highest key had no room.
+    `items` ``[N]`` has the class of each graph, largest first. `length` is the number of packs in the heap: the packs
+    that can hold more graphs. `assigned` ``[N]`` gets the pack of each graph, or -1 if the pack with the highest key
+    had no room.
     """
     room, heap, keys, weights, cap = packs
     components = sizes.shape[1]
@@ -70,7 +71,7 @@ def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int
                 if cap >= 0:
                     key = key / room[pack, cap] if room[pack, cap] > 0 else -1.0
                 keys[pack] = key
-                # No other graph fits: drop the pack from the heap.
+                # The pack holds as many graphs as the cap allows: remove it from the heap.
                 if key < 0:
                     length -= 1
                     heap[0] = heap[length]

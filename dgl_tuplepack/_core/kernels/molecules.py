@@ -15,7 +15,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
 
     `sizes` ``[N, 2]`` are (nodes, edges), `edge_offsets` ``[N + 1]`` the running sums of the edges. A bond is a
     pair of opposite edges; an odd edge stays single. The first bonds form a tree that is mostly a chain; the others
-    close rings of five or six. Graphs with fewer bonds than a tree needs are disconnected, like salts.
+    close rings of five or six atoms. Graphs with fewer bonds than a tree needs are disconnected, like salts.
     """
     counter = np.uint64(0)
     for graph in range(len(sizes)):
@@ -23,11 +23,13 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
         edge = edge_offsets[graph]
         bond = 0
         while edge < edge_offsets[graph + 1]:
+            # Each turn draws a bond from `atom` to the atom `back` places before it.
             bits = random_bits(key, counter)
             counter += np.uint64(1)
             bond += 1
             if bond < nodes:
                 atom = bond
+                # Three of four bonds continue the chain; the others begin a branch 2 to 5 atoms back.
                 back = 1 if bits & np.uint64(3) else 2 + int((bits >> np.uint64(2)) & np.uint64(3))
             else:
                 back = 4 + int(bits & np.uint64(1))
@@ -43,7 +45,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
 
 @jit
 def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
-    """Fill `kinds` with random kinds 0..K-1; `cumulated` ``[K]`` are running sums of frequencies, the last sum 1000."""
+    """Fill `kinds` with random kinds 0..K-1; `cumulated` ``[K]`` has running sums of their shares in thousandths."""
     for position in range(len(kinds)):
         number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))
         kind = 0

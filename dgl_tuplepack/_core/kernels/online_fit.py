@@ -14,8 +14,8 @@ from dgl_tuplepack._core.kernels.types import (
     IntVector,
 )
 
-# Indices of the state of `offer`: open packs, graphs in them, graphs packed so far, the oldest open pack, then the
-# smallest size so far of each component.
+# Indices of the state of `offer`: the number of open packs, the number of graphs in them, the number of graphs packed
+# so far, the number of the oldest open pack, then the smallest size so far of each component.
 OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
 # Results of `offer` if no pack got the graph.
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
@@ -25,9 +25,10 @@ TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 def _weigh(
     size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
 ) -> None:
-    """Add a graph to `totals`, and weight each component by its scarcity so far.
+    """Add a graph to `totals` and to the smallest sizes, and write the weight of each component to `weights`.
 
-    Scarcity is the share of the limit that all graphs use, relative to the scarcest component, to the power of 64.
+    A component weighs more if it is scarce: its total relative to the largest total, to the power of 64, divided by its
+    limit.
     """
     most = 0.0
     for component in range(len(size)):
@@ -36,6 +37,7 @@ def _weigh(
         state[SMALLEST + component] = min(state[SMALLEST + component], size[component])
     for component in range(len(size)):
         weight = totals[component] / most if most > 0 else 1.0
+        # Square it six times: the power of 64.
         for _ in range(6):
             weight *= weight
         weights[component] = weight / limits[component]
@@ -43,7 +45,7 @@ def _weigh(
 
 @helper
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
-    """Return the open pack with room for `size` that has the least weighted room, the first of ties; -1 if none."""
+    """Return the first open pack with the least weighted room among those with room for `size`, or -1."""
     fullest, least = -1, np.inf
     for pack in range(opened):
         room, fits = 0.0, True
@@ -59,10 +61,10 @@ def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: 
 def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
     """Put a graph into an open pack; return whether the pack is full.
 
-    A pack is full if it holds the most graphs allowed, or has no room in a component that is above 0 in every graph so
-    far.
+    A pack is full if it holds the most graphs allowed, or has no room in a component that every graph so far needed.
     """
     components = len(size)
+    # Column `components` of `packs` has the number of graphs that still fit under the cap.
     full: bool = packs[pack, components] == 1
     for component in range(components):
         packs[pack, component] -= size[component]
@@ -75,8 +77,10 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
 
 @helper
 def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
-    """Close an open pack, give its number to the last open pack, and update the oldest; return `closed`."""
+    """Close an open pack, give its number to the last open pack, and find the oldest pack; return `closed`."""
+    # Columns of `packs`: the graphs that still fit under the cap, and the graphs packed when the pack was opened.
     graphs, opening = len(limits) - 1, len(limits)
+    # The cap, less the graphs that still fit, is the number of graphs in the pack.
     state[HELD] -= limits[graphs] - packs[closed, graphs]
     state[OPEN] -= 1
     packs[closed] = packs[state[OPEN]]
@@ -98,19 +102,20 @@ def offer(
     totals: FloatVector,
     weights: FloatVector,
 ) -> tuple[int, int]:
-    """Put one graph into the fullest open pack with room for it, and close a pack if one must be closed.
+    """Put one graph into the fullest open pack with room for it, or into a new pack; close at most one pack.
 
-    A pack is closed when it is full; otherwise the fullest pack is closed when packs hold `lookahead` graphs. A pack
-    that has been open for `patience` graphs is closed first; the graph is then not packed, and must be offered again.
+    The pack that got the graph is closed if it is full. Otherwise the fullest pack is closed if all open packs together
+    hold `lookahead` graphs. If the oldest pack has been open for `patience` graphs, that pack is closed instead: the
+    graph is not packed, and must be offered again.
 
     `size` ``[k]`` is the size of the graph, `limits` ``[k + 1]`` the most of each component and of graphs in a pack.
-    These arguments change: `packs` ``[lookahead, k + 2]``, for each open pack its room, the graphs that still fit under
-    the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; and `totals`
-    ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
+    These arguments change: `packs` ``[lookahead, k + 2]`` has for each open pack its room, the number of graphs that
+    still fit under the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to
+    SMALLEST; and `totals` ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
 
-    Return the number of the pack that got the graph (a new pack gets the former number of open packs), or OVERDUE; and
-    the number of the closed pack, or -1. The last open pack then gets the closed pack's number. Return TOO_LARGE
-    twice if the graph exceeds the limits by itself, and NO_SIZE twice if a number is below 0; nothing changes then.
+    Return the number of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
+    the number of the closed pack, or -1. The last open pack gets the number of the closed pack. Return TOO_LARGE twice
+    if the graph exceeds the limits by itself, and NO_SIZE twice if a component is below 0; nothing changes then.
     """
     components = len(size)
     for component in range(components):
@@ -124,6 +129,7 @@ def offer(
     _weigh(size, limits, state, totals, weights)
     chosen = _fullest(size, packs, state[OPEN], weights)
     if chosen < 0:
+        # Open a new pack.
         chosen = state[OPEN]
         packs[chosen, : components + 1] = limits
         packs[chosen, components + 1] = state[TAKEN]

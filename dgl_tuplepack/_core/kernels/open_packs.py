@@ -1,11 +1,12 @@
-"""Index over groups of open packs: ordered by priority, in blocks that store the most room of any of their groups.
+"""An index over groups of identical open packs: ordered by priority, and divided into blocks.
 
-A block is one row of `pool`: the number of entries, the largest remainder of each component, then space for the
-priorities and the group numbers of up to BLOCK entries. `order` holds the numbers of all blocks, first the used ones
-in order, then the free ones. A position is ``BLOCK * place in order + place in block``.
+An entry of a block stands for a group. Each block is one row of `pool`: the number of entries, then for each component
+the largest remainder of any of its groups, then space for the priorities of up to BLOCK entries, and for the numbers
+of their groups. `order` holds the numbers of all blocks: first the used ones in the order of priority, then the free
+ones. The position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
 
-A search skips a block if some component shows that none of its groups has enough room; finding, inserting and removing
-cost O(blocks + BLOCK) at worst instead of O(groups). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
+A search skips a block if none of its groups has enough room in some component. So it usually looks at few groups.
+Inserting and removing cost O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 BLOCK = 32
 
-# Columns of groups of identical packs, int64 [G, 4 + k]: the group it was made from, the size class added to that
-# group, the number of packs, the number of graphs in each pack, and then the remainder of each limit.
+# Columns of `groups`, int64 [G, 4 + k], with a row for each group of identical packs: the group that it was made from
+# (-1: none), the size class added to that group, the number of packs, the graphs in each pack, then its remainders.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
 @helper
 def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
     """Return the position of the first group with priority >= `value`; ``BLOCK * blocks`` if there is none."""
+    # Priorities begin at column `head` of a block, and ascend. First find the block, by its last priority.
     head = 1 + components
     low, high = 0, blocks
     while low < high:
@@ -34,6 +36,7 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
             high = middle
     if low == blocks:
         return BLOCK * blocks
+    # Then find the entry in the block.
     block = order[low]
     first, last = 0, pool[block, 0]
     while first < last:
@@ -47,6 +50,7 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
 
 @helper
 def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
+    """Return whether `size` ``[k]`` fits into the k numbers that begin at column `first` of a row."""
     for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
         if size[component] > rows[row, first + component]:
             return False
@@ -62,8 +66,10 @@ def find_fullest(
     A step looks at a block or at a group.
     """
     components = len(size)
-    ids = 1 + components + BLOCK
+    # Group numbers begin at this column of a block.
+    numbers = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
+    # The first block is searched from the entry `inside` on, all others from their first entry.
     inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
         block = order[place]
@@ -71,7 +77,7 @@ def find_fullest(
         if _fits(size, pool, block, 1):
             for entry in range(inside, pool[block, 0]):
                 steps += 1
-                if _fits(size, groups, pool[block, ids + entry], REMAINDER):
+                if _fits(size, groups, pool[block, numbers + entry], REMAINDER):
                     return BLOCK * place + entry, steps
         inside = 0
     return -1, steps
@@ -81,7 +87,10 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Return the first position of the highest priority >= `start` at which `size` fits, or -1; and the steps done."""
+    """Find the highest priority >= `start` that has a group with room for `size`.
+
+    Return the position of the first such group of that priority, or -1; and the steps done, as in `find_fullest`.
+    """
     components = len(size)
     head, steps = 1 + components, 0
     lowest = first_at_least(pool, order, blocks, components, start)
@@ -89,10 +98,12 @@ def find_emptiest(
         block = order[place]
         steps += 1
         if _fits(size, pool, block, 1):
+            # The last entry to look at: entries before `lowest` have a lower priority than `start`.
             last = lowest % BLOCK if place == lowest // BLOCK else 0
             for entry in range(pool[block, 0] - 1, last - 1, -1):
                 steps += 1
                 if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
+                    # Groups of the same priority before this one may have room too.
                     position, more = find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
                     return position, steps + more
     return -1, steps
@@ -100,7 +111,7 @@ def find_emptiest(
 
 @helper
 def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
-    """Write the largest remainders of a block's groups into the block."""
+    """Write the largest remainder of each component over a block's groups into the block."""
     for component in range(components):
         pool[block, 1 + component] = -1
     for entry in range(pool[block, 0]):
@@ -111,13 +122,14 @@ def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMat
 
 @helper
 def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
-    """Move the upper half of a full block into a free block right after it; return that block."""
+    """Move the upper half of a full block into a free block, which then follows it in `order`; return that block."""
     block, fresh = order[place], int(order[blocks])
     for other in range(blocks, place + 1, -1):
         order[other] = order[other - 1]
     order[place + 1] = fresh
     half = pool[block, 0] // 2
     moved = pool[block, 0] - half
+    # Priorities and group numbers begin at these columns.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(moved):
             pool[fresh, first + entry] = pool[block, first + half + entry]
@@ -129,9 +141,9 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
 def put_in(
     pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
 ) -> int:
-    """Insert a group after (or before, if `in_front`) groups of equal priority; return the number of blocks.
+    """Insert a group of priority `value` after (or before, if `in_front`) all groups of equal priority.
 
-    The caller must ensure that there is a free block.
+    Return the new number of used blocks. The caller must ensure that there is a free block.
     """
     components = groups.shape[1] - REMAINDER
     head = 1 + components
@@ -141,7 +153,7 @@ def put_in(
         pool[order[0], 0] = 0
         blocks = 1
     elif inside == 0 and place > 0:
-        # The end of the previous block is the same position, and that block exists.
+        # The group belongs between two blocks: append it to the previous one, since the next one may not exist.
         place -= 1
         inside = pool[order[place], 0]
     block = order[place]
@@ -153,6 +165,7 @@ def put_in(
         if inside > pool[block, 0]:
             inside -= pool[block, 0]
             block = fresh
+    # Make space for the priority and the group number at `inside`.
     for first in (head, head + BLOCK):
         for entry in range(pool[block, 0], inside, -1):
             pool[block, first + entry] = pool[block, first + entry - 1]
@@ -168,15 +181,17 @@ def put_in(
 
 @jit
 def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, position: int) -> int:
-    """Remove the group at a position; return the number of blocks."""
+    """Remove the group at a position; return the new number of used blocks."""
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK
     block = order[place]
+    # Whether the group has the largest remainder of its block in some component.
     largest = False
     for component in range(components):
         room = groups[pool[block, 1 + components + BLOCK + inside], REMAINDER + component]
         largest = largest or room == pool[block, 1 + component]
     pool[block, 0] -= 1
+    # Close the gap in the priorities and the group numbers.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(inside, pool[block, 0]):
             pool[block, first + entry] = pool[block, first + entry + 1]
@@ -184,6 +199,7 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
         if largest:
             _summarise(pool, block, components, groups)
         return blocks
+    # The block is empty now: it becomes the first free one.
     for other in range(place, blocks - 1):
         order[other] = order[other + 1]
     order[blocks - 1] = block

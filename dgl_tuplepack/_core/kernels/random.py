@@ -1,7 +1,8 @@
 """Counter-based random numbers: the same on every platform and in every version of every library.
 
 The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"): number i of
-the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed without the numbers before it.
+the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed without the numbers before it. The
+function ``mix`` is the last three lines of `random_bits`.
 """
 
 from __future__ import annotations
@@ -36,20 +37,24 @@ def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint
 def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64) -> None:
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
-    Fisher-Yates; bounded numbers by Lemire 2019, "Fast random integer generation in an interval"
-    (multiply, reject), from 32 random bits. Unchecked limit: segments must be shorter than 2**32 (32 GiB).
+    The shuffle is Fisher-Yates. It draws each bounded number from 32 random bits by the method of Lemire 2019, "Fast
+    random integer generation in an interval" (multiply, reject). The caller must ensure that segments are shorter than
+    2**32 (32 GiB).
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):
         first = offsets[segment]
+        # Swap each value, from the last one down, with a random value at or before it; `last` counts from `first`.
         for last in range(offsets[segment + 1] - first - 1, 0, -1):
             bound = np.uint64(last + 1)
             product = (random_bits(key, counter) >> np.uint64(32)) * bound
             counter += np.uint64(1)
+            # Reject and draw again where a plain multiplication would make some numbers more likely than others.
             if product & _LOW < bound:
                 threshold = (np.uint64(0x100000000) - bound) % bound
                 while product & _LOW < threshold:
                     product = (random_bits(key, counter) >> np.uint64(32)) * bound
                     counter += np.uint64(1)
+            # The upper half of the product is the random number, in 0..last.
             other = first + np.int64(product >> np.uint64(32))
             values[first + last], values[other] = values[other], values[first + last]

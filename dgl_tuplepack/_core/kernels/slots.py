@@ -1,4 +1,4 @@
-"""Expand patterns to packs of numbered slots, which a sampler fills with graphs."""
+"""Expand the patterns of a plan to packs of numbered graphs."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ def expand_patterns(
 ) -> tuple[IntVector, IntVector]:
     """Expand the patterns of a plan to all of its packs.
 
-    Return pack offsets ``[P + 1]`` and slots ``[N]``. The graphs of size class c are numbered
-    ``class_offsets[c]:class_offsets[c + 1]``, and every slot gets the next number of its class. The caller must check
-    that the patterns hold each class exactly that often.
+    Pattern q has the entries ``offsets[q]:offsets[q + 1]``; an entry is a size class and its multiplicity. The number
+    of packs that follow the pattern is ``repeats[q]``. The graphs of size class c are numbered
+    ``class_offsets[c]:class_offsets[c + 1]``, and every place in a pack gets the next number of its class. The caller
+    must check that the patterns hold each class exactly as often as it has numbers.
+
+    Return `pack_offsets` ``[P + 1]`` and `graphs` ``[N]``: pack p holds the graphs numbered
+    ``graphs[pack_offsets[p]:pack_offsets[p + 1]]``.
     """
+    # Count the packs and the graphs.
     packs, total = 0, 0
     for pattern in range(len(repeats)):
         packs += repeats[pattern]
         for entry in range(offsets[pattern], offsets[pattern + 1]):
             total += repeats[pattern] * multiplicities[entry]
     pack_offsets = np.zeros(packs + 1, dtype=np.int64)
-    slots = np.empty(total, dtype=np.int64)
+    graphs = np.empty(total, dtype=np.int64)
+    # following[c]: the next number of size class c.
     following = class_offsets.copy()
-    pack, slot = 0, 0
+    pack, position = 0, 0
     for pattern in range(len(repeats)):
         for _ in range(repeats[pattern]):
             for entry in range(offsets[pattern], offsets[pattern + 1]):
                 size_class = classes[entry]
                 for _ in range(multiplicities[entry]):
-                    slots[slot] = following[size_class]
+                    graphs[position] = following[size_class]
                     following[size_class] += 1
-                    slot += 1
+                    position += 1
             pack += 1
-            pack_offsets[pack] = slot
-    return pack_offsets, slots
+            pack_offsets[pack] = position
+    return pack_offsets, graphs

@@ -16,18 +16,24 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
-    """Fill row pointers and edge order by a counting sort; all three arrays are given by address. Time O(E + V)."""
+    """Fill row pointers and edge order by a counting sort. Time O(E + V).
+
+    The arrays are given by their addresses: `destinations` ``[number]``, the node of each edge, of `dtype`; `pointers`
+    ``[nodes + 1]``, where the edges of each node begin, then the end; and `order` ``[number]``, the sorted edges.
+    """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
+    # Count the edges of each node in the entry of the next node; the running sums are then the first edges.
     starts[:] = 0
     for edge in range(number):
         starts[ends[edge] + 1] += 1
     for node in range(nodes):
         starts[node + 1] += starts[node]
+    # Write each edge to the next free position of its node.
     for edge in range(number):
         sorted_edges[starts[ends[edge]]] = edge
         starts[ends[edge]] += 1
-    # Each entry has moved to the start of the next node's edges; shift them back.
+    # Each entry has moved on to the first edge of the next node, so shift all entries by one.
     for node in range(nodes, 0, -1):
         starts[node] = starts[node - 1]
     starts[0] = 0
@@ -35,6 +41,7 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
 
 @helper
 def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
+    """Move row ``order[j]`` to position j, for `number` rows of `width` values; `out` and `order` are addresses."""
     rows = carray(pointer_at(out, dtype), number * width)
     before, sorted_edges = rows.copy(), carray(pointer_at(order, np.int64), number)
     for j in range(number):
@@ -45,7 +52,7 @@ def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
 
 @helper
 def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
-    """Move row ``order[j]`` to position j, for all `number` rows at the address `out`."""
+    """Move row ``order[j]`` to position j, for `number` rows of any dtype; `out` and `order` are addresses."""
     # Rows are short, so copying value by value is faster than one memcpy per row.
     if row_bytes == 8 * width:
         _permute(out, np.int64, width, number, order)
@@ -59,11 +66,15 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
 def _renumber_indices(
     memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
 ) -> None:
-    """Renumber all indices into the edges of type `t`, and into the nodes `tied` to these edges, after sorting."""
-    # Usually there are no such indices; memory is only allocated if there are.
+    """Renumber all indices that point to edges of type `t`, or to nodes of the type `tied`, after both were sorted.
+
+    The nodes are tied to the edges: each of them stands for one of the edges. `tied` is -1 if no nodes are.
+    """
+    # positions[e]: the position of edge e after sorting. It is only allocated if there are such indices, which is rare.
     positions = np.empty(0, np.int64)
     for f in range(len(fields)):
         field = fields[f]
+        # `target` is the type that the field points to, if the field has endpoints or indices.
         kind, target = field["kind"], field["nodes"]
         to_edges, to_nodes = kind == INDICES and target == t, target == tied
         if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
@@ -81,6 +92,7 @@ def _renumber_indices(
 
 @helper
 def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
+    """Replace each of the `number` indices at the address `out` by ``positions[index]``."""
     indices = carray(pointer_at(out, dtype), number)
     for j in range(number):
         indices[j] = positions[indices[j]]
@@ -92,27 +104,30 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
 
     `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. Each row of
     `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
-    order, and the node type tied to it, or -1. Nodes are tied if each of them stands for one of the edges.
+    order, and the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one edge.
 
     Row pointers and edge order are filled here. Edges, and the nodes tied to them, are sorted in place; endpoints and
-    indices that point to them are renumbered. If edges connect tied nodes, their row must come after the row of the
-    edges that the nodes stand for; see `sorting_order`.
+    indices that point to them are renumbered. If edges connect tied nodes, their row of `sorted_fields` must come after
+    the row of the edges that these nodes stand for; see `sorting_order` in ``graphs/relations.py``.
     """
     for row in range(len(sorted_fields)):
-        ends, first_edges, orders = (
+        dst_field, pointer_field, order_field = (
             fields[sorted_fields[row, 0]],
             fields[sorted_fields[row, 1]],
             fields[sorted_fields[row, 2]],
         )
-        t, number, nodes = ends["type"], slots[ends["type"]], slots[ends["nodes"]]
-        destinations = memory[ends["stretch"]] + ends["first"]
-        pointers = memory[first_edges["stretch"]] + first_edges["first"]
-        order = memory[orders["stretch"]] + orders["first"]
-        if ends["dtype"] == INT64:
+        # The edge type, its number of edge slots, and the number of slots of its destination nodes.
+        t, number, nodes = dst_field["type"], slots[dst_field["type"]], slots[dst_field["nodes"]]
+        # Addresses of the three tensors.
+        destinations = memory[dst_field["stretch"]] + dst_field["first"]
+        pointers = memory[pointer_field["stretch"]] + pointer_field["first"]
+        order = memory[order_field["stretch"]] + order_field["first"]
+        if dst_field["dtype"] == INT64:
             _order_by(destinations, np.int64, number, pointers, nodes, order)
         else:
             _order_by(destinations, np.int32, number, pointers, nodes, order)
         tied = sorted_fields[row, 3]
+        # Sort the rows of all tensors of these edges, and of the nodes tied to them.
         for f in range(len(fields)):
             field = fields[f]
             kind, of_nodes = field["kind"], field["type"] == tied

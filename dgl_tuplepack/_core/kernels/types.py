@@ -1,6 +1,7 @@
-"""Argument and return types of kernels: arrays for readers and mypy, numba's types for the compiler.
+"""Argument and return types of kernels: numpy's array types for readers and mypy, numba's types for the compiler.
 
-A kernel only reads arguments of a ``Const...`` type, which may also be writable arrays; it may write to the others.
+A kernel only reads an argument of a ``Const...`` type; the caller may pass read-only or writable arrays for it. A
+kernel may write to all other arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def array_type(dtype: DTypeLike, axes: int, *, const: bool = False) -> Any:
-    """Return numba's type for a C-contiguous array."""
+    """Return numba's type for a C-contiguous array, read-only if `const`."""
     return numba.types.Array(numba.from_dtype(np.dtype(dtype)), axes, "C", readonly=const)
 
 
@@ -32,7 +33,7 @@ PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
 
 
 class Rule(NamedTuple):
-    """How to compute a priority from a size ``[k]``.
+    """A rule that computes a priority from a size ``[k]``.
 
     `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
     that nothing overflows.

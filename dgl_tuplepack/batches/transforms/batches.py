@@ -68,6 +68,7 @@ class FlipSigns:
         """Change the feature of real nodes, and return the batch."""
         for features, real, slots in _with_feature(batch, self.name, floating=True):
             before = features[self.name]
+            # One sign, 1 or -1, for each graph slot and column. slots[v]: graph slot of node v.
             signs = torch.randint(0, 2, (len(batch.graph_mask), *before.shape[1:]), device=before.device) * 2 - 1
             flipped = before[:real] * signs.to(before.dtype)[slots[:real]]
             features[self.name] = torch.cat([flipped, before[real:]])
@@ -122,7 +123,7 @@ def _with_feature(
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
     """Yield, for each node type with the feature, its features, its number of real nodes, and each node's graph slot.
 
-    SchemaError if no type has the feature, if it holds indices, or, with `floating`, if it is not floating-point.
+    Raise SchemaError if no type has the feature, if it holds indices, or, with `floating`, if it is not floating-point.
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
@@ -132,6 +133,7 @@ def _with_feature(
     if not types:
         known = sorted({n for features in batch._node_features.values() for n in features})
         raise SchemaError(f"the batch has no node feature {shown(name)}, only {known}; correct the name.")
+    # One tensor for homogeneous graphs, else a dict by type.
     slots = batch.node_graph_slots
     for t in types:
         dtype = batch._node_features[t][name].dtype

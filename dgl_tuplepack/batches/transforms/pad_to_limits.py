@@ -35,16 +35,16 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     packs_per_batch
         p >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: the real ones
-        come first, ``batch_size`` of the given graph.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: the first
+        graphs are real, and their number is the ``batch_size`` of the given graph.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`, most when a graph is padded. SchemaError also if a graph has a feature with the name of a
-        mask.
+        As in `PaddedCollate`. Most of them are raised only when a graph is padded. SchemaError also if a graph has a
+        feature with the name of a mask.
 
     Examples
     --------
@@ -107,6 +107,7 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
 
 
 def _check_free(graph: Any) -> None:
+    """Raise SchemaError if the graph already has a feature with the name of a mask."""
     taken = [_NODE_MASK for t in graph.ntypes if _NODE_MASK in graph.nodes[t].data]
     taken += [_EDGE_MASK for e in graph.canonical_etypes if _EDGE_MASK in graph.edges[e].data]
     if taken:

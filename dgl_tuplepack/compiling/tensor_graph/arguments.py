@@ -19,6 +19,7 @@ _INTEGERS = (torch.int32, torch.int64)
 
 def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
     """Return the edges of each type, sorted by type; `numbers` are the numbers of nodes by type."""
+    # Edge type -> source (destination) node of each edge.
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     for edge_type in sources:
         is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
@@ -35,6 +36,7 @@ def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> d
 
 
 def _relation(t: EdgeType, src: Any, dst: Any, num_src: int, num_dst: int) -> Relation:
+    """Check the end nodes of the edges of type `t`, and return these edges."""
     for name, ends in (("src", src), ("dst", dst)):
         _check_indices(name, ends, t, _INTEGERS)
     if src.shape != dst.shape or src.dtype != dst.dtype:
@@ -61,6 +63,7 @@ def _checked_number(node_type: str, number: Any) -> int:
 
 
 def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
+    """Return an argument as a dict by type; SchemaError unless it is a dict exactly if `hetero` is true."""
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
@@ -68,7 +71,10 @@ def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that the end nodes exist, unless reading them would wait for a device; torch checks when it uses them."""
+    """Check that the end nodes of edges exist.
+
+    If reading the end nodes would wait for a device, skip the check; torch checks the nodes when it uses them.
+    """
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)
@@ -98,7 +104,7 @@ def _check_indices(
 def frames(
     hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
 ) -> dict[GraphType, dict[str, Tensor]]:
-    """Return a dict of features for each type; `given`: argument name -> features, nodes before edges."""
+    """Return a dict of features for each type; `given`: argument name -> features, first of nodes, then of edges."""
     made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
     for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
         by_type = {} if features is None else features if hetero else {only_type: features}
@@ -119,8 +125,9 @@ def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphTyp
     """Return the number of nodes or edges of each graph, by type; types without given numbers are left out."""
     counts: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
-        graphs = next(iter(counts.values())).shape[0] if counts else None
-        _check_indices(argument, values, of_type, _INTEGERS, graphs)
+        # The first type decides the number of graphs.
+        num_graphs = next(iter(counts.values())).shape[0] if counts else None
+        _check_indices(argument, values, of_type, _INTEGERS, num_graphs)
         counts[of_type] = values
     return counts
 
@@ -144,7 +151,10 @@ def graph_slots(
 def _of_all_types(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
 ) -> list[tuple[str, GraphType, Any]]:
-    """Return triples of argument, type and value; `given`: argument name -> values, nodes before edges."""
+    """Return (argument name, type, value) for all types of each given argument.
+
+    `given`: argument name -> values, first of nodes, then of edges.
+    """
     listed = []
     default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
     for (argument, values), only_type in zip(given.items(), default_types, strict=True):

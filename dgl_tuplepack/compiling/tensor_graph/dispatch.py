@@ -2,9 +2,9 @@
 
 Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
 and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
-function in the table of replacements one line of code: it calls our implementation for a TensorGraph and the original,
-with the same arguments, for everything else. This reaches every reference to the function, whether it was imported
-before or after, and a tracer follows it like any Python function. `restore` undoes it.
+function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for
+everything else, it calls the original with the same arguments. This reaches every reference to the function, imported
+before or after `install`, and a tracer follows the line like any Python code. `restore` undoes `install`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Replacement:
     """Our implementation of a DGL function, for some of its calls.
 
-    ``owner`` is the class in the module that has the function, or None. ``ours`` is called if the argument at
-    ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and ``ours`` is
-    called in traced code, and on devices for which DGL is not built.
+    ``owner`` is the class whose method ``name`` is; None for a function of ``module``. ``ours`` is called if the
+    argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and
+    ``ours`` is called in traced code, and on devices for which DGL is not built.
     """
 
     module: str
@@ -134,6 +134,7 @@ def _find(replacement: Replacement) -> FunctionType | None:
 
 
 def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
+    """Replace the code of a function in place, and return what `restore` needs."""
     original = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -150,31 +151,37 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
     """Return code that has the parameters of the original and passes the arguments on to the chosen function.
 
-    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. The defaults stay with the function.
+    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Default values are not part of the code;
+    the function object keeps them.
     """
     parameters = inspect.signature(original).parameters
+    # Text of each parameter in the `def`, and of each argument in the call.
     declared = [str(each.replace(default=each.empty, annotation=each.empty)) for each in parameters.values()]
     passed = [
         f"{name}={name}" if each.kind is each.KEYWORD_ONLY else text
         for (name, each), text in zip(parameters.items(), declared, strict=True)
     ]
+    # Keyword-only parameters follow ``*args`` or, without it, a bare ``*``.
     kinds = [each.kind for each in parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     graph = list(parameters)[replacement.position]
     source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
-    # Tracers skip code that is in no file, and tracebacks show a line of the file.
+    # Compile the code as a part of this file, since tracers skip code that is in no file. The empty lines before it
+    # make tracebacks show the first line of `_code`.
     lines = "\n" * (_code.__code__.co_firstlineno - 1)
     module = compile(lines + source, __file__, "exec", dont_inherit=True)
+    # The only code object among the constants is the code of the function.
     return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 
 def _chooser(original: FunctionType, replacement: Replacement) -> Callable[[Any], Callable[..., Any]]:
-    """Return a function that chooses our function or the original one, given the argument at the position."""
+    """Return a function that gets the argument at the position, and returns our function or the original one."""
     ours, graph_type = replacement.ours, replacement.graph_type
     if graph_type is not None:
         return lambda graph: ours if isinstance(graph, graph_type) else original
     from dgl import ndarray
 
+    # True if DGL is built for GPUs and finds one.
     has_gpu = bool(ndarray.gpu(0).exist)
     return lambda tensor: ours if is_traced() or not (has_gpu or tensor.device.type == "cpu") else original

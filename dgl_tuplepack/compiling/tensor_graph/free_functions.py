@@ -1,4 +1,8 @@
-"""`dgl.ops` on a TensorGraph: messages and sums by name, softmax over the edges of a node, products by type."""
+"""Our versions of `dgl.ops` and of other functions of DGL on a TensorGraph.
+
+They compute messages and sums by name of the operation, softmax over the edges of a node, sums over segments of rows,
+products with a matrix for each row, and reversed graphs.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +68,7 @@ def _messages(
 
 
 def _given(values: Tensor | None, op: str, side: str) -> Tensor:
+    """Return the values of one side of an operation; SchemaError if they are None."""
     if values is None:
         raise SchemaError(f"the operation {shown(op)} needs the {side} feature, but it is None; give a tensor.")
     return values
@@ -90,14 +95,17 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     absent = [edge_type for edge_type in edge_types if edge_type not in given]
     if absent:
         raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
-    # All types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
+    # Compute all types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
+    # first[t]: number of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
+    # The node of each edge, numbered like this.
     rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
     values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
 
 
 def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
+    """Return the edges in groups by their destination node (`end` 2) or source node (`end` 0)."""
     relation = graph.relations[edge_type]
     return relation.by_dst if end == 2 else relation.by_src
 
@@ -131,6 +139,7 @@ def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
 
 
 def _segments(seglen: Tensor, value: Tensor) -> Groups:
+    """Return the rows of `value` in groups by segment."""
     return Groups(groups_of(seglen, value.shape[0]), seglen.shape[0])
 
 
@@ -142,9 +151,10 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
 
 @replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
-    """Multiply row i by the matrix ``b[idx_b[i]]``; if there are few matrices, computing all products is faster."""
+    """Multiply row i of `a` by the matrix ``b[idx_b[i]]``."""
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
+        # If there are few matrices, it is faster to multiply each row by all of them, and to select a product.
         products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)
         return products.gather(1, idx_b.long().view(-1, 1, 1).expand(rows, 1, out)).squeeze(1)
     return torch.bmm(a.unsqueeze(1), b.index_select(0, idx_b)).squeeze(1)

@@ -28,11 +28,11 @@ Value = TypeVar("Value")
 
 
 class TensorGraph(Structure):
-    """A graph, or a batch of graphs, of plain tensors, with the DGLGraph methods that DGL layers and messages need.
+    """A graph, or a batch of graphs, of plain tensors, with the methods of a DGLGraph that DGL's layers need.
 
     It uses only operations of torch. So ``torch.compile(fullgraph=True, dynamic=False)`` can trace models on it, and
-    they run on every device of torch. Other methods of a DGLGraph, such as changes of structure and sampling, raise an
-    error that names them.
+    the models run on every device of torch. Other methods of a DGLGraph, such as changes of structure and sampling,
+    raise an error that names the method.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class TensorGraph(Structure):
     batch_num_nodes, batch_num_edges
         Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: there is a single graph.
     node_graph_slots, edge_graph_slots
-        Graph of each node and of each edge, int64 ``[V]`` and ``[E]``; computed when needed if None.
+        Graph of each node and of each edge, int64 ``[V]`` and ``[E]``. None: computed when needed.
     node_features, edge_features
         Features by name, ``[V, ...]`` and ``[E, ...]``.
 
@@ -55,9 +55,9 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL, apply functions
-    get 0, not infinity, for maxima and minima too, an infinite maximum or minimum of messages stays infinite, and NaN
-    among messages gives NaN.
+    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. There are three differences
+    for maxima and minima. If a node has no messages, an apply function gets 0 for it, not infinity. An infinite maximum
+    or minimum of messages stays infinite. NaN among messages gives NaN.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class TensorGraph(Structure):
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
-        # DGL's free functions then accept a TensorGraph.
+        # After this call, DGL's free functions accept a TensorGraph.
         install_if_dgl_is_imported()
         hetero = isinstance(num_nodes, Mapping)
         numbers = numbers_of_nodes(num_nodes)
@@ -175,7 +175,7 @@ class TensorGraph(Structure):
         return _LocalScope(self)
 
     def local_var(self) -> TensorGraph:
-        """Return a graph with the same features; later changes in one do not appear in the other."""
+        """Return a graph with the same features; features that are set later in one do not appear in the other."""
         return self._with(frames=_copied(self.frames))
 
     def clone(self) -> TensorGraph:
@@ -186,16 +186,17 @@ class TensorGraph(Structure):
         """Return the graph with all edges reversed; optionally keep features."""
 
         def by_reversed_type(values: Mapping[Any, Value]) -> dict[Any, Value]:
+            # Edge types are triples (source, name, destination); node types are strings, and do not change.
             return {t if isinstance(t, str) else (t[2], t[1], t[0]): value for t, value in values.items()}
 
-        nodes = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
-        edges = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
+        node_frames = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
+        edge_frames = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
         relations = by_reversed_type({t: each.reversed() for t, each in self.relations.items()})
         return self._with(
             relations=relations,
             types=Types(self.ntypes, list(relations)),
             rows=by_reversed_type(self.rows),
-            frames={**nodes, **by_reversed_type(edges)},
+            frames={**node_frames, **by_reversed_type(edge_frames)},
             _counts=by_reversed_type(self._counts),
             _slots=by_reversed_type(self._slots),
         )
@@ -205,8 +206,8 @@ class TensorGraph(Structure):
     def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
         """Set features of all nodes of a type to the results of a function of nodes."""
         _check_all(v)
-        known = self.types.node_type(ntype)
-        self._set_nodes(known, applied(self, known, func, {}))
+        node_type = self.types.node_type(ntype)
+        self._set_nodes(node_type, applied(self, node_type, func, {}))
 
     def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
         """Set features of edges, of all types unless `etype` is given, to the results of a message function."""
@@ -216,8 +217,8 @@ class TensorGraph(Structure):
                 f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one type; "
                 "name that type: apply_edges(function, etype=TYPE)."
             )
-        for known in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
-            self.edges[known].data.update(messages_of(self, known, func))
+        for edge_type in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
+            self.edges[edge_type].data.update(messages_of(self, edge_type, func))
 
     def update_all(
         self,
@@ -232,8 +233,9 @@ class TensorGraph(Structure):
                 f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
                 "functions for each to multi_update_all."
             )
-        known = self.types.edge_type(etype)
-        self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
+        edge_type = self.types.edge_type(etype)
+        # edge_type[2]: the type of the destination nodes.
+        self._set_nodes(edge_type[2], propagate(self, edge_type, message_func, reduce_func, apply_node_func))
 
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
@@ -286,6 +288,8 @@ class TensorGraph(Structure):
 
 
 class _LocalScope:
+    """A context in which the graph has copies of its frames, so that changes of features end with the context."""
+
     def __init__(self, graph: TensorGraph) -> None:
         self._graph = graph
         self._before = graph.frames
@@ -302,10 +306,12 @@ class _LocalScope:
 
 
 def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, dict[str, Tensor]]:
+    """Return new dicts of the same tensors."""
     return {key: dict(frame) for key, frame in frames.items()}
 
 
 def _check_all(rows: Any) -> None:
+    """Refuse (UnsupportedError) a selection of nodes or edges; only the string "__ALL__" stands for all."""
     if not isinstance(rows, str):
         raise UnsupportedError(
             "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; apply "

@@ -1,4 +1,4 @@
-"""Groups of rows, and sums over them: edges by source or destination node, nodes and edges by graph."""
+"""Groups of rows, and sums over groups: edges by source or destination node, nodes and edges by graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class Groups:
-    """Rows 0..E-1, each in one group; methods use only operations of torch, for every device and compiler.
+    """Rows 0..E-1, each in one group. Methods use only operations of torch, so every device and compiler can run them.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Groups:
     def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups.
 
-        If `counts` are given, the rows of each group are not counted again.
+        Pass the numbers of rows `counts` if they are known, so that rows are not counted again.
         """
         total, counts = self.sum(values), self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
@@ -68,8 +68,9 @@ class Groups:
         if not values.requires_grad:
             return result
         if number == 0:
-            # Without entries, the result still depends on the values for autograd.
+            # Without rows, add 0, so that for autograd the result still depends on the values.
             return result + values.sum() * 0
+        # `candidates`: for each entry, the number of its row if the entry is the extreme of its group, else `number`.
         # `first` is the number of the first row that has the extreme, or `number` if there is none.
         order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
@@ -77,6 +78,7 @@ class Groups:
         return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
 
     def _extreme(self, values: Tensor, how: str, fill: float) -> Tensor:
+        """Return the maximum ("amax") or minimum ("amin") of each group; `fill` for empty groups."""
         _check_rows(values, self.index.shape[0], "rows")
         groups = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         result = values.new_full((self.number, *values.shape[1:]), fill)
@@ -84,6 +86,7 @@ class Groups:
 
     def softmax(self, values: Tensor) -> Tensor:
         """Return the softmax ``[E, ...]`` of the values of each group."""
+        # Subtract the maximum of the group, so that powers do not overflow.
         powers = torch.exp(values - self.gather(self._extreme(values.detach(), "amax", 0)))
         return powers / self.gather(self.sum(powers))
 

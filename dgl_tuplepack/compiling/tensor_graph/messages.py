@@ -20,7 +20,7 @@ REDUCERS = ("sum", "mean", "max", "min")
 _CROSS_REDUCERS = (*REDUCERS, "stack")
 # Values that do not affect a maximum or minimum.
 NEUTRAL = {"max": float("-inf"), "min": float("inf")}
-# Numbers for source nodes, destination nodes and edges in DGL's built-in functions.
+# The numbers by which DGL's built-in functions refer to source nodes, destination nodes and edges.
 SRC, DST, EDGE = 0, 1, 2
 
 _MAILBOX = (
@@ -117,6 +117,7 @@ def messages_of(graph: Structure, edge_type: EdgeType, function: Any) -> dict[st
 
 
 def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
+    """Compute the messages of a built-in function, which copies one feature or combines two."""
     if not hasattr(function, "binary_op"):
         return _operand(graph, edge_type, function.target, function.in_field)
     left = _operand(graph, edge_type, function.lhs, function.lhs_field)
@@ -126,7 +127,7 @@ def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
 
 def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
     """Return, for each edge, the feature `name` of its source node, its destination node, or the edge itself."""
-    # In the order of SRC, DST and EDGE.
+    # `target` is SRC, DST or EDGE: 0, 1 or 2.
     frame = graph.frames[(edge_type[0], edge_type[2], edge_type)[target]]
     if name not in frame:
         owners = ("source nodes", "destination nodes", "edges")[target]
@@ -145,9 +146,10 @@ def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div or dot of rows of edges. Missing axes are inserted after the first, as in DGL.
+    """Compute add, sub, mul, div or dot of rows of edges.
 
-    dot sums over the last axis, which keeps length 1; values ``[E]`` without further axes are only multiplied.
+    If one side has fewer axes, axes of length 1 are inserted after its first axis, as in DGL. The operation dot sums
+    over the last axis, and keeps that axis with length 1. Values ``[E]`` without further axes are only multiplied.
     """
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
@@ -157,12 +159,14 @@ def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _with_axes(values: Tensor, axes: int) -> Tensor:
+    """Return the values with `axes` axes; new axes of length 1 follow the first axis."""
     if values.dim() == axes:
         return values
     return values.reshape(values.shape[0], *(1,) * (axes - values.dim()), *values.shape[1:])
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
+    # Compare the lengths of the last axes, if there are axes after the first.
     if left.shape[1:][-1:] != right.shape[1:][-1:]:
         raise SchemaError(
             f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
@@ -200,7 +204,7 @@ def propagate(
 
 
 def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Apply a function of nodes to their features, updated by `result`; without a function, return `result`."""
+    """Call an apply function with the features of the nodes, updated by `result`; None: return `result` itself."""
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
@@ -218,10 +222,13 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
+    # Edge type -> its functions.
     given = {graph.types.edge_type(name): each for name, each in functions.items()}
     # Stacks are in the order of edge types, other results in the order in which functions were given.
     order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
+    # Destination node type -> new features, a dict by name for each edge type.
     arrived: dict[str, list[dict[str, Tensor]]] = {}
+    # Destination node type -> for each edge type reduced by max or min: whether each node gets no messages.
     without_messages: dict[str, list[Tensor]] = {}
     for edge_type in order:
         steps = given[edge_type]
@@ -241,17 +248,20 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
 def _across(
     results: Sequence[dict[str, Tensor]], cross_reducer: Any, without_messages: list[Tensor] | None
 ) -> dict[str, Tensor]:
+    """Reduce each feature of one node type across edge types; `results` has a dict of features for each edge type."""
     merged = {}
     for name in dict.fromkeys(name for result in results for name in result):
         value = _merge([result[name] for result in results if name in result], cross_reducer)
         if without_messages is not None:
-            without = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
-            value = torch.where(without & torch.isinf(value), 0.0, value)
+            # An infinite result at a node that lacks messages of an edge type becomes 0.
+            lacks_any = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
+            value = torch.where(lacks_any & torch.isinf(value), 0.0, value)
         merged[name] = value
     return merged
 
 
 def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], Tensor]) -> Tensor:
+    """Reduce one feature across edge types; `values` has a tensor for each edge type."""
     if cross_reducer == "stack":
         return torch.stack(values, 1)
     if len(values) == 1:

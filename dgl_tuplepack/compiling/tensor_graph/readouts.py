@@ -37,7 +37,7 @@ def _edges(graph: TensorGraph, etype: Any) -> _Rows:
 def readout_nodes(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the nodes of each graph, each times feature `weight`."""
+    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the nodes of each graph."""
     return _readout(_nodes(graph, ntype), feat, weight, op)
 
 
@@ -45,7 +45,7 @@ def readout_nodes(
 def readout_edges(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
 ) -> Tensor:
-    """Return the sum, mean, max or min of a feature over the edges of each graph, each times feature `weight`."""
+    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the edges of each graph."""
     return _readout(_edges(graph, etype), feat, weight, op)
 
 
@@ -86,6 +86,7 @@ def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None
 
 
 def _repeated(rows: _Rows, values: Tensor) -> Tensor:
+    """Return, for each node or edge, the value of its graph."""
     graphs = rows.groups.number
     if graphs == 1 and values.shape[:1] != (1,):
         # As in DGL, the row of the only graph may come without its first axis.
@@ -107,7 +108,10 @@ def topk_nodes(
     sortby: int | None = None,
     ntype: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` nodes of each graph with the largest values, ``[B, k, D]``, and their numbers in the graph."""
+    """Return the features ``[B, k, D]`` of the `k` nodes of each graph with the largest values, and their numbers.
+
+    If `descending` is false, return the `k` nodes with the smallest values. Numbers begin with 0 in each graph.
+    """
     return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
 
 
@@ -115,26 +119,33 @@ def topk_nodes(
 def topk_edges(
     graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` edges of each graph with the largest values, ``[B, k, D]``, and their numbers in the graph."""
+    """Return the features ``[B, k, D]`` of the `k` edges of each graph with the largest values, and their numbers.
+
+    If `descending` is false, return the `k` edges with the smallest values. Numbers begin with 0 in each graph.
+    """
     return _topk(_edges(graph, etype), feat, k, descending, sortby)
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest rows of each graph, and their numbers; without `sortby`, sort each column by itself.
+    """Return the `k` largest rows of each graph, and their numbers in the graph.
 
-    All rows are sorted at once, by graph and value, so that graph g begins at row ``begin[g]``.
+    Rows are compared by the column `sortby`; None: each column is sorted by itself. The rows of all graphs are sorted
+    at once, by graph and value, so that graph g begins at row ``begin[g]``.
     """
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
+    # keys: the columns to sort by; by_value: numbers of the rows, sorted by value in each column.
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
+    # Sorting by graph is stable, so the rows of each graph stay sorted by value.
     by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # An extra row, which is read in place of rows that a graph lacks.
+    # Append an extra row, which is read in place of rows that a graph lacks. order: numbers of the sorted rows.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     begin = rows.counts.cumsum(0) - rows.counts
     rank = torch.arange(k, device=values.device)
+    # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: numbers of the `k` rows of each graph.
     exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)
     chosen = order[(begin.unsqueeze(1) + rank).clamp(max=values.shape[0])]
     # As in DGL, rows that a graph lacks get the numbers after its last row.

@@ -26,11 +26,12 @@ _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) a
 _FREE = (
     "a TensorGraph is accepted by the functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts "
     "of nodes and edges. If your function is one of them, DGL was imported after the graph was made: call "
-    "dgl_tuplepack.tensor_graph.install(). If not, call it before graphs are packed."
+    "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
 )
 # Private attributes of a DGLGraph that functions of DGL read.
 _INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
+# Remedy -> names of the methods that have it.
 _INSTEAD = {
     _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph "
     "set_n_initializer set_e_initializer",

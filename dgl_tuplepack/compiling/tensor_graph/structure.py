@@ -22,6 +22,7 @@ class Types:
         self.edge_types = list(edge_types)
         sources = [source for source, _, _ in edge_types]
         destinations = [destination for _, _, destination in edge_types]
+        # As in DGL: no node type is both a source and a destination.
         self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
         self.source_types = self.destination_types = self.node_types
         if self.is_unibipartite:
@@ -29,7 +30,7 @@ class Types:
             self.source_types = [each for each in node_types if each not in destinations]
 
     def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
-        """Return a node type; the only node type if `name` is None."""
+        """Return the node type `name`, or the only node type if `name` is None; `among` limits the node types."""
         types = self.node_types if among is None else among
         if name is not None and name in types:
             return name
@@ -138,6 +139,7 @@ class Structure:
     number_of_dst_nodes = num_dst_nodes
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
+        """Return the number of nodes of one type, or of all types in `among`."""
         return sum(self.rows[each] for each in (among if ntype is None else [self.types.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
@@ -156,6 +158,7 @@ class Structure:
         return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
+        """Return the degrees of `nodes`; of all nodes if `nodes` is a string."""
         degrees = degrees.to(self.idtype)
         return degrees if isinstance(nodes, str) else degrees[nodes]
 
@@ -187,10 +190,12 @@ class Structure:
         return self._graph_slots(self.types.edge_type(etype))
 
     def _numbers(self, known: GraphType) -> Tensor:
+        """Return the number of nodes or edges of a type in each graph; without given numbers, there is one graph."""
         given = self._counts.get(known)
         return torch.tensor([self.rows[known]], device=self.device) if given is None else given
 
     def _graph_slots(self, known: GraphType) -> Tensor:
+        """Return the graph of each node or edge of a type; without given graphs, compute it from the numbers."""
         given = self._slots.get(known)
         return groups_of(self._numbers(known), self.rows[known]) if given is None else given
 
@@ -216,7 +221,7 @@ class Structure:
 
     @property
     def device(self) -> torch.device:
-        """Device of the tensors."""
+        """Device of the tensors; all of them are on one device, so the first tensor decides."""
         for relation in self.relations.values():
             return relation.src.device
         for frame in self.frames.values():
@@ -226,7 +231,7 @@ class Structure:
 
     @property
     def idtype(self) -> torch.dtype:
-        """Integer dtype of the end nodes of edges."""
+        """Integer dtype of the end nodes of edges, equal for all edge types; int64 if there are none."""
         for relation in self.relations.values():
             return relation.src.dtype
         return torch.int64

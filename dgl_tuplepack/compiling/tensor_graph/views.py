@@ -21,7 +21,7 @@ class FeatureView(MutableMapping[str, Any]):
         self._types = types
 
     def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
-        # Read from the graph each time: inside a local scope it has other frames.
+        # Read the frame from the graph each time: inside a local scope, the graph has other frames.
         return self._graph.frames[of_type]
 
     def __getitem__(self, name: str) -> Any:
@@ -36,6 +36,7 @@ class FeatureView(MutableMapping[str, Any]):
                 "by type."
             )
         types = self._graph.types
+        # With one type, `value` is a tensor; with several, it is a dict: type -> tensor.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
             known = types.node_type(of_type) if of_type in types.node_types else types.edge_type(of_type)
             check_rows(name, tensor, self._graph.rows[known], known)
@@ -49,6 +50,7 @@ class FeatureView(MutableMapping[str, Any]):
             self._frame(each).pop(name, None)
 
     def _names(self) -> list[str]:
+        """Return the names of the features of all types, each name once."""
         return list(dict.fromkeys(name for each in self._types for name in self._frame(each)))
 
     def __iter__(self) -> Iterator[str]:
@@ -114,6 +116,7 @@ class EdgeView:
 
 
 def _only_type(key: Any) -> Any:
+    """Return the type in an index; None, the only type, for the index ``[:]``."""
     if key is None or isinstance(key, str | tuple):
         return key
     if isinstance(key, slice) and key == slice(None):

@@ -1,4 +1,8 @@
-"""Several PyG graphs, joined by PyG's own `collate`: the rows of each attribute, and by how much PyG shifts them."""
+"""Several PyG graphs, joined by PyG's own `collate`: the rows of each attribute, and by how much PyG shifts them.
+
+A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
+batch. For storages, see `graphs.pyg_layout`.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,12 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 @dataclass
 class Joined:
-    """An attribute of several graphs.
+    """An attribute of B graphs, joined.
 
-    `dim` is the axis of its rows, None if PyG adds an axis; `spec` describes a row. `rows` has the number of rows of
-    each graph. `shifts` has, for each graph, the number that PyG adds to the rows of all later graphs: ``[B]``,
-    ``[B, 2]`` for two ends, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all rows, not
-    shifted, along the first axis.
+    `dim` is the axis of its rows; None if PyG adds an axis. `spec` describes a row. `rows` has the number of rows of
+    each graph. `shifts` has the number that each graph adds to the values of all later graphs: ``[B]``, or ``[B, 2]``
+    with a column for each end of edges, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all
+    rows, not shifted, along the first axis.
     """
 
     dim: int | None
@@ -54,23 +58,26 @@ class Joined:
 
     @property
     def is_ends(self) -> bool:
-        """Whether it has the shape, dtype and axis of an `edge_index`."""
+        """Whether the attribute has the shape, dtype and axis of an `edge_index`."""
         return self.spec.shape == (2,) and self.spec.dtype in INDEX_TYPES and self.dim in (-1, 1)
 
 
 @dataclass
 class Chunk:
-    """Several graphs: their attributes, and the numbers of nodes of each storage, None if PyG would guess them."""
+    """Several PyG graphs, joined; not a chunk of DGL's chunked graph format."""
 
     node_types: list[str]
     edge_types: list[EdgeType]
     attributes: dict[Attribute, Joined]
+    # Key of each storage that has nodes -> number of nodes of each graph; None if PyG would guess the numbers.
     nodes: dict[GraphType | None, IntArray | None]
-    # Storages that have `num_nodes`.
+    # Keys of the storages that have `num_nodes`.
     numbered: set[GraphType | None]
-    # Whether all classes have PyG's own `__inc__` and `__cat_dim__`.
+    # Whether the classes of all graphs have PyG's own `__inc__` and `__cat_dim__`.
     follows_pyg: bool
+    # Names of attributes that are left out: by `levels`, or because they are text.
     left_out: set[str]
+    # Display name of each graph.
     where: list[str]
 
     @property
@@ -82,6 +89,7 @@ class Chunk:
         """Return the number of nodes and edges of each type in each graph; raise SchemaError if a number is unknown."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
+            # What counts the nodes or edges of the type: `num_nodes`, or an attribute with a row for each of them.
             storage, key = attribute = types.attribute_of(t)
             if key == NUMBER:
                 known = self.nodes[storage]
@@ -103,22 +111,30 @@ class Chunk:
 
 
 def merged(chunks: Sequence[Chunk]) -> Chunk:
-    """Join chunks without their values. Each was compared with the first one, by `like` of `chunk_of`."""
+    """Join chunks that have no values, see `without_values`.
+
+    The caller made each chunk after the first by `chunk_of` with the first chunk as `like`.
+    """
     first = chunks[0]
 
     def joined(arrays: list[IntArray | None]) -> IntArray | None:
+        """Return the numbers of all chunks; None if they are unknown for a chunk."""
         known = [array for array in arrays if array is not None]
         return np.concatenate(known) if len(known) == len(arrays) else None
 
     def merged_values(attribute: Attribute) -> Joined:
+        """Return an attribute of all chunks, joined."""
         each = [chunk.attributes[attribute] for chunk in chunks]
+        # A chunk has no shifts if they are all 0. If another chunk has shifts, fill in the zeros.
         shifted = next((a.shifts for a in each if a.shifts is not None), None)
         shifts = None
         if shifted is not None:
             zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
             given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
+            # If some chunks have one shift for each graph and others two, give all of them two.
             widths = {a.ndim for a in given}
             shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
+        # As in PyG, indices of 32 and 64 bits together become int64.
         dtype = torch.int32 if {a.dtype for a in each} == {torch.int32} else torch.int64
         return replace(
             each[0], rows=np.concatenate([a.rows for a in each]), shifts=shifts,
@@ -134,12 +150,12 @@ def merged(chunks: Sequence[Chunk]) -> Chunk:
 
 
 def two_columns(shifts: IntArray) -> IntArray:
-    """Return shifts with a column for each of two ends."""
+    """Return shifts as ``[B, 2]``, with a column for each end of edges; ``[B]`` means that both are equal."""
     return shifts if shifts.ndim == 2 else np.stack([shifts, shifts], axis=1)
 
 
 def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
-    """Yield the storages of a graph with their keys; None is the key of the storage of the graph itself."""
+    """Yield (key, storage) for each storage of a graph; None is the key of the storage of the whole graph."""
     yield None, data.stores[0]
     if isinstance(data, HeteroData):
         yield from sorted(data.node_items(), key=lambda item: item[0])
@@ -153,7 +169,7 @@ def follows_pyg(graph_class: Any) -> bool:
 
 
 def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) batches, and graphs of the wrong library: DGL, or PyG if not `expects_pyg`."""
+    """Refuse (SchemaError) batches and graphs of the wrong library; the right one is PyG if `expects_pyg`, else DGL."""
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
@@ -170,6 +186,7 @@ def known_nodes(storage: Any, what: str) -> int | None:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:
         with warnings.catch_warnings():
+            # PyG warns when it guesses the number.
             warnings.simplefilter("error")
             number = storage.num_nodes
     except (UserWarning, IndexError):
@@ -183,17 +200,24 @@ def chunk_of(
     levels: Levels,
     like: Chunk | Mapping[Attribute, ArraySpec] | None = None,
 ) -> Chunk:
-    """Join graphs by PyG's `collate`; compare them with each other, or with `like`: a chunk, or specs of rows."""
+    """Join graphs by PyG's `collate`; raise SchemaError if they differ from each other or from `like`.
+
+    `like` is a chunk of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
+    of the graphs. Of `levels`, only the attributes to leave out are used.
+    """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
     node_types, edge_types = types_in(graphs[0])
     if isinstance(like, Chunk):
         node_types, edge_types = like.node_types, like.edge_types
+    # storages[i]: key -> storage, of graph i.
     storages = [dict(storages_of(data)) for data in graphs]
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
+    # `_keys` adds the names of text attributes to `texts`.
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, Chunk) else like
+    # keys[i]: the attributes of graph i, as (key of the storage, name).
     keys = [
         [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, item_name)]
         for each, item_name in zip(storages, where, strict=True)
@@ -212,14 +236,18 @@ def chunk_of(
         )
     left_out |= texts
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
+    # For each attribute: its values in all graphs; then the axis of its rows, and the spec of a row.
     values = {(t, key): [each[t][key] for each in storages] for t, key in keys[0]}
     read = {p: _checked(p, found, graphs, storages, where, (specs or {}).get(p)) for p, found in values.items()}
+    # Keys of the storages that have nodes.
     counted: list[GraphType | None] = [*node_types] if isinstance(graphs[0], HeteroData) else [None]
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
     nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in counted}
+    # PyG's batch and, for each attribute: the first row of each graph, and the sum of the shifts of earlier graphs.
     made, slices, shifts = _collated(graphs, where, left_out)
     attributes = {}
     for (t, key), (dim, spec) in read.items():
+        # The same three for the storage of the attribute; only a HeteroData nests them by storage.
         own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
         attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
     return Chunk(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
@@ -234,6 +262,7 @@ def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) 
     """Return the sorted names of the attributes to read from a storage; add the names of text attributes to `texts`."""
     found = []
     for key, value in storage.items():
+        # Storages of nodes, and the storage of a Data, may have `num_nodes`; elsewhere the name is refused below.
         is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
         if is_number or key in left_out:
             continue
@@ -252,12 +281,15 @@ def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) 
 
 
 def _is_text(value: Any) -> bool:
+    """Return whether a value is text, or a list or tuple of text that is not empty."""
     if isinstance(value, list | tuple):
         return bool(value) and all(map(_is_text, value))
     return isinstance(value, str)
 
 
 def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Attribute]) -> NoReturn:
+    """Raise the error for a graph whose attributes are not the expected ones."""
+    # Attributes of edge types come last; endpoints are not named.
     names, right = (
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
         for attributes in (found, expected)
@@ -271,6 +303,7 @@ def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Att
 
 
 def _name(attribute: Attribute) -> str:
+    """Return the display name of an attribute, without a graph."""
     t, key = attribute
     return key if t is None else f"{key} of {t}"
 
@@ -279,7 +312,11 @@ def _checked(
     attribute: Attribute, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
     expected: ArraySpec | None,
 ) -> tuple[int | None, ArraySpec]:  # fmt: skip
-    """Return the axis, and the spec of a row, of an attribute; raise SchemaError if they differ between graphs."""
+    """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if graphs differ.
+
+    For each graph, `values` has the value of the attribute, and `storages` has the storages by key. `expected` is the
+    spec that all must have; if it is None, the spec of the first graph counts.
+    """
     (t, key), first = attribute, None
     for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
         what = named_attribute(key, item_name, t)
@@ -289,7 +326,7 @@ def _checked(
             raise SchemaError(
                 f"{what} is joined along {dim}, but along {first[0]} in earlier graphs; correct __cat_dim__."
             )
-        # PyG joins endpoints of 32 and 64 bits to 64.
+        # PyG joins endpoints of 32 and 64 bits to 64 bits, so their specs may differ.
         if spec != first[1] and key != ENDPOINTS:
             check_specs(
                 {_name(attribute): spec}, {_name(attribute): first[1]}, f"{item_name}, rows of attributes", BY_TRANSFORM
@@ -299,7 +336,7 @@ def _checked(
 
 
 def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple[int | None, ArraySpec]:
-    """Return the axis of the rows of an attribute, and the spec of a row; SchemaError if batches cannot hold it."""
+    """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if it cannot be batched."""
     is_number = isinstance(value, bool | int | float) and (not isinstance(value, int) or -(2**63) <= value < 2**63)
     plain = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
     if not is_number and (not plain or value.is_nested or value.is_meta):
@@ -323,15 +360,18 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     shape = tuple(tensor.shape)
     if key == ENDPOINTS:
         _check_endpoints(tensor, dim, what)
+    # A number, or a value for which PyG adds an axis, is one row as a whole.
     if not shape or dim is None:
         return dim if dim is None else 0, ArraySpec(shape, tensor.dtype)
     if not -len(shape) <= dim < len(shape):
         raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ returns {dim}; correct one of them.")
     axis = dim % len(shape)
+    # Other axes stay as they are given, such as -1, but the first one is always 0.
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
 
 
 def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
+    """Refuse (SchemaError) an `edge_index` of another shape, dtype or axis."""
     if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
         raise SchemaError(
             f"{what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or int32 "
@@ -342,6 +382,10 @@ def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
 
 
 def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], is_needed: bool) -> IntArray | None:
+    """Return the number of nodes of a storage in each graph.
+
+    If a number is unknown, return None or, with `is_needed`, raise SchemaError.
+    """
     found = [known_nodes(each[t], named(name, t)) for each, name in zip(storages, where, strict=True)]
     if is_needed and None in found:
         refuse_unknown(named(where[found.index(None)], t))
@@ -349,9 +393,10 @@ def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], i
 
 
 def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
-    """Return the result of PyG's `collate` for the graphs and one more.
+    """Return the result of PyG's `collate` for the graphs and one more graph: the batch, first rows and sums of shifts.
 
-    PyG returns the sums of the shifts before each graph, so one more graph is needed for the shift of the last.
+    For each graph, PyG returns the sum of the shifts of all graphs before it. So the shift of the last graph is known
+    only if another graph follows.
     """
     with warnings.catch_warnings():
         # PyG warns when it guesses the number of nodes of bipartite graphs.
@@ -359,7 +404,7 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
         try:
             return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
         except Exception as error:
-            # The methods of a user's class may raise anything.
+            # The methods of a user's class may raise anything. Join attributes one by one to find the one that fails.
             for data, name in zip(graphs, where, strict=True):
                 for key in {*data.keys()} - {*left_out}:
                     try:
@@ -377,19 +422,27 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
 
 
 def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:
-    """Return an attribute from PyG's `value` without the shifts `sums` and the added graph; `slices` has offsets."""
+    """Return an attribute of PyG's batch, without the graph that `_collated` added, and with the shifts undone.
+
+    `value` is the attribute in the batch. `slices` has the first row of each graph, and the number of rows. `sums` has,
+    for each graph, the sum of the shifts of earlier graphs.
+    """
+    # The last two entries of `slices` are the first row of the added graph, and the number of all rows.
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
     dtype = value.dtype
     value = value.movedim(dim or 0, 0)[: int(slices[-2])]
     every = sums.numpy(force=True)
     if not every.any():
         return Joined(dim, spec, rows, None, dtype, value)
+    # The shift of each graph: a number, or for two ends [2, 1].
     shifts = np.diff(every, axis=0)
     is_ends = spec.shape == (2,) and dim in (-1, 1) and shifts.shape[1:] == (2, 1)
     if is_ends or shifts[0].size == 1:
         shifts = shifts.reshape(len(rows), -1)
+        # Shifts must be whole numbers.
         number = shifts.astype(np.int64)
         if (number == shifts).all():
+            # For each row, the sum of the shifts that PyG added.
             before = torch.from_numpy(np.repeat(every[:-1].reshape(len(rows), -1), rows, axis=0)).to(value.device)
             before = before if is_ends else before.view(-1, *[1] * (value.ndim - 1))
             return Joined(dim, spec, rows, number if is_ends else number[:, 0], dtype, value - before)

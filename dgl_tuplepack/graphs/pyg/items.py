@@ -66,7 +66,7 @@ def read(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of items, and blocks of all of them.
 
-    Every item is read once, before the schema is known, since one graph may not show what an attribute belongs to.
+    All items are read, once, before the schema is decided, since one graph may not show what an attribute belongs to.
     The blocks are made from the joined graphs, which are kept in memory or, above 64 MiB, in a temporary file.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
@@ -82,7 +82,10 @@ def read(
 
 
 def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
-    """Join all items by PyG and write the chunks to a file; return them without values, and whether items have ids."""
+    """Join all items into chunks, and write these to a file.
+
+    Return the chunks without their values, and whether items have ids.
+    """
     seen: list[Chunk] = []
     has_ids = False
     for parts, where in parts_in_blocks(items):
@@ -94,6 +97,7 @@ def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list
 
 
 def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock]:
+    """Read `number` chunks from a file, and yield each as a block."""
     file.seek(0)
     for _ in range(number):
         yield block_of(schema, pickle.load(file))
@@ -105,8 +109,9 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
-    """Return whether PyG shifts only `edge_index`, by PyG's own rules, so that sizes need no `collate`."""
+    """Return whether PyG shifts only `edge_index`, and by its own rules. Sizes can then be read without `collate`."""
     others = {*data.keys()} - {ENDPOINTS}
+    # Any other level makes an attribute a node or edge type.
     known = (NODE, EDGE, GRAPH, None)
     return (
         follows_pyg(type(data))
@@ -122,6 +127,7 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     if not is_usual(data, levels):
         chunk = chunk_of([data], [where], levels)
         return {t: int(number[0]) for t, number in chunk.counts(types_of(chunk, levels)).items()}
+    # Each type has its usual storage and attribute, so read the counts from there, without `collate`.
     storages = dict(storages_of(data))
     counts: dict[GraphType, int] = {}
     node_types, edge_types = types_in(data)
@@ -145,26 +151,32 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
-    """Return the components of sizes, and the sizes of graphs, which come in pairs (graph, display name)."""
+    """Return the components of sizes, and the sizes of graphs. `graphs` yields pairs (graph, display name)."""
     iterator, chunks = iter(graphs), list[Chunk]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
         chunks.append(chunk_of(given, where, levels, chunks[0] if chunks else None).without_values())
     chunk = merged(chunks)
     types = types_of(chunk, levels)
+    # None: only check endpoints, not attributes that hold indices.
     check_shifts(chunk, types, {p: None for p, a in chunk.attributes.items() if a.shifts is not None})
     return components_of(types.nodes, [*types.edges]), np.stack([*chunk.counts(types).values()], axis=1)
 
 
 def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
-    """Join PyG graphs and their labels; raise SchemaError if one has another schema. Errors call graphs `where`."""
+    """Join PyG graphs and their labels; raise SchemaError if a graph has another schema.
+
+    `where` has the display names of the graphs, for errors.
+    """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name, schema.pyg is not None)
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     attributes = _attributes(schema)
+    # The expected spec of a row of each attribute; none for endpoints.
     specs: dict[Attribute, Any] = dict.fromkeys(types.edges.values())
     for (column, spec), attribute in zip(schema.columns(), attributes, strict=True):
+        # If a label has several rows in each graph, its spec describes all rows of a graph, not one row.
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
     chunk = chunk_of(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
@@ -175,6 +187,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
 
     def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
         """Return endpoints counted across all graphs; `values` count nodes from 0 in each graph."""
+        # For each edge, the number of nodes of type t in all earlier graphs.
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
 
@@ -187,7 +200,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
 
 
 def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
-    """Return the graphs of a chunk as a block; SchemaError if they have another schema."""
+    """Return the graphs of a chunk as a block; raise SchemaError if they have another schema."""
     counts, ends, columns = _unpacked(schema, chunk)
     return GraphBlock(
         {t: counts[t] for t in schema.node_types},
@@ -198,7 +211,7 @@ def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
 
 
 def _attributes(schema: Schema) -> list[Attribute]:
-    """Return the storage and the attribute of each feature and label."""
+    """Return, for each feature and label, the key of the storage and the name of the attribute."""
     names = attribute_names(
         schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg
     )
@@ -206,6 +219,9 @@ def _attributes(schema: Schema) -> list[Attribute]:
 
 
 def _check_types(chunk: Chunk, types: Types) -> None:
+    """Refuse (SchemaError) graphs whose storages do not have the expected types."""
+    # `flat`: the graphs are `Data`. `storages`: the storages with endpoints. `own`: edge types whose endpoints are the
+    # `edge_index` of their own storage.
     flat, storages = not chunk.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
     own = [e for e, attribute in types.edges.items() if attribute == (e, ENDPOINTS)]
@@ -217,16 +233,22 @@ def _check_types(chunk: Chunk, types: Types) -> None:
 def _unpacked(
     schema: Schema, chunk: Chunk
 ) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
-    """Return counts by type, endpoints ``[E, 2]``, features and labels; SchemaError for graphs of another schema."""
+    """Return counts by type, endpoints ``[E, 2]`` by edge type, and features and labels by column.
+
+    Raise SchemaError for graphs of another schema.
+    """
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     counts, columns = chunk.counts(types), [column for column, _ in schema.columns()]
+    # Column -> attribute; attribute that holds indices -> type that it indexes.
     attributes = dict(zip(columns, _attributes(schema), strict=True))
     indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
+    # Names of the attributes whose indices are declared, but were not shifted by PyG in the graphs of the schema.
     declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
     check_shifts(chunk, types, indexed, declared)
     found: dict[Any, Tensor] = {}
     for column, (t, key) in attributes.items():
+        # `number` is the number of rows of a label in each graph.
         joined, number = chunk.attributes[t, key], schema.pyg.rows.get(column, 1)
         is_label = column[0] == "label"
         expected = np.full(len(chunk.where), number) if is_label else counts[column[1]]  # type: ignore[index]
@@ -238,7 +260,9 @@ def _unpacked(
                 f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
         value = joined.value
+        # A label with several rows in each graph gets an axis for them.
         found[column] = value.reshape(len(chunk.where), number, *value.shape[1:]) if is_label and number != 1 else value
+    # Both endpoints of each edge, [E, 2].
     ends = {e: chunk.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
         for end, t in zip(both.T, (e[0], e[2]), strict=True):

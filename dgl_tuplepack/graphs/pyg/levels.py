@@ -29,7 +29,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 
-# What an attribute belongs to: the content of its column, such as "node_feature", and the type, None for graphs.
+# The owner of an attribute, that is, what it belongs to: the content of its column, such as "node_feature", and a type,
+# None for graphs.
 _Owner = tuple[str, GraphType | None]
 _GRAPH: _Owner = ("label", None)
 
@@ -40,12 +41,14 @@ def schema_of_chunk(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mappi
     `chunk` holds all graphs that decide the schema. `declared` are the indices that the user declares.
     """
     types = types_of(chunk, levels)
+    # Attributes that are left out because they are text, not by `levels`.
     for key in sorted(key for key in chunk.left_out if levels.get(key, "") is not None):
         warnings.warn(
             f"the attribute {key!r} is text, which batches cannot hold, and is left out; to leave it out without "
             f'this warning, name it: levels={{"{key}": None}}.',
             stacklevel=2,
         )
+    # Attribute that PyG shifts, other than endpoints -> type that it indexes; None if the user declares it.
     indexed = {
         attribute: index_target(attribute, chunk, types, declared or {})
         for attribute, joined in chunk.attributes.items()
@@ -58,6 +61,7 @@ def schema_of_chunk(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mappi
 def _schema(
     chunk: Chunk, types: Types, levels: Levels, indexed: Mapping[Attribute, GraphType | None], has_ids: bool
 ) -> Schema:
+    """Return the schema of a chunk; `indexed` maps attributes that hold indices to the types that they index."""
     left_out = chunk.left_out | {key for key, level in levels.items() if level is None}
     known = {key for _, key in chunk.attributes} | left_out
     if unknown := set(levels) - known:
@@ -65,6 +69,7 @@ def _schema(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
     counts = chunk.counts(types)
+    # All attributes but endpoints, and their owners.
     rest = {attribute: a for attribute, a in chunk.attributes.items() if attribute not in types.edges.values()}
     owners = {attribute: _owner(attribute, a, types, counts, chunk, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
@@ -77,6 +82,7 @@ def _schema(
         joined, name = rest[attribute], attribute[1]
         spec = joined.spec
         if owner == _GRAPH:
+            # If there is only one label and it is called `y`, it has the empty name.
             name = "" if of_graphs == [LABEL] else name
             number = int(joined.rows[0])
             if number != 1:
@@ -89,6 +95,7 @@ def _schema(
             dims[*owner, name] = joined.dim
         if attribute in indexed:
             indices[*owner, name] = indexed[attribute]
+    # The dtypes of all endpoints.
     ends = {chunk.attributes[attribute].dtype for attribute in types.edges.values()}
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered
@@ -104,7 +111,10 @@ def _schema(
 
 
 def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[GraphType, str]) -> dict[str, str]:
-    """Map the name of each attribute of indices to the component that it indexes; SchemaError if there are several."""
+    """Map the name of each attribute that holds indices to the component that it indexes.
+
+    Raise SchemaError if attributes of one name index several components.
+    """
     found: dict[str, str] = {}
     for (_, _, name), target in indices.items():
         if target is not None and found.setdefault(name, components[target]) != components[target]:
@@ -123,8 +133,10 @@ def _owner(
     chunk: Chunk,
     levels: Levels,
 ) -> _Owner:
-    """Return what an attribute belongs to, considering all graphs; raise SchemaError if that is unclear."""
+    """Return the owner of an attribute, considering all graphs; raise SchemaError if it is unclear."""
     t, key = attribute
+    # Owner whose storage has the attribute -> number of rows that it needs in each graph. An attribute of a `Data` to
+    # which PyG adds an axis can only belong to graphs.
     possible: dict[_Owner, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
         for of, number in counts.items()
@@ -133,17 +145,21 @@ def _owner(
     if t is None:
         possible[_GRAPH] = np.ones_like(joined.rows)
     chosen = _chosen(attribute, possible, types, levels)
+    # The owners that need as many rows as the attribute has, in every graph.
     fitting = [owner for owner in chosen if np.array_equal(joined.rows, possible[owner])]
     if joined.dim is None:
         fitting = [owner for owner in fitting if owner == _GRAPH]
     if not fitting or len(chosen) == 1:
+        # An attribute of graphs may also have several rows, if the number is the same in all graphs.
         owner = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
         _check_rows(attribute, joined, owner, possible[owner], chunk.where)
         return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # PyG also goes by the name if a graph has as many nodes as edges.
+    # If several owners fit, names decide, as in PyG if a graph has as many nodes as edges. The name of the attribute
+    # that counts an owner is a hint only if there are several types.
     names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
-    # Narrow the choice by one hint after another: the level in the name, the name of the counter, its suffix.
+    # Narrow the choice by one hint after another: the name contains the level, equals the name of the attribute that
+    # counts the owner (without "_index"), or has the same suffix as that name.
     for hinted in (
         [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)],
         [owner for owner, name in names.items() if key == name],
@@ -161,13 +177,14 @@ def _owner(
 
 
 def _counter(owner: _Owner, types: Types) -> str:
-    """Return the name of the attribute that counts a type."""
+    """Return the name of the attribute that counts the nodes or edges of a type; empty for graphs."""
     return "" if owner[1] is None else types.attribute_of(owner[1])[1]
 
 
 def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
-    """Return what an attribute may belong to by `levels`, or else by its name."""
+    """Return the possible owners that the level of an attribute allows; without a level, those that its name allows."""
     key, level = attribute[1], levels.get(attribute[1])
+    # Name of the attribute that counts a type -> owner of that type.
     own = {_counter(owner, types): owner for owner in possible}
     if level is not None:
         found = [owner for owner in possible if level == LEVELS[owner[0]]] or ([own[level]] if level in own else [])
@@ -184,7 +201,10 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
 
 
 def _check_rows(attribute: Attribute, joined: Joined, owner: _Owner, counts: IntArray, where: Sequence[str]) -> None:
-    """Refuse (SchemaError) an attribute of nodes (edges) without a row for each, or of graphs with unequal numbers."""
+    """Refuse (SchemaError) a number of rows that is wrong for the owner of an attribute.
+
+    An attribute of nodes (edges) needs a row for each, `counts`. One of graphs needs equally many rows in all graphs.
+    """
     rows, level, key = joined.rows, LEVELS[owner[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if owner != _GRAPH:

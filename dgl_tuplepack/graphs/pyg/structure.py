@@ -1,8 +1,8 @@
-"""Find the node and edge types of PyG graphs, and the type that indices refer to, from PyG's increments.
+"""Find the node and edge types of PyG graphs, and the type that indices refer to, from the shifts of attributes.
 
-PyG's `collate` returns the rows of each attribute in each graph, and by how much PyG shifts it. Shifts that equal the
-numbers of nodes (edges) of a type in every graph refer to that type. If several node types have equal numbers in all
-graphs, any of them gives the same batches; a later graph with unequal numbers is an error.
+A shift is what `__inc__` returns for an attribute of a graph, see `graphs.pyg.chunk`. If the shifts of an attribute
+equal the numbers of nodes (edges) of a type in every graph, the attribute refers to that type. If several node types
+have equal numbers in all graphs, any of them gives the same batches; a later graph with unequal numbers is an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def check_ends(types: Types, where: str) -> None:
 
 
 def types_of(chunk: Chunk, levels: Levels) -> Types:
-    """Return the types of graphs; raise SchemaError if PyG does not shift endpoints by numbers of nodes."""
+    """Return the types of the graphs of a chunk.
+
+    Raise SchemaError if PyG does not shift endpoints by numbers of nodes, or if a number of nodes or edges is unknown.
+    """
     where = chunk.where[0]
     if [*chunk.node_types, *chunk.edge_types] == [NODE_TYPE, EDGE_TYPE]:
         raise SchemaError(
@@ -57,8 +60,9 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
             f"levels map {ENDPOINTS!r} to {level!r}, but it holds the endpoints of edges, which graphs need; leave "
             "it out of levels."
         )
+    # Attributes that may be endpoints, then the node types of both ends of each. If the ends refer to edges, as in the
+    # edge_index of a line graph, the attribute holds indices and is not an edge type.
     ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
-    # The edge_index of a line graph refers to edges: it holds indices and is not an edge type.
     found = {attribute: _targets(attribute, ends, chunk, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
     for e in chunk.edge_types:
@@ -84,7 +88,7 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
     key = attribute[1]
-    # `levels` map a key to itself if it counts the nodes of a component or holds endpoints.
+    # Endpoints have no level, their own name or "x_s -> x_t". Any other level makes the attribute a feature or label.
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
@@ -92,7 +96,10 @@ def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
 def _targets(
     attribute: Attribute, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
 ) -> tuple[str, str] | None:
-    """Return the node types of both ends; None if the ends are edges, not nodes."""
+    """Return the node types of both ends; None if an end refers to edges, not nodes.
+
+    `ends` are all attributes that may be endpoints.
+    """
     t, key = attribute
     level = levels.get(key) or ""
     if _ARROW in level:
@@ -107,12 +114,13 @@ def _targets(
                 f"such as 'x_s -> x_t', from {', '.join(sorted(known))}; correct levels."
             )
         return both[0], both[1]
-    # With PyG's own `__inc__`, the storage determines the types.
+    # With PyG's own `__inc__`, and for every `edge_index` of a HeteroData, the storage determines the types.
     if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
         if isinstance(t, tuple):
             return t[0], t[2]
         return (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
     shifts = chunk.attributes[attribute].shifts
+    # The shifts of the sources, and of the destinations, in each graph.
     columns = two_columns(np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts).T
     found = [_node_type(attribute, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
@@ -121,16 +129,21 @@ def _targets(
 def _node_type(
     attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
 ) -> str | None:
-    """Return the node type whose numbers equal `shifts`; of several, names decide. None if no node type fits.
+    """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
+
+    If several types fit, names decide. Return None if `shifts` equal only the numbers of rows of another attribute,
+    such as numbers of edges. Raise SchemaError if they equal no numbers of rows.
 
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
-    # If `dim` is None, PyG adds an axis, so the attribute has no rows of its own.
+    # In every graph, the shifts equal the number of rows of the attributes `fits`, the number of nodes of the storages
+    # `counted`, and the number of edges of `other_ends`. (If `dim` is None, PyG adds an axis; then there are no rows.)
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
     if not chunk.is_flat:
+        # The node type that the storage suggests; it decides if several fit.
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
@@ -140,7 +153,7 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, chunk)
         return None
-    # In a Data, an attribute with that many rows may count the nodes; `levels` choose one, or else the names.
+    # In a Data, an attribute with that many rows may count the nodes. If there are several, `levels` or names decide.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
     # An attribute with one row in each graph is probably a label.
@@ -158,7 +171,7 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, chunk: Chunk) -> NoReturn:
-    """Refuse (SchemaError) endpoints that may refer to nodes or edges: the choice changes batches with sorted edges."""
+    """Raise the error for endpoints that may refer to nodes or to edges. If edges are sorted, the choice matters."""
     t, key = attribute
     raise SchemaError(
         f"{named_attribute(key, chunk.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: each fits the "
@@ -169,13 +182,14 @@ def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, c
 
 
 def _first(names: Sequence[str]) -> str:
+    """Return the first name in the alphabet; names that begin with "x" come before the others."""
     return min(names, key=lambda name: (not name.startswith("x"), name))
 
 
 def _check_counted(
     attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], chunk: Chunk
 ) -> None:
-    """Refuse (SchemaError) endpoints that count neither nodes nor edges."""
+    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges: no number of rows equals their shifts."""
     if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
         return
     if chunk.is_flat and chunk.nodes[None] is None and attribute[1] == ENDPOINTS:
@@ -184,36 +198,42 @@ def _check_counted(
 
 
 def is_alike(name: str, other: str) -> bool:
-    """Return whether two names have the same suffix, such as `z_s` and `x_s`."""
+    """Return whether two names have the same suffix, such as `z_s` and `x_s`; the suffix `_index` does not count."""
     return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
 
 
 def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> NoReturn:
-    """Raise the error for shifts that differ from `expected`, or, without it, from all numbers of rows."""
+    """Raise the error for wrong shifts: they differ from `expected` or, if it is None, from all numbers of rows."""
     (t, key), shifts = attribute, chunk.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
-        # If the numbers of one attribute are the shifts of most graphs, the other graphs are wrong.
+        # `best`: the numbers of nodes or rows that equal the shifts in the most graphs. If they do so in more than half
+        # of the graphs, but not in all, the other graphs are wrong.
         known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
-    rows = np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts
-    wrong = 0 if expected is None else int(np.argmax((two_columns(rows) != two_columns(expected)).any(axis=1)))
+    # The shifts that PyG uses, and the first graph in which they are wrong.
+    used = np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts
+    wrong = 0 if expected is None else int(np.argmax((two_columns(used) != two_columns(expected)).any(axis=1)))
     what = named_attribute(key, chunk.where[wrong], t)
     if expected is None:
         raise SchemaError(
-            f"{what} is shifted by __inc__, which is {rows[wrong].tolist()} here, but must be the number of rows of an "
+            f"{what} is shifted by __inc__, which is {used[wrong].tolist()} here, but must be the number of rows of an "
             f"attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
             f"{or_left_out(key)}."
         )
     arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[attribute].is_ends else ""
     raise SchemaError(
-        f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be by "
+        f"{what} is shifted by {used[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be by "
         f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as other graphs show; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
 
 
 def _hetero(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
+    """Return the types of HeteroData; `targets` maps each attribute of endpoints to the node types of both ends.
+
+    An `edge_index` has the edge type of its storage; other endpoints become an edge type with a new relation.
+    """
     edges: dict[EdgeType, Attribute] = {}
     # The edge_index of each storage comes first, so that an error names the other attribute.
     for attribute in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
@@ -230,6 +250,9 @@ def _hetero(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]]) -> Types
 
 
 def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
+    """Return the types of `Data`; `targets` maps each attribute of endpoints to the node types of both ends."""
+    # The relation of an edge type is the name of the attribute. The node types are the types of all ends, attributes
+    # whose level is their own name and, if the number of nodes is known, `_N`.
     edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
     keys = {key for _, key in chunk.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
@@ -242,10 +265,10 @@ def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Le
 
 
 def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()) -> None:
-    """Refuse (SchemaError) graphs that PyG does not shift by the numbers of nodes or edges of a type.
+    """Refuse (SchemaError) graphs whose endpoints or indices PyG does not shift by the right number of nodes or edges.
 
-    `targets` has the type that each attribute of indices refers to, None to skip its check. PyG need not shift
-    indices whose names are in `declared`.
+    `targets` maps each attribute that holds indices to the type that it refers to, or to None to skip its check. PyG
+    need not shift indices whose names are in `declared`.
     """
     counts = chunk.counts(types)
     for e, attribute in types.edges.items():
@@ -269,7 +292,10 @@ def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphTy
 
 
 def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
-    """Return the type that indices refer to; None if the user declared it. Raise SchemaError unless one fits."""
+    """Return the type that indices refer to; None if the user declared the indices.
+
+    Raise SchemaError if no type fits, or if both nodes and edges fit.
+    """
     (t, key), counts = attribute, chunk.counts(types)
     shifts = chunk.attributes[attribute].shifts
     assert shifts is not None
@@ -283,6 +309,7 @@ def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Map
             f"type; correct __inc__{or_left_out(key)}."
         )
     shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
+    # The types whose number of nodes (edges) equals the shift in every graph.
     fits = [of for of, number in counts.items() if np.array_equal(number, shifts)]
     # Node types with equal numbers give the same batches.
     if all(isinstance(of, str) for of in fits):

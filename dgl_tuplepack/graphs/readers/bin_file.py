@@ -23,7 +23,7 @@ class BinFile(Source):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise the suffix, even if the file does not exist."""
+        """Recognise a path by its suffix, even if the file does not exist."""
         return cls(path) if path.suffix == ".bin" else None
 
     def sizes(self) -> GraphSizes:
@@ -37,7 +37,7 @@ class BinFile(Source):
     def items(self) -> Iterable[Any]:
         """Return a list of graphs, or of pairs (graph, label)."""
         dgl = load("dgl")
-        # Opening the file first gives a shorter message than DGL's if it is missing.
+        # If the file is missing, opening it first gives a shorter message than DGL's.
         open_file(self._path).close()
         try:
             graphs, labels = dgl.load_graphs(str(self._path))

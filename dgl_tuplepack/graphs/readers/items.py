@@ -85,9 +85,10 @@ class Items(Source):
 
 
 class SizeReader:
-    """Callable that returns the size of an item. All items must have the types of `first`, which errors call `where`.
+    """Callable that returns the size of an item. All items must have the types of the item `first`.
 
-    `levels` map attributes of PyG graphs to their level. `components` are the names of the components of a size.
+    `where` is the display name of `first` in errors. `levels` map attributes of PyG graphs to their levels.
+    The attribute `components` has the names of the components of a size.
     """
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
@@ -97,7 +98,7 @@ class SizeReader:
         self.components = components_of(*_by_node_or_edge(self._types), bool(self._names))
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
-        """Return the size of an item, one number for each component."""
+        """Return the size of an item, one number for each component; errors call the item `where`."""
         counts, names = self._counts(item, where)
         if (tuple(counts), names) != (self._types, self._names):
             check_types(
@@ -106,6 +107,7 @@ class SizeReader:
         return tuple(counts.values())
 
     def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
+        """Return the number of nodes (edges) of each type of an item, and the names of its named graphs."""
         graph = parts_of(item, where).graph
         if not is_pyg(graph):
             return counts_of(graph), graph_names(graph)
@@ -121,12 +123,13 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 
 
 def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
-    """Return the sizes of items, of which there is at least one.
+    """Return the sizes of items; there must be at least one.
 
-    The types of PyG graphs are found from all graphs, unless `is_usual` holds for the first one.
+    The types of PyG graphs are found from all graphs or, if `is_usual` holds for the first graph, from the first one.
     """
     iterator = iter(items)
     first = next(iterator)
+    # Pairs (item, display name).
     named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):

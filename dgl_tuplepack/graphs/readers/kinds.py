@@ -27,7 +27,7 @@ from dgl_tuplepack.graphs.readers.source import Source
 
 
 class Wrapped(Source):
-    """A source with positions as the ids of its items."""
+    """A source whose items have their positions as ids."""
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
@@ -36,7 +36,7 @@ class Wrapped(Source):
             return None
         inner = resolve(given.dataset)
         source = copy.copy(inner)
-        # Positions replace ids inside items; blocks count graphs by position.
+        # Positions replace ids inside items. Blocks need no change, since they have no ids.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
         source.by_position = lambda: (  # type: ignore[method-assign]
             None if (dataset := inner.by_position()) is None else WithIds(dataset)
@@ -48,16 +48,16 @@ class Wrapped(Source):
 class Kind:
     """One kind of source."""
 
-    # Returns the class. Called only when the kind is tried, so that planning loads no module that it does not need.
+    # Returns the class. It is called only when the kind is tried, so that planning loads no module it does not need.
     load: Callable[[], type[Source]]
-    # Display name of a path, or of an object, of this kind; empty if no path (object) is of this kind.
+    # Display names of a path and of an object of this kind; empty if no path (object) can be of this kind.
     path: str = ""
     object: str = ""
-    # Every folder of this kind has one of these files; other folders are not opened.
+    # Files of which every folder of this kind has at least one; other folders are not opened.
     signs: tuple[str, ...] = ()
-    # Whether an object may be of this kind, which depends on the modules that are loaded.
+    # Returns whether an object can be of this kind. It cannot if the module of its class is not loaded.
     may_be_object: Callable[[], bool] = lambda: True
-    # Optional package, one of `EXTRAS`, to load before the class.
+    # Optional package that is loaded before the class, a key of `_core.optional.EXTRAS`; or empty.
     needs: str = ""
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
@@ -135,7 +135,7 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
     """Return the source of a path or an object; a `Source` is returned unchanged.
 
     `settings` are keywords for some kinds, such as the arguments of `OgbFolder`. `also` lists other paths that the
-    caller accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
+    caller accepts, for messages. If no kind recognises `given`, raise FormatError for a path, SizesError for an object.
     """
     source = recognised(given, settings)
     if source is None:
@@ -154,10 +154,12 @@ def _objects() -> str:
 
 
 def _joined(texts: Sequence[str]) -> str:
+    """Return a list of texts as one text: "a, b, or c"."""
     return ", ".join(texts[:-1]) + f", or {texts[-1]}"
 
 
 def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
+    """Raise the error for a path or an object that no kind recognises."""
     if not isinstance(given, str | os.PathLike):
         raise SizesError(
             f"cannot read graphs or sizes from {type(given).__name__}; give {_objects()}, or the path of {paths()}."

@@ -1,4 +1,4 @@
-"""Sizes given as numbers, one for each graph or counted in a histogram: enough for plans, but not for stores."""
+"""Sizes given as numbers, for each graph or as a histogram. They are enough for plans, but not for stores."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Numbers(Source):
             return None if graphs else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
+        # An empty row, which is also used if there is no first item, is not recognised.
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
@@ -44,7 +45,7 @@ class Numbers(Source):
 
 
 class Counted(Source):
-    """A histogram, which `load` returns; messages call it `title`."""
+    """A histogram, which is the result of `load`; messages call it `title`."""
 
     def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
         super().__init__(title)
@@ -65,7 +66,8 @@ class Counted(Source):
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    # Check each column before stacking, which would turn integers next to floats into floats.
+    """Return the sizes in a pair (num_nodes, num_edges); raise SizesError for other tuples."""
+    # Check each column before stacking, since stacking integers and floats would turn the integers into floats.
     arrays = [as_int64(column, "graph sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(

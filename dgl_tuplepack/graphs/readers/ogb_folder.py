@@ -1,4 +1,4 @@
-"""OGB's raw folders of graph property prediction, read without OGB and without making single graphs.
+"""Raw folders of OGB's datasets for graph property prediction, read without OGB and without making single graphs.
 
 The files have the layout and meaning of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
 """
@@ -25,7 +25,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 Table = CsvTable | NpzTable
 
-# OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the default split.
+# OGB's own datasets in CSV form: whether each edge in a file stands for both directions, the task, the default split.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
 _KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
@@ -63,7 +63,7 @@ class OgbFolder:
     Raises
     ------
     FormatError
-        The dataset does not exist, or its files are damaged (at once, or while reading).
+        The dataset does not exist, or its files are damaged. Damage may be found only while the files are read.
 
     Notes
     -----
@@ -110,6 +110,7 @@ class OgbFolder:
         return GraphSizes(np.stack([nodes, edges * (1 + self.add_inverse_edge)], axis=1))
 
     def _counts(self, name: str) -> IntArray:
+        """Return the number of nodes (`name` is "node") or of rows of edges ("edge") of each graph."""
         if self.is_binary:
             path = self._raw / "data.npz"
             table = NpzTable(path, f"num_{name}s_list")
@@ -153,12 +154,14 @@ class OgbFolder:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time."""
         sizes = self.sizes
+        # Number of edges for each row of the edge tables: 2 if a row stands for both directions. `edges` counts rows.
         doubled = 1 + self.add_inverse_edge
         nodes, edges = sizes.num_nodes, sizes.num_edges // doubled
         with ExitStack() as opened:
             ends, node_tables, edge_tables, label_tables = self._tables(opened)
             as_label = self._label_converter(label_tables)
             for first in range(0, len(sizes), _GRAPHS):
+                # Graphs of the block, and rows to read from the tables of graphs, nodes and edges.
                 block = slice(first, first + _GRAPHS)
                 number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
                 yield GraphBlock(
@@ -175,7 +178,10 @@ class OgbFolder:
                 table.check_end()
 
     def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], dict[str, Table]]:
-        """Open the tables of edges, node features, edge features and labels, by name; `opened` closes them."""
+        """Open the tables of endpoints, and by name the tables of node features, edge features and labels.
+
+        Endpoints are one table with two columns or, in binary form, two tables. `opened` closes the files.
+        """
         raw = self._raw
 
         def npz(file: str, member: str, row: int | None = None) -> Table:
@@ -196,11 +202,13 @@ class OgbFolder:
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
             labels = {"": csv(raw / "graph-label.csv.gz")} if self.labels else {}
+        # Names without "node_" or "edge_".
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, labels
 
     def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
+        """Read the next `number` rows of endpoints; return the sources and destinations of all their edges."""
         if len(ends) == 2:
             src, dst = (np.asarray(end.read(number), dtype=np.int64) for end in ends)
         else:
@@ -214,9 +222,10 @@ class OgbFolder:
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, tables: Mapping[str, Table]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that converts labels as OGB does: to int64 for classification without gaps, else float32.
+        """Return a function that converts labels as OGB does: to int64 or float32.
 
-        Labels of datasets other than OGB's own are unchanged.
+        Labels become int64 for classification if no value is missing, else float32. Labels of datasets other than OGB's
+        own are unchanged.
         """
         if not tables or self._task is None:
             return lambda values: values
@@ -232,7 +241,7 @@ class OgbSource(SizedSource):
     def __init__(self, folder: OgbFolder) -> None:
         super().__init__(str(folder.path), folder)
         self.files = folder.path
-        # Shards are identified by these names, so attributes of `OgbFolder` must not be renamed.
+        # Shards are identified by these settings, so the attributes of `OgbFolder` must not be renamed.
         self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
 
     @classmethod
@@ -246,7 +255,7 @@ class OgbSource(SizedSource):
         return cls(given) if isinstance(given, OgbFolder) else None
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return the rows of the tables, a few thousand graphs at a time."""
+        """Yield all graphs in order, a few thousand at a time."""
         blocks: Iterator[GraphBlock] = self._given.blocks()
         return blocks
 
@@ -259,6 +268,7 @@ def folder_of(root: Path, name: str) -> Path:
 
 
 def _dataset_folder(path: Path, name: str | None) -> Path:
+    """Return the folder of the dataset in `path`; raise FormatError unless there is exactly one."""
     path = path if name is None else folder_of(path, name)
     inside = _datasets_in(path)
     if len(inside) == 1:
@@ -274,7 +284,7 @@ def _dataset_folder(path: Path, name: str | None) -> Path:
 
 
 def _datasets_in(path: Path) -> list[Path]:
-    """Return the folder itself if it holds ``raw/``, else its subfolders that hold ``raw/``."""
+    """Return the folder itself if it holds ``raw/``, else those of its subfolders that hold ``raw/``."""
     try:
         if (path / "raw").is_dir():
             return [path]
@@ -301,7 +311,7 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # torch loads an array of integers only if these classes and functions are allowed.
+    # torch loads an array of integers only if these classes and this function (the first one) are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:

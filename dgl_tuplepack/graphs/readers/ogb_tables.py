@@ -22,7 +22,7 @@ _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn errors of other libraries about the file `what`, except for `but`, into a FormatError that names it."""
+    """Turn the errors of other libraries into a FormatError that names `what`, the file; errors `but` are unchanged."""
     try:
         yield
     except (FormatError, StopIteration, but):
@@ -37,7 +37,7 @@ def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened_npz(path: Path, what: str) -> Iterator[Any]:
-    """Open an npz file; raise errors as `reading` does."""
+    """Open an npz file; errors are those of `reading`."""
     with reading(what), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
@@ -74,12 +74,12 @@ class CsvTable:
             self._reader.close()
 
     def _next(self, number: int) -> Array:
-        """Return the next `number` rows, or fewer at the end; an empty array also has the columns of the table."""
+        """Return the next `number` rows, or fewer at the end. An empty array has the columns of the table, too."""
         pandas = load("pandas")
         # Without a dtype, pandas would choose one for each chunk of rows.
         dtype = np.int64 if self.is_integer else np.float64
         if not number and self._columns is not None:
-            # Asked for 0 rows, pandas would skip some.
+            # If pandas is asked for 0 rows, it skips rows.
             return np.empty((0, self._columns), dtype)
         try:
             with reading(str(self.path), but=pandas.errors.EmptyDataError):
@@ -99,9 +99,11 @@ def _scan(path: Path) -> tuple[bool, bool]:
     is_integer, has_missing, last = True, False, b"\n"
     with reading(str(path)):
         with open_file(path) as packed, gzip.open(packed) as file:
+            # Each text begins with the end of the one before it, since a gap may lie across the two.
             while chunk := file.read(_CHUNK):
                 text = (last + chunk).replace(b"\r", b"").lower()
                 has_missing |= any(gap in text for gap in _GAPS)
+                # Without these characters, nothing is left of integers.
                 is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
                 last = text[-3:]
         if last.endswith(b","):
@@ -110,7 +112,7 @@ def _scan(path: Path) -> tuple[bool, bool]:
 
 
 class NpzTable:
-    """Rows of one array of an npz file, in its own dtype. With `row`, the entries of that row of the array."""
+    """Rows of one array of an npz file, in the array's dtype. With `row`, the entries of that row of the array."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
         self.path, self.member, self._position = path, member, 0

@@ -24,14 +24,14 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
 _GRAPHS = 16_384
-# Graphs that PyG joins, to find the structure of all graphs.
+# Number of sample graphs that PyG joins, to find the structure of all graphs.
 _SAMPLE = 64
 # Methods that decide which graphs an InMemoryDataset has. A class that overrides one is read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
 
 class PygDataset(Items):
-    """A PyG `InMemoryDataset`, or a subset of one, that returns its collated graphs unchanged."""
+    """A PyG `InMemoryDataset`, or a subset of one. Its items are its collated graphs, unchanged."""
 
     prefers_items = True
 
@@ -53,7 +53,7 @@ class PygDataset(Items):
         return None if found is None else cls(given, *found)
 
     def with_levels(self, levels: Mapping[str, str | None] | None) -> Source:
-        """Return a copy of the source with these `levels`, without the structure found by other ones."""
+        """Return a copy of the source with these `levels`, without the structure that was found with other levels."""
         other = super().with_levels(levels)
         for name in ("_sample", "_structure"):
             other.__dict__.pop(name, None)
@@ -62,6 +62,7 @@ class PygDataset(Items):
     @functools.cached_property
     def _total(self) -> int:
         """Number of graphs in the whole dataset."""
+        # The slices of any attribute are N + 1 offsets; a HeteroData nests them by storage.
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
             inner = next(iter(inner.values()))
@@ -69,15 +70,15 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _offsets(self) -> dict[Attribute, IntArray]:
-        """The first row of each graph, and the number of rows, ``[N + 1]``, for each attribute with slices.
+        """For each attribute with slices, the first row of each graph, and the number of rows, ``[N + 1]``.
 
-        An attribute without slices belongs to the dataset only.
+        An attribute without slices belongs to the dataset, not to its graphs.
         """
         found: dict[Attribute, IntArray] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
+            # The attribute that counts nodes, which is checked first.
             nodes = {self._nodes_key(t)}
-            # The attribute that counts nodes comes first, so that it is the first one checked.
             for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
                 of_type = "" if t is None else f" of type {t!r}"
                 offsets, value = np.asarray(slices[key], np.int64), storage[key]
@@ -104,6 +105,7 @@ class PygDataset(Items):
         return found[0] if found else None
 
     def _all_nodes(self, t: GraphType | None) -> IntArray | None:
+        """Return the number of nodes of a storage in each graph of the whole dataset; None if no attribute shows it."""
         key, storage = self._nodes_key(t), self._storages[t]
         if key is None or (t, key) not in self._offsets:
             return None
@@ -117,13 +119,13 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _sample(self) -> Any:
-        """A sample of the graphs, as PyG joins them."""
+        """A chunk of some graphs, joined by PyG."""
         from dgl_tuplepack.graphs.pyg.chunk import chunk_of
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        # `_offsets` checks the slices first. For each attribute, the sample has the graph with the most rows, since
-        # other graphs may have none.
+        # Computing `_offsets` checks the slices. For each attribute, the sample has the graph with the most rows, since
+        # other graphs may have none. The other graphs of the sample are evenly spaced.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
@@ -131,18 +133,19 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """All graphs as a chunk, without values. PyG's rule gives the shifts of attributes that the sample shifts."""
+        """A chunk of all graphs, without values. Attributes that the sample shifts are shifted by PyG's own rule."""
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
 
         def shifts(attribute: Attribute) -> IntArray | None:
-            """Return the numbers of nodes by which PyG shifts an attribute; None if it is not shifted."""
+            """Return the number of nodes by which each graph shifts an attribute; None if it is not shifted."""
             if sample.attributes[attribute].shifts is None:
                 return None
             t = attribute[0]
             ends = [nodes.get(None)] if t is None else [nodes.get(t[0]), nodes.get(t[2])]
             known = [end for end in ends if end is not None]
+            # Zeros stand for shifts that are not numbers of nodes, or not known.
             if len(known) < len(ends) or not isinstance(t, tuple | None):
                 return np.zeros(len(self._given), np.int64)
             return np.stack(known, axis=1) if len(known) > 1 else known[0]
@@ -164,18 +167,19 @@ class PygDataset(Items):
         return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return blocks cut from the collated tensors, or gathered for a subset. All graphs determine the schema."""
+        """Return blocks that are cut from the collated tensors, or gathered for a subset; also set `schema`."""
         from dgl_tuplepack.graphs.pyg.items import block_of
         from dgl_tuplepack.graphs.pyg.levels import schema_of_chunk
 
         schema = schema_of_chunk(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
         self.own_indices = self.schema.indices
-        # Raises if PyG shifts the sample in another way than `_structure` assumes.
+        # Raises SchemaError if PyG shifts the sample in another way than `_structure` assumes.
         block_of(self.schema, self._sample)
         return self._runs(self.schema)
 
     def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
+        """Yield blocks of consecutive graphs."""
         from dgl_tuplepack.graphs.pyg.items import block_of
 
         whole = self._structure
@@ -201,15 +205,20 @@ class PygDataset(Items):
             return rows[int(offsets[run.start]) : int(offsets[run.stop])]
         ids = self._ids[run]
         first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
+        # before[i]: first row of graph i in the result; first[i]: its first row in `rows`.
         before = np.cumsum(lengths) - lengths
         return rows[torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))]
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
-    """Return the dataset that holds all graphs, and the ids of the graphs in `given`; None for other objects."""
+    """Return the dataset that holds all graphs, and the ids of the graphs in `given`, None for all of them.
+
+    Return None if `given` is not an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
+    """
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = sys.modules["torch.utils.data"].Subset
     if type(given) is subset:
+        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from.
         inner = _in_memory(given.dataset)
         if inner is None:
             return None
@@ -234,13 +243,13 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 def _data_of(dataset: Any) -> Any:
     """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
-        # PyG warns against direct use of `data`; here its tensors are cut by the slices, as in PyG itself.
+        # PyG warns against direct use of `data`. Here the tensors are cut by the slices, as in PyG itself.
         warnings.simplefilter("ignore")
         return dataset.data
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether graphs are joined by PyG's own rules, and numbers of nodes follow from rows of attributes."""
+    """Return whether PyG's own rules join the graphs, and numbers of nodes follow from the rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of
@@ -250,7 +259,7 @@ def _is_plain(data: Any) -> bool:
 
 
 class _Numbered(list[str]):
-    """The display names of the graphs, made on demand: a list of a million would take longer than everything else."""
+    """The display names of graphs, made on demand: making a million of them would take longer than everything else."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -16,16 +16,22 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     Parameters
     ----------
     source
-        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of these with a dict of named graphs
-        ``{"atoms": g, "bonds": h}`` in place of the graph, or of PyG's Data or HeteroData; a DGLDataset, a PyG
-        InMemoryDataset, a dataset object of OGB or a subset of one (anything with a length and such items); a
-        `GraphStore`, a `MultiStore`, an `OgbFolder` or a `ChunkedGraph` (DGL's chunked graph format); the path of one
-        of these four, of a part that `partition` wrote, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
-        ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
-        returned unchanged.
+        Graphs, a path or sizes.
+
+        Graphs may be given as a list or dataset whose items are DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or
+        PyG's Data or HeteroData. A dict of named graphs ``{"atoms": g, "bonds": h}`` may take the place of the
+        DGLGraph. Anything with a length and such items is a dataset: a DGLDataset, a PyG InMemoryDataset, a dataset
+        object of OGB, or a subset of one. Graphs may also be given as a `GraphStore`, a `MultiStore`, an `OgbFolder` or
+        a `ChunkedGraph` (DGL's chunked graph format).
+
+        A path may lead to one of these four, to a part that `partition` wrote, or to a ``.bin`` file of
+        `dgl.save_graphs`.
+
+        Sizes may be given as a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; as an array ``[N, k]`` or a
+        list of such rows; or as `GraphSizes`, which is returned unchanged.
     levels
-        For PyG graphs: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
-        `edge_label_index`, have a component unless `levels` change that.
+        For PyG graphs: what attributes belong to, as in `GraphStore.write`. An attribute that holds endpoints of edges,
+        such as `edge_label_index`, is an edge type and has a component, unless `levels` give it another level.
 
     Returns
     -------
@@ -45,7 +51,8 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
     Notes
     -----
-    Time O(N); every item is fetched once, features are never copied.
+    Takes time O(N). Every item is read once. Features are not copied, except by PyG's `collate`, which joins PyG graphs
+    whose sizes cannot be read without it.
 
     Examples
     --------

@@ -17,32 +17,35 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 class Source(ABC):
     """A source of one kind. CONTRIBUTING.md lists the steps to add a kind.
 
-    The constructor reads only enough to recognise the source; the methods read the rest. Kinds with graphs
-    in arrays return `blocks`, which are copied whole. Kinds with graphs as objects return `items`, one graph at a time.
+    The constructor reads only enough to recognise the source; the methods read the rest. Kinds with graphs in flat
+    arrays implement `blocks`: arrays of many graphs are copied at once. Other kinds implement `items`, which returns
+    the graphs one by one.
 
-    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
-    signs that needs a package. A package that only one method needs is loaded in that method, by `_core.optional.load`.
+    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder that
+    is recognised by its files and needs a package. A package that only one method needs is loaded in that method, by
+    `_core.optional.load`.
     """
 
-    # Whether sizes can be read without the graphs, so that limits are checked before anything is written.
+    # Whether sizes can be read without the graphs. Then limits are checked before anything is written.
     knows_sizes = False
-    # Whether transforms use `items` even if there are `blocks`, since graphs made from blocks are DGLGraphs.
+    # Whether transforms get the graphs of `items` even if there are `blocks`, whose graphs would be DGLGraphs.
     prefers_items = False
-    # Levels of attributes of PyG graphs, as set by the user, see `graphs.pyg_layout`.
+    # Levels of attributes of PyG graphs that the user sets, see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
-    # `Schema` of the graphs, if `blocks` do not determine it, and the `PreTransform` that was applied to them.
+    # The `Schema` of the graphs, which `blocks` may set; if it is None, the first block determines it. Then the
+    # `PreTransform` that was applied to the graphs.
     schema: Any = None
     pre_transform: Any = None
-    # Relations that the user declares, see `graphs.relations`, and indices that were found while reading `blocks`.
+    # Ties and indices that the user declares, see `graphs.relations`; then indices that `blocks` finds in the graphs.
     ties: Mapping[str, str] = {}
     indices: Mapping[str, str] = {}
     own_indices: Mapping[str, str] = {}
-    # The file or folder of all graphs, if known, and the settings, as text, that affect how it is read.
+    # The file or folder that holds all graphs, if it is known; then the settings, as text, that affect how it is read.
     files: Path | None = None
     settings: Mapping[str, str] = {}
 
     def __init__(self, title: str) -> None:
-        # Display name.
+        # The display name of the source in messages.
         self.title = title
 
     @classmethod
@@ -58,8 +61,8 @@ class Source(ABC):
     def of_object(cls, given: Any) -> Source | None:
         """Return the source of an object; None for an object of another kind.
 
-        It is called for every object, so a kind of another package must not import that package, but look in
-        `sys.modules` (as `graphs.named.is_graph` does).
+        This method is called for every object. So a kind whose objects are of another package must not import that
+        package, but look in `sys.modules` (as `graphs.named.is_graph` does).
         """
         return None
 
@@ -103,8 +106,8 @@ class Source(ABC):
     def items(self) -> Iterable[Any]:
         """Return all graphs in order, for kinds without `blocks`.
 
-        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), one of these with a dict of named graphs, or
-        a PyG graph, see `graphs.items.parts_of`.
+        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); one of these with a dict of named graphs in
+        place of the DGLGraph; or a PyG graph. See `graphs.items.parts_of`.
         """
         raise SchemaError(
             f"{self.title} has only sizes, but graphs are needed; give a list or dataset of DGLGraph, (DGLGraph, "
@@ -113,7 +116,7 @@ class Source(ABC):
 
 
 class SizedSource(Source):
-    """A source of an object that has a length, and attributes `sizes` and `splits`."""
+    """A source made from an object that has a length, and attributes `sizes` and `splits`."""
 
     knows_sizes = True
 

@@ -18,6 +18,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 
+# With more size classes, the pattern LP would take too long.
 _MOST_LP_CLASSES = 3000
 # Work of making a relaxation, for each size class.
 _WORK_PER_CLASS = 10
@@ -28,7 +29,7 @@ def lower_bound(
 ) -> int:
     """Return a number of packs that every plan within `limits` needs.
 
-    It is the largest of these bounds: content / limit of each component and graphs / cap, rounded up; bounds from
+    The result is the largest of these bounds: total / limit of each component and graphs / cap, rounded up; bounds from
     large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column
     generation.
 
@@ -41,7 +42,7 @@ def lower_bound(
     effort
         Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
     time_limit
-        Stop after this many seconds too, and return the best bound so far; it is valid.
+        Also stop after this many seconds, and return the best bound so far, which is valid.
 
     Raises
     ------
@@ -56,8 +57,8 @@ def lower_bound(
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, even if its duals are floating-point numbers. The bounds in
-    closed form take time O(C log C k); see `pattern_lp` for the other bounds.
+    Every bound is evaluated in exact integer arithmetic, even if the duals that prove it are found in floating point.
+    The bounds in closed form take time O(C log C k); see `pattern_lp` and `pricing` for the other bounds.
 
     Examples
     --------
@@ -76,6 +77,7 @@ def lower_bound(
         deadline = None if time_limit is None else time.monotonic() + time_limit
         allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
+        # Only the relaxation with the best bound is solved as an LP, starting from its duals.
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
@@ -88,21 +90,24 @@ def lower_bound(
 def lifted_bound(
     instance: Instance, bound: int, target: int, effort: Effort
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
-    """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best first.
+    """Raise a bound by lifted duals of relaxations (see `pricing.lifted`); return it, and the relaxations with duals.
 
-    `bound` is the best bound so far. Each relaxation keeps all components, two or one (see `projected`); it is skipped
-    if its table is too large for the effort left. No further relaxation is tried once the bound reaches `target`.
+    `bound` is the best bound so far. The relaxations come in order, best bound first. Each keeps all components, two or
+    one (see `projected`). A relaxation is skipped if its table for pricing is too large for the effort left. No further
+    relaxation is tried once the bound reaches `target`.
     """
+    # The components that each relaxation keeps: first all, then each pair, then each single component.
     every = range(len(instance.limits))
     columns = [list(every)]
-    columns += [[a, b] for a in every for b in range(a)] if len(every) > 2 else []
-    columns += [[a] for a in every] if len(every) > 1 else []
+    columns += [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
+    columns += [[only] for only in every] if len(every) > 1 else []
     points: list[tuple[Relaxation, Priced]] = []
     for chosen in columns:
         if bound >= target or effort.exhausted:
             break
         relaxation = projected(instance, chosen)
         effort.spend(_WORK_PER_CLASS * len(instance.counts))
+        # `starting_point` prices and lifts the duals of each of the chosen components.
         work = 2 * len(chosen) * pricing_work(relaxation.instance)
         if work > effort.left // 4:
             continue
@@ -116,7 +121,10 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Raise GraphTooLargeError if a size class exceeds the limits; name the graphs if known, else the sizes."""
+    """Raise GraphTooLargeError if a size class exceeds the limits.
+
+    The message names the graphs that are too large, or only their sizes if the histogram has no `graph_classes`.
+    """
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
         limits.check(classes.take(histogram.graph_classes))
@@ -126,8 +134,8 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
     """Return the histogram without graphs that exceed the limits on their own, and the number of graphs left out.
 
-    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if it is "error" and a graph is
-    too large, or if no graph would remain.
+    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if `oversize` is "error" and a
+    graph is too large, or if no graph would remain.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
@@ -137,6 +145,6 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
         return histogram, 0
     kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
     dropped = histogram.num_graphs - kept.num_graphs
-    # The warning points at the caller of `search_limits` or `write_report`.
+    # With this `stacklevel`, the warning points at the line that calls `search_limits` or `write_report`.
     warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
     return kept, dropped

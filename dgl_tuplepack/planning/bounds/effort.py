@@ -7,16 +7,17 @@ import time
 from dgl_tuplepack._core.checks import real_number
 from dgl_tuplepack.errors import MethodError
 
-# A unit of work is an operation of about ten nanoseconds, so an effort of 1 is about half a second of one core.
+# Units of work in an effort of 1. A unit takes about ten nanoseconds, so an effort of 1 is half a second of one core.
 _WORK = 50_000_000
 
 
 class Effort:
     """The work that a search may still do.
 
-    A portion of an effort has its own allowance. Work done in a portion is subtracted from the portion and the whole.
-    A search chooses its steps by the work left in its portion; the whole can only stop it. So with a larger whole, a
-    search begins with the same steps and then does more. At `deadline`, a ``time.monotonic()``, the effort is used up.
+    A portion of an effort has its own allowance. Work done in a portion is subtracted both from the portion and from
+    the whole effort. A search chooses its steps by the work left in its portion; the whole effort can only stop it. So
+    with a larger whole effort, a search begins with the same steps, and then does more. The effort is used up when
+    ``time.monotonic()`` reaches `deadline`.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -37,7 +38,10 @@ class Effort:
         return self._given - self.left
 
     def affords(self, work: int) -> bool:
-        """Return whether a step of that much work may begin; if the whole effort is too small for it, use it up."""
+        """Return whether a step of that much work may begin.
+
+        If the whole effort is too small for the step, use up the whole effort, so that the search stops.
+        """
         whole = self if self._whole is None else self._whole
         if work > whole.left:
             whole.spend(whole.left)

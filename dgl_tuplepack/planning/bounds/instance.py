@@ -1,4 +1,4 @@
-"""The instance that algorithms work on: integers, the cap as a component, and only components that can be binding."""
+"""The packing problem as the algorithms need it: the cap is a component, and no limit follows from another one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 class Instance:
     """A vector packing problem: C size classes of d components, d >= 1, without a separate cap on graphs."""
 
-    # int64 [C, d], each within `limits`.
+    # Size of each class, int64 [C, d], within `limits`.
     sizes: IntArray
-    # int64 [C], >= 1.
+    # Graphs of each class, int64 [C], >= 1.
     counts: IntArray
-    # int64 [d].
+    # Limit of each component, int64 [d].
     limits: IntArray
 
     @property
@@ -33,7 +33,7 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return an instance with `counts` ``[C]`` without classes of 0 graphs, and the indices of the kept classes."""
+        """Return the instance with other `counts` ``[C]``, without classes of 0 graphs; and the indices of the rest."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 
@@ -42,26 +42,30 @@ def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     """Return the instance of packing a histogram within (aligned) limits; classes keep their order.
 
     The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
-    the limit of another component implies its limit.
+    the limit of another component implies its limit, or if all graphs together are within its limit.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
         sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
         maxima = np.append(maxima, limits.graphs)
-    # The last total is for the component of the cap, if there is one.
+    # The last total, the number of graphs, is for the component of the cap; the slice drops it if there is no cap.
     totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
     keep = _binding(sizes, maxima, totals)
     return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Return an upper bound on the graphs of one pack: count the smallest graphs that fit into each component."""
+    """Return an upper bound on the graphs of one pack.
+
+    For each component, count how many of the smallest graphs fit together within its limit; take the lowest count.
+    """
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
         values, counts = column[order], histogram.counts[order]
-        # Sums fit int64, as the totals of a histogram do.
+        # filled[i]: content of the i + 1 smallest classes. It fits int64, as the totals of a histogram do.
         filled = np.cumsum(values * counts)
+        # All graphs of the `whole` smallest classes fit, and perhaps some of the next class.
         whole = int(np.searchsorted(filled, limit, side="right"))
         if whole < len(values):
             left = limit - (int(filled[whole - 1]) if whole else 0)
@@ -70,7 +74,10 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
-    """Return the components that can decide whether graphs fit together; at least one."""
+    """Return the components that can decide whether graphs fit together; at least one.
+
+    Other components are removed: either all graphs together are within their limit, or another kept limit implies it.
+    """
     kept = list(range(len(maxima)))
     for column in reversed(range(len(maxima))):
         if len(kept) > 1 and (
@@ -82,39 +89,45 @@ def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
 
 
 def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
-    """Return whether the limit of `column` implies the limit of `other`: no graph uses a larger share of `other`."""
+    """Return whether the limit of `column` implies the limit of `other`.
+
+    It does if no graph uses a larger share of the limit of `other` than of the limit of `column`.
+    """
     ours, theirs = int(maxima[column]), int(maxima[other])
     if ours * theirs <= INT64_MAX:
         return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
-    return all(b * ours <= a * theirs for a, b in sizes[:, [column, other]].tolist())
+    # Python integers, since the products may overflow int64.
+    return all(in_other * ours <= in_column * theirs for in_column, in_other in sizes[:, [column, other]].tolist())
 
 
 def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
-    """Return how many packs the total of each component fills (approximately), float64 ``[d]``."""
+    """Return how many packs the total of each component would fill (approximately), float64 ``[d]``."""
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """An instance with fewer constraints than an original one: every packing of the original is a packing of it."""
+    """A relaxed instance, with fewer constraints than the original: each packing of the original is valid for it."""
 
-    # With its own size classes.
+    # The relaxed instance, with size classes of its own.
     instance: Instance
-    # The class in `instance` of each class of the original, int64 [C]; -1 for graphs that are left out.
+    # The class in `instance` of each class of the original, int64 [C]; -1 for a class that is left out.
     rows: IntArray
-    # Whether it has all components, so that its packings are packings of the original too.
+    # Whether `instance` has all components, so that its packings are valid for the original too.
     whole: bool
 
 
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
-    """Return the relaxation to some components; graphs of size 0 are left out and equal sizes are merged.
+    """Return the relaxation that keeps only the components `columns`.
 
-    Each component is divided by the greatest common divisor of its sizes; its limit is rounded down.
+    Graphs that then have size 0 are left out, and classes that then have equal sizes are merged. Each component is
+    divided by the greatest common divisor of its sizes, and so is its limit, rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
     rows = np.full(len(sizes), -1, dtype=np.int64)
     if not present.any():
+        # No graph is left, but an instance needs one: use a single graph of size 1, which needs one pack.
         ones = np.ones(1, dtype=np.int64)
         return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
     distinct, rows[present], _ = distinct_rows(sizes[present])
@@ -127,7 +140,7 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
 
 
 def needed_packs(instance: Instance) -> int:
-    """Return the continuous bound: the largest total / limit of all components, rounded up."""
+    """Return the continuous bound: the largest value of total / limit over the components, rounded up; at least 1."""
     totals = instance.totals()
     limits: list[int] = instance.limits.tolist()
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

@@ -13,13 +13,13 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most steps of the search for packs that begin with one class.
 _MOST_STEPS = 50_000
-# A step takes as long for fewer components as for this many.
+# With fewer components, a step takes as long as with this many.
 _FEWEST_COMPONENTS = 3
-# Classes that one call of the kernel searches.
+# Classes for which one call of the kernel searches packs that begin with them.
 _CLASSES_PER_SLICE = 64
-# The packs to start from are filled to at least 1 / _FULL.
+# The packs that start the LP are filled to at least 1 / _FULL.
 _FULL = 1.1
-# Duals of the LP's solution are inexact in the last digits: packs worth less than this do not improve it.
+# The worth above which a pack improves the LP, in units of 2**-SHIFT: 1, plus a margin, as the LP's duals are inexact.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
@@ -31,15 +31,15 @@ class Searched(Priced):
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return the best packs, at most one for each class that a pack may begin with."""
+        """Return the best packs, most valuable first; `found` has at most one that begins with each class."""
         return self.found[self.found @ duals > 1 + 1e-7][:most]
 
 
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
-    """Find the packs of the highest worth, and with them the bound that the duals prove.
+    """Find the packs of the highest worth by search, and with them the bound that the duals prove.
 
     No pack holds more graphs of a class than exist, so the bound is stronger than the bound of `price`. The bound is 0
-    if the search was cut off.
+    if the search was cut off, by the effort or by its limit of steps.
 
     Exact in integers. Time: see ``kernels.pack_search``.
 
@@ -50,23 +50,26 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
-    # Highest worth first, relative to the share of a pack that a graph needs.
+    # Sort classes by worth / share of a pack that a graph needs, highest first.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
+    # The patterns found, their worth, and whether the search was complete so far.
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
         if effort.exhausted:
             complete = False
             break
         last = min(first + _CLASSES_PER_SLICE, len(order))
+        # contents[i], best[i]: the best pack that begins with class first + i (in this order), and its worth.
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
         effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)
+        # Back to the order of the instance's classes.
         found[:, order] = contents[better]
         rows.append(found)
         worth.append(best[better])
@@ -76,9 +79,12 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:
-    """Return the best duals that are linear in one component, with full packs to start from."""
+    """Return duals that are the shares of the limit of one component, and nearly full packs to start the LP with.
+
+    The component is the one with the best bound.
+    """
     points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
     best = max(points, key=lambda duals: float(duals @ instance.counts))
     found = by_search(instance, np.minimum(_FULL * best, 1.0), effort).found
-    # No pack is worth more than 1.
+    # No pack is worth more than 1, since it keeps the limit of that component.
     return Searched(instance, as_integers(best), 1 << SHIFT, found)

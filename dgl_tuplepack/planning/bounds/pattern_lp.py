@@ -1,4 +1,4 @@
-"""The pattern LP by column generation: a bound that is valid at any stop, and patterns worth repeating."""
+"""The pattern LP by column generation: a bound that is valid whenever it stops, and patterns worth repeating."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
+# Most patterns added in a round; with packs found by search, more if there are many classes.
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each row: per round, and per iteration. With fewer than _MANY_ROWS, a share of it.
+# Work of the simplex method for each row: in each round, and in each iteration. With fewer rows than _MANY_ROWS, only a
+# share of this work counts, at least _LEAST_SHARE.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
-# The dual method looks at all entries of the matrix in each iteration.
+# Matrix entries that count as a unit of work: the dual simplex method looks at all entries in each iteration.
 _ENTRIES_PER_WORK = 2
-# Iterations of one slice; the effort is checked after each slice.
+# Most simplex iterations of a slice; the effort is checked after each slice.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
@@ -29,12 +31,13 @@ _DUAL, _PRIMAL = 1, 4
 
 
 class PatternLP:
-    """Minimise the packs of fractional patterns that hold every graph at least once.
+    """Minimise the number of packs, where patterns may repeat a fractional number of times and must hold every graph.
 
-    It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
+    The LP has a row for each size class and a column for each pattern found so far. It starts with the patterns
+    `columns`, int64 ``[M, C]``, and patterns for the priced duals `centre` of the instance.
 
-    Duals are smoothed towards the duals of the best bound so far, since the duals of the restricted LP oscillate.
-    Each round prices once or a few times and solves an LP of C rows from a warm start.
+    Each round solves the LP from a warm start, prices its duals once or a few times, and adds patterns. The duals
+    oscillate from round to round, so they are smoothed towards the duals of the best bound so far (`centre` at first).
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -43,7 +46,8 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # With a table, solutions are rounded, which works better with the dual method. Otherwise speed matters more.
+        # With pricing by a table, solutions will be rounded, which works better with the dual simplex method. Without a
+        # table, speed matters more.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         self.bound = centre.bound
@@ -55,11 +59,14 @@ class PatternLP:
         self._exact = centre.exact
         self._scale = _scale(centre.exact)
         self._solver = self._new_solver()
+        # These patterns, one for each class, make the LP feasible: any graphs can be packed with them.
         self._add(np.diag(_most_alone(instance)))
         self._add(columns)
+        # No pack is worth more than 1 under scaled duals; raise them a little, so that the best packs are.
         self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
 
     def _new_solver(self) -> Any:
+        """Return a solver without columns, with a row for each class: its packed graphs must be at least its count."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
@@ -78,14 +85,16 @@ class PatternLP:
         return solver
 
     def _add(self, columns: IntArray) -> None:
+        """Add patterns, int64 ``[M, C]``, as columns of the LP."""
         if not len(columns):
             return
-        # Much faster than `np.nonzero` of integers in two dimensions.
-        rows, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
-        starts = np.searchsorted(rows, np.arange(len(columns))).astype(np.int32)
+        # patterns[i], classes[i]: where entry i of the matrix is. Much faster than `np.nonzero` of integers in 2-D.
+        patterns, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
+        # starts[m]: first entry of pattern m.
+        starts = np.searchsorted(patterns, np.arange(len(columns))).astype(np.int32)
         self._solver.addCols(
             len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
-            len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
+            len(patterns), starts, classes.astype(np.int32), columns[patterns, classes].astype(np.float64),
         )  # fmt: skip
         self._columns.extend(columns)
         # The last basis stays primal feasible, so the primal simplex method can continue from it.
@@ -93,7 +102,7 @@ class PatternLP:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
-        """Replace the counts of the instance, each >= 0; keep columns and duals."""
+        """Replace the counts of the instance, each >= 0; keep the columns, and the duals that smoothing uses."""
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
@@ -108,7 +117,7 @@ class PatternLP:
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
         """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
 
-        It also stops when `enough` fractional packs hold every graph.
+        Also stop when `enough` packs, counted as fractions, hold every graph.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
@@ -118,6 +127,7 @@ class PatternLP:
             if self.value <= enough + _TOLERANCE:
                 break
             duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
+            # The best possible bound is the value of the LP, rounded up.
             if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
                 self.converged = True
                 break
@@ -127,7 +137,7 @@ class PatternLP:
             effort.spend(rows * len(new))
 
     def _solved(self, effort: Effort) -> bool:
-        """Solve the LP of the columns so far, in slices; return False if the effort did not suffice."""
+        """Solve the LP of the columns so far, in slices of iterations; return False if it was not solved to the end."""
         rows = len(self.instance.counts)
         while True:
             self._solver.run()
@@ -136,6 +146,7 @@ class PatternLP:
             effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
             if not self._hurry:
                 effort.spend(max(0, pivots) * self._solver.getNumNz() // _ENTRIES_PER_WORK)
+            # Unless the slice ended at its limit of iterations, the LP is solved, or cannot be solved.
             if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
                 break
             if effort.exhausted:
@@ -146,7 +157,7 @@ class PatternLP:
         return True
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
-        """Return columns that improve the LP; smoothing decreases until some are found."""
+        """Return columns that improve the LP, perhaps none; smooth the duals less and less until some are found."""
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
@@ -158,25 +169,31 @@ class PatternLP:
         return new
 
     def solution(self) -> tuple[IntArray, FloatArray]:
-        """Return the patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M may be 0."""
+        """Return the patterns that the last solution uses, int64 ``[M, C]``, and their repeats, float64 ``[M]``.
+
+        M is 0 if no LP was solved.
+        """
         used = np.flatnonzero(self._repeats > _TOLERANCE)
         columns = np.array([self._columns[at] for at in used.tolist()], dtype=np.int64)
         return columns.reshape(len(used), len(self.instance.counts)), self._repeats[used]
 
 
 def _scale(packs: float) -> float:
-    """Return the divisor of large counts, since the solver uses absolute tolerances."""
+    """Return a divisor for the counts in the solver, so that they are not too large for its absolute tolerances."""
     return max(1.0, packs / 1e4)
 
 
 def starting_point(instance: Instance, effort: Effort) -> Tabulated:
-    """Return the best of the duals that are linear in one component, each lifted: see `lifted`."""
+    """Return the lifted duals (see `lifted`) with the best bound, after a trial for each component.
+
+    In a trial, the dual of a class before lifting is its size in that component, divided by the limit.
+    """
     shares = (instance.sizes / instance.limits).T
     return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
 
 
 def _most_alone(instance: Instance) -> IntArray:
-    """Return how many graphs of each class fit into a pack of this class only, int64 ``[C]``."""
+    """Return how many graphs of each class a pack of only this class can hold, int64 ``[C]``."""
     sizes = np.maximum(instance.sizes, 1)
     most = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
     return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)

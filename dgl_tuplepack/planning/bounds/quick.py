@@ -14,8 +14,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 def quick_bound(instance: Instance) -> int:
     """Return the largest of several lower bounds in closed form.
 
-    They are the continuous bound and the bounds from large graphs (see `large_bound`), for every component and for
-    even mixtures of two components.
+    They are the continuous bound and the bounds from large graphs (see `large_bound`), for every component and for the
+    even mixture of every two components (see `_mixtures`).
 
     Time O(C log C d), exact integer arithmetic.
 
@@ -26,7 +26,12 @@ def quick_bound(instance: Instance) -> int:
 
 
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
-    """Yield one-dimensional relaxations: each component, and the even mixture of each pair, as (sizes, limit)."""
+    """Yield one-dimensional relaxations as (sizes, limit): each component, and the even mixture of each pair.
+
+    In a mixture, the size of a graph is the sum of its shares of both limits, and the limit is 2. Both numbers
+    are multiplied by the product of the two limits, which gives integers. A mixture is left out if its sums could
+    overflow int64.
+    """
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
     totals = instance.totals()
@@ -40,22 +45,28 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     """Return the bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
 
-    For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack. Graphs above limit - a leave no room
-    for graphs of at least a. The other large graphs leave room; what exceeds it of [a, limit / 2] needs more packs.
-    The result is the largest over all thresholds; the threshold 0 gives at least the continuous bound.
+    Graphs above limit / 2 are large: no two of them share a pack, so each needs a pack of its own. Now choose a
+    threshold a <= limit / 2, and consider the graphs of sizes a to limit / 2. They do not fit next to large graphs
+    above limit - a. They can fill the room next to the other large graphs; if they exceed this room, the rest of them
+    needs more packs. The result is the highest bound over all thresholds; the threshold 0 gives at least the continuous
+    bound.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
-    # Sums fit int64: totals of a histogram do, and mixtures are checked.
+    # filled[i], graphs[i]: content and number of the graphs of the i smallest classes. Sums fit int64: the totals of a
+    # histogram do, and `_mixtures` checks its own.
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
+    # Classes from `half` on are large. For each threshold a: classes from `begins` on are at least a, and classes from
+    # `alone` on are large and above limit - a.
     half = int(np.searchsorted(values, limit // 2, side="right"))
     thresholds = np.concatenate([[0], values[:half]])
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
-    # room[k]: room next to the graphs of the first k large classes; less than their sizes, so it fits int64.
+    # room[i]: room next to the graphs of the first i large classes. It is at most their content, so it fits int64.
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
+    # For each threshold: the content of the graphs of sizes a to limit / 2, minus this room.
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))
     return max(bound, -(-int(filled[-1]) // limit))

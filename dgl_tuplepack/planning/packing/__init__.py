@@ -26,10 +26,11 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# `plan.method` begins with the name here. `plan.limits` are the given limits; "node_only" and "edge_only" raise the
-# limits that they ignore. `plan.lower_bound` is the quick bound; only "auto" improves it. A count may be 2**40, so
-# methods make patterns (`patterns.as_plan`), not lists of graphs. The report, the demo and the plot in `tools/`
-# (`report/findings.py`, `demo/comparison.py`, `cli/pictures.py`) list the methods that they compare.
+# The `method` of a plan begins with the name that its packing method has here. The `limits` of the plan are the given
+# limits; "node_only" and "edge_only" raise the limits that they ignore. Its `lower_bound` is the quick bound, and only
+# "auto" improves it. A size class may have 2**40 graphs, so methods make patterns (`patterns.as_plan`), not lists of
+# graphs. In `tools/`, the report, the demo and the plot list the methods that they compare (`report/findings.py`,
+# `demo/comparison.py`, `cli/pictures.py`).
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
@@ -67,9 +68,9 @@ def pack(
         order, gives shape buckets: each pack has the smallest shape that holds it.
     method
         "auto" (ours: near-optimal; its plan names the stage that made it); "best_fit" or "first_fit" (as in the paper's
-        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs); "none", "node_only" or
-        "edge_only" (the paper's baselines; the latter two ignore the other limits, and their plans have higher limits);
-        or "next_fit" (random order).
+        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs from the code); "none",
+        "node_only" or "edge_only" (the paper's baselines; the last two keep the limits on nodes or on edges, and raise
+        the other limits to what their packs need); or "next_fit" (random order).
     heuristic
         Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights.
@@ -82,7 +83,7 @@ def pack(
         of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that
         equal seeds give equal plans on every machine. More effort never gives more packs.
     time_limit
-        Seconds, >= 0, after which "auto" stops too. The plan is valid in any case, but depends on the machine; its
+        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but depends on the machine; its
         `method` then includes "time limit".
 
     Returns
@@ -97,17 +98,17 @@ def pack(
     SchemaError, FormatError
         As in `sizes_of`.
     GraphTooLargeError
-        A single graph exceeds the limits; up to ten are named.
+        A single graph exceeds the limits; the message names up to ten such graphs.
     LimitsError
         The limits and the sizes have different components, or several limits do not ascend.
     MethodError
-        The method or the heuristic is unknown or cannot be used.
+        The method or the heuristic is unknown or cannot be used, or another setting is out of range.
 
     Notes
     -----
-    With several limits, each pack of a larger shape holds graphs that need this shape, and others that fill the room.
-    `PackPlan.pattern_shapes` gives the shape of each pack. "node_only" and "edge_only" cannot be used, since their
-    packs exceed limits.
+    With several limits, each pack of a larger shape holds graphs that need this shape, and smaller graphs that fill the
+    rest of the pack. `PackPlan.pattern_shapes` has the shape of each pattern. "node_only" and "edge_only" cannot be
+    used with several limits, since their packs exceed limits.
 
     Examples
     --------

@@ -39,8 +39,8 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# A turn runs the stages in this order: the first compile little, and prove many plans optimal. Each stage
-# decides whether to run in a turn.
+# A turn runs the stages in this order. The first ones need few compiled kernels, and prove many plans optimal. Each
+# stage decides whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     raise_bound,
     search_longer,
@@ -54,61 +54,64 @@ STAGES: tuple[Stage, ...] = (
 
 
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
-    """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
+    """Pack as tightly as the effort allows, and stop as soon as the number of packs meets the lower bound.
 
-    The first plan always finishes. Then the `stages` follow, turn by turn: best fit, stronger bounds,
-    and more and longer searches. The seed decides where samples start.
+    The first plan is always finished. Then the `stages` follow, turn by turn: stronger bounds, best fit, and more and
+    longer searches. The seed decides which graphs the samples of a search begin with (see `Tuning.turn`).
 
-    Effort counts work, so equal seeds give equal plans without a `time_limit`. More effort or time continues the
-    same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
+    Without a `time_limit`, equal seeds give equal plans, since effort is counted work. More effort or time continues
+    the same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
     which also shows how much each stage gains.
     """
     effort, instance = settings.work, as_instance(histogram, limits)
     bound = quick_bound(instance)
     best = Best(*first_patterns(histogram, limits, instance, bound, settings.seed, effort), bound)
-    share = work_of(1) - effort.spent
+    # The first round gets an effort of 1, minus the work of the first plan.
+    portion = work_of(1) - effort.spent
     for number in range(MOST_ROUNDS if settings.effort else 0):
         if best.proven or effort.exhausted:
             break
         start = _first_sample(settings.seed) + number * MOST_TURNS
-        _run(Round(histogram, limits, instance, best, number, start, effort.portion(share)), stages)
-        # The second round continues up to an effort of 10; each later round doubles the effort.
-        share = work_of(5 * 2**number if number else 9)
+        _run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
+        # The second round continues up to an effort of 10; each later round doubles the effort so far.
+        portion = work_of(5 * 2**number if number else 9)
     method = f"auto:{best.method}{', time limit' if settings.time_limit is not None else ''}"
     return as_plan(best.patterns, histogram, limits, method, settings, bound=min(best.bound, best.packs))
 
 
 def _run(current: Round, stages: tuple[Stage, ...]) -> None:
-    """Run turns of all stages, until the bound is met, the effort of the round is used up, or none can do more."""
+    """Run turns of all stages, until the bound is met, the round's effort is used up, or no stage can do more."""
+    # The loop sets `turn` of the round, which the stages read.
     for current.turn in range(MOST_TURNS):
         before = current.effort.left
         for stage in stages:
             if current.done:
                 return
             stage(current)
-        # Later turns only search longer; a turn that spends nothing has nothing left to try.
+        # Turns after LAST_NEW_TURN only search longer. If one of them spends nothing, there is nothing left to try.
         if current.turn > LAST_NEW_TURN and current.effort.left == before:
             return
 
 
-# With more size classes, best fit is far better than minimum bin slack. Best fit is slow if packs hold many
-# graphs, or if there are many graphs of each size.
+# With more size classes than _MANY_CLASSES, best fit needs far fewer packs than minimum bin slack. But it is slow if
+# packs hold more than _MANY_GRAPHS graphs on average, or if there are more than _MANY_OF_A_SIZE graphs of a size.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
-# Work of the instance, its bound and the plan, per entry of `sizes` and component.
+# Work of making the instance, its bound and the plan, for each entry of `sizes` and each component.
 _WORK_PER_SIZE = 5
-# Up to this many entries of `sizes`, best fit may pack all classes at once; else it packs them in parts.
+# Up to this many entries of `sizes`, best fit first tries all classes at once; otherwise, or if that takes more than
+# _MOST_WORK_TOGETHER, it packs parts of the classes separately.
 _MOST_TOGETHER = 200_000
 _CLASSES_OF_A_PART = 6000
 _MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
-# Fewest packs that a share may have.
+# When all counts are divided into equal shares: fewest packs of a share.
 _PACKS_OF_A_SHARE = 256
 
 
 def first_patterns(
     histogram: SizeHistogram, limits: Limits, instance: Instance, bound: int, seed: int, effort: Effort
 ) -> tuple[Patterns, str]:
-    """Return the first patterns of "auto", which are also its result with an effort of 0, and their method."""
+    """Return the first patterns of "auto", and the name of their method; with an effort of 0, they are the result."""
     tuning, shares = Tuning(steps=100, turn=_first_sample(seed)), 1
     graphs, packs = histogram.num_graphs, needed_packs(instance)
     if len(histogram) > _MANY_CLASSES:
@@ -118,12 +121,14 @@ def first_patterns(
             if patterns is not None:
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
-        # With this many shares, one share has about as many graphs as dividing the counts leaves over.
+        # Only one share is packed, and then the graphs that are left over when the counts are divided. With `equal`
+        # shares, both have about the same number of graphs.
         equal = math.isqrt(graphs // len(histogram))
-        # Many graphs of each size, and many in a pack.
+        # Shares pay if a pack holds more than two graphs for each share.
         if graphs > 2 * equal * packs:
             shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
             tuning = replace(tuning, steps=50, walk=50)
+    # This plan is always finished, so it may not run out of effort; its work is counted afterwards.
     always = Effort(1 << 62)
     patterns = _repeated(instance, shares, bound, tuning, always)
     effort.spend(always.spent)
@@ -131,22 +136,25 @@ def first_patterns(
 
 
 def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns | None:
-    """Return the patterns of best fit; None if it takes too long, or priorities would overflow."""
+    """Return the patterns of best fit; None if best fit takes too long, or its priorities would overflow."""
     try:
         priority = as_priority("product", limits)
     except MethodError:
         return None
     classes = len(histogram)
+    # Each attempt is a number of parts, and the most work for all of them.
     attempts = [(-(-classes // _CLASSES_OF_A_PART), _MOST_WORK_OF_PARTS)]
     if histogram.sizes.size <= _MOST_TOGETHER:
         attempts.insert(0, (1, _MOST_WORK_TOGETHER))
     for parts, work in attempts:
         allowed, found = Effort(work), list[Patterns]()
         for first in range(parts):
+            # A part has every `parts`-th class, from class `first` on.
             part = SizeHistogram(histogram.sizes[first::parts], histogram.counts[first::parts], histogram.components)
             patterns = fit_within("best_fit", part, limits, priority, Settings(), allowed)
             if patterns is None:
                 break
+            # Translate the classes of the part to the classes of the histogram.
             found.append(patterns.with_classes(np.arange(first, classes, parts)[patterns.classes]))
         effort.spend(allowed.spent)
         if len(found) == parts:
@@ -155,7 +163,7 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 
 
 def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
-    """Fill packs with an equal share of the graphs of each class, repeat these, and then pack the other graphs."""
+    """Pack one of `shares` equal shares of the graphs of each class, repeat its packs, then pack the other graphs."""
     share, classes = instance.with_counts(instance.counts // shares)
     patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=effort)
     assert patterns is not None
@@ -166,5 +174,5 @@ def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effor
 
 
 def _first_sample(seed: int) -> float:
-    """Return the number from which samples start, below 2**20; the seed 0 gives 0."""
+    """Return the offset of the first sample of a search (see `Tuning.turn`), below 2**20; the seed 0 gives 0."""
     return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

@@ -21,7 +21,7 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# Most graphs for next fit, which then needs two GiB of memory and some seconds.
+# Most graphs for next fit: with this many, it needs two GiB of memory and some seconds.
 _MOST_GRAPHS = 1 << 25
 
 
@@ -34,10 +34,10 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Pack by best fit on the components that count one kind ("node" or "edge"), and ignore all other limits.
+    """Pack by best fit on the components that count one kind ("node" or "edge"); ignore the limits of the others.
 
-    The packs may exceed the ignored limits, so the limits of the plan are raised to the content of its packs. The
-    priority is always the number of that kind; the heuristic in the settings is ignored.
+    The packs may exceed the ignored limits, so these limits are raised in the plan to the largest content of its packs.
+    The priority is always the number of nodes or of edges; the heuristic in the settings is ignored.
     """
     counted = components_of_kind(histogram.components, kind + "s")
     if not counted:
@@ -45,7 +45,7 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
             f"the method '{kind}_only' needs a component that counts {kind}s, but the sizes have "
             f"{list(histogram.components)}; choose another method."
         )
-    # No pack can exceed the total of a component, so the total means "no limit".
+    # No pack can exceed the total of a component, so the total as a limit means "no limit".
     totals = list(histogram.totals().values())
     maxima = {
         name: limit if column in counted else min(max(totals[column], 1), INT64_MAX)
@@ -64,9 +64,9 @@ edge_only = partial(_by_one_kind, "edge")
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Shuffle all graphs by the seed; fill one pack, and open the next when a graph does not fit.
+    """Shuffle all graphs by the seed; fill one pack, and open the next one as soon as a graph does not fit.
 
-    Batch samplers with a size limit do the same while streaming.
+    Batch samplers with a size limit do the same with a stream of graphs.
 
     Time O(N k), memory O(N); at most 2^25 graphs.
 
@@ -79,6 +79,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
             f"next fit packs graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
             f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
         )
+    # items[i]: size class of graph i in random order; packs[i]: its pack.
     items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)

@@ -1,4 +1,4 @@
-"""Packs of several buckets: choose the graphs of each bucket, and pack them with another packing method."""
+"""Packs of several buckets: choose the graphs of each bucket, and pack them with any of the packing methods."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
     """Plan packs of several buckets, from the largest bucket to the smallest.
 
-    All remaining graphs are packed into each bucket. Packs with a graph that no smaller bucket holds are kept; graphs
-    of the other packs remain for the smaller buckets. So small graphs fill the room next to large ones. Only the
-    smallest bucket, which has nearly all packs, is planned with effort. In the end each pack has the smallest bucket
-    that holds its content.
+    For each bucket, `method` packs all remaining graphs within its limits. Of these packs, only those with a graph that
+    no smaller bucket holds are kept; the graphs of the other packs remain for the smaller buckets. So small graphs fill
+    the room next to large ones. Only the smallest bucket, which usually has most packs, is planned with effort. In the
+    end, each pack gets the smallest bucket that holds its content.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
+    # smallest[c]: the smallest bucket that holds a graph of class c. left[c]: its graphs that are not packed yet.
     smallest = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
     left, kept, plan = histogram.counts.copy(), list[Patterns](), None
     for bucket in reversed(range(len(buckets))):
+        # Classes that no smaller bucket holds. If all their graphs are packed already, a larger bucket is skipped.
         needs = smallest == bucket
         if not (left[needs] if bucket else left).any():
             continue
         classes = np.flatnonzero(left)
         remaining = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
         plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
+        # Translate the classes of `remaining` to the classes of the histogram.
         patterns = Patterns(plan.offsets, classes[plan.classes], plan.multiplicities, plan.repeats)
         if bucket:
+            # Patterns with at least one entry of such a class.
             rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
             patterns = patterns.take(rows, patterns.repeats[rows])
         kept.append(patterns)

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 
-# Work of sorting, per class. One unit is a step of the kernel on sizes of two components.
+# Work of sorting, for each class. A unit of work is a step of the kernel on sizes of two components.
 _WORK_PER_CLASS = 40
 
 
@@ -24,11 +24,11 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """Put each graph into an open pack with room for it, largest sizes first.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). Both give exactly the results of the paper's code, including two traits that cost packs. Once a graph of a
-    size is placed, packs whose room has just its priority are skipped. If no open pack has room for a size, each
-    remaining graph of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it:
-    the search starts over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge",
-    and costs 18 with "product".
+    fit). Both give exactly the results of the paper's code, including two traits that cost packs. First, once a graph
+    of a size is placed, the other graphs of this size skip packs whose room has the same priority as this size. Second,
+    if no open pack has room for a size, each remaining graph of that size opens a new pack. "first_fit_by_text" is
+    first fit as the paper's text describes it: the search starts over after each placement. On ogbg-molhiv, starting
+    over saves 51 packs of 3,827 with "maximum" or "edge", and costs 18 with "product".
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
     practice, as blocks are skipped. G is 1 to a few times C, the number of size classes. Memory O(G k). See
@@ -61,17 +61,18 @@ def fit_within(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, effort: Effort
 ) -> Patterns | None:
     """Return the patterns of one of this file's methods; None if the effort does not suffice."""
-    # Kernels compile at their import, and not every plan needs these.
+    # Kernels are compiled when they are imported, and not every plan needs these.
     from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
     from dgl_tuplepack._core.kernels.priority import priorities
 
     sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
     key = key_of(settings.seed, 0, len(histogram))
-    # By priority, then size, then count, all descending; with `random_ties`, equal priorities in random order.
+    # Sort classes by priority, then size, then count, all descending; with `random_ties`, by priority, then at random.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]
     order = np.lexsort([*ties, priorities(priority.rule, histogram.sizes)])[::-1].astype(np.int64)
+    # groups: one row for each group of identical packs; no rows if the effort did not suffice.
     groups, steps = fit_histogram(
         histogram.sizes,
         histogram.counts,

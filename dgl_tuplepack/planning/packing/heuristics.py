@@ -1,4 +1,4 @@
-"""Heuristics: monotone maps from a size to an integer priority, 0 for an empty remainder.
+"""Heuristics: monotone maps from a size, or from the room left in a pack, to an integer priority; no room gives 0.
 
 Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differs from it: "minimum" is the true minimum (the paper's
 companion code computes the maximum under that name); weights are scaled to integers, so that every priority is exact.
@@ -33,7 +33,7 @@ class Priority:
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a name, or k weights >= 0 of a weighted sum, into a priority for remainders in 0..limit.
+    """Translate a name, or k weights >= 0 of a weighted sum, into a priority; sizes and rooms must be in 0..limit.
 
     Raise MethodError if the name is unknown, or if priorities could overflow int64.
     """
@@ -58,12 +58,12 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 
 def names_for(components: Sequence[str]) -> list[str]:
-    """Return the heuristics for sizes with these components: "node" and "edge" need components that count them."""
+    """Return the heuristics for sizes with these components: "node" and "edge" need one that counts nodes or edges."""
     return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
 
 
 def check_heuristic(heuristic: object) -> None:
-    """Raise MethodError for anything that cannot be a heuristic, even if the method ignores it."""
+    """Raise MethodError for anything that cannot be a heuristic, even if the packing method ignores heuristics."""
     ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
     valid = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
     if not valid:
@@ -73,7 +73,7 @@ def check_heuristic(heuristic: object) -> None:
 
 
 def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
-    """Return a priority; raise MethodError if it reaches 2**63 - 1, since kernels add 1 to priorities."""
+    """Return a priority; raise MethodError if `largest`, its largest value, reaches 2**63 - 1: kernels add 1 to it."""
     if largest >= INT64_MAX:
         raise MethodError(
             f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
@@ -83,7 +83,7 @@ def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weight
 
 
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
-    """Return the smallest integers in the same proportion as the weights, to six digits of the largest weight."""
+    """Return the smallest integers that have the same ratios as the weights, to six digits of the largest weight."""
     k = len(limits.values)
     try:
         numbers = [float(real_number("a weight", w, least=0)) for w in weights]
@@ -95,12 +95,14 @@ def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
             f"but are {shown(weights)}."
         )
     largest = Fraction(max(numbers))
-    fractions = [(Fraction(w) / largest).limit_denominator(10**6) for w in numbers]
-    scaled = [f * math.lcm(*(f.denominator for f in fractions)) for f in fractions]
-    common = math.gcd(*(int(s) for s in scaled)) or 1
-    return [int(s) // common for s in scaled]
+    fractions = [(Fraction(number) / largest).limit_denominator(10**6) for number in numbers]
+    # Multiply by the common denominator, then divide by the greatest common divisor.
+    scaled = [fraction * math.lcm(*(other.denominator for other in fractions)) for fraction in fractions]
+    common = math.gcd(*(int(whole) for whole in scaled)) or 1
+    return [int(whole) // common for whole in scaled]
 
 
 def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
-    largest = sum(w * limit for w, limit in zip(weights, limits.values, strict=True))
+    """Return the priority of a weighted sum, with one weight for each component."""
+    largest = sum(weight * limit for weight, limit in zip(weights, limits.values, strict=True))
     return _checked_priority(name, WEIGHTED_SUM, largest, limits, weights)

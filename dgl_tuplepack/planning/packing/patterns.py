@@ -39,7 +39,7 @@ class Patterns:
         return np.add.reduceat(self.multiplicities, self.offsets[:-1])
 
     def contents(self, sizes: IntArray) -> IntArray:
-        """Return the content of a pack of each pattern, int64 ``[Q, d]``, given the `sizes` ``[C, d]`` of classes."""
+        """Return the content of a pack of each pattern, int64 ``[Q, d]``, given the `sizes` of classes, ``[C, d]``."""
         return np.add.reduceat(sizes[self.classes] * self.multiplicities[:, None], self.offsets[:-1], axis=0)
 
     def room(self, instance: Instance) -> FloatArray:
@@ -47,33 +47,35 @@ class Patterns:
         return (instance.limits - self.contents(instance.sizes)) / instance.limits
 
     def packed(self, classes: int) -> IntArray:
-        """Return the graphs of each class in all packs, int64 ``[C]`` with C = `classes`."""
+        """Return the graphs of each class in all packs, int64 ``[C]``; `classes` is C."""
         held = np.zeros(classes, dtype=np.int64)
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``; `classes` is C."""
         number = min(most, len(self))
         rows = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
+        # entry_rows[i]: the pattern of entry i.
         entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
         np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
         return rows
 
     def with_classes(self, classes: IntArray) -> Patterns:
-        """Return the patterns with other `classes`, one for each entry."""
+        """Return the same patterns with `classes` as the class of each entry."""
         return replace(self, classes=classes)
 
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
         """Return the patterns `rows`, with other `repeats` (>= 1)."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # entries[i]: index here of entry i of the result.
         entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
-        """Return the patterns with ``chosen[q]`` fewer packs of pattern q, followed by the patterns `fresh`."""
+        """Return the patterns, with ``chosen[q]`` fewer packs of pattern q, followed by the patterns `fresh`."""
         left = self.repeats - chosen
         kept = np.flatnonzero(left)
         return joined([self.take(kept, left[kept]), fresh])
@@ -93,10 +95,10 @@ def joined(several: Iterable[Patterns]) -> Patterns:
 
 
 def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
-    """Make patterns from contents (class -> graphs) and their repeats."""
+    """Make patterns from pairs of a content (class -> graphs) and its repeats."""
     rows = list(rows)
     lengths = [len(content) for content, _ in rows]
-    classes = [row for content, _ in rows for row in content]
+    classes = [size_class for content, _ in rows for size_class in content]
     multiplicities = [number for content, _ in rows for number in content.values()]
     return Patterns(
         np.cumsum([0, *lengths], dtype=np.int64),
@@ -107,7 +109,10 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
 
 
 def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
-    """Subtract up to `most` packs of `content` ``[C]`` from `remaining`; return it as a dict, and their number."""
+    """Subtract packs of `content` ``[C]`` from `remaining`: as many as its graphs allow, at most `most`.
+
+    Return the content as a dict (class -> graphs), and the number of packs.
+    """
     entries = np.flatnonzero(content)
     packs = min(most, int((remaining[entries] // content[entries]).min()))
     remaining -= packs * content
@@ -115,8 +120,8 @@ def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict
 
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
-    """Make one pattern for each pack, given the pack and the class of every graph."""
-    # Entries are the distinct (pack, class) pairs in ascending order.
+    """Make one pattern for each pack that has graphs, given the pack and the class of every graph."""
+    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key.
     width = int(classes.max(initial=0)) + 1
     keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
     starts = np.flatnonzero(np.diff(keys // width, prepend=-1))

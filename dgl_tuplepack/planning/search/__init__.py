@@ -26,7 +26,7 @@ __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
 # Default number of graphs per batch.
 GRAPHS_PER_BATCH = 64
-# The argument that selects a strategy; the first one given decides.
+# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
 _CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
 
 
@@ -44,13 +44,14 @@ def search_limits(
     oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
 ) -> LimitsSearch:
-    """Search limits for a histogram; the arguments select a strategy, which decides the limits to advise.
+    """Search for limits for a histogram; the arguments select a strategy, which decides the limits to advise.
 
     - None of the arguments below ("smallest"): the fewest slots per pack (the sum of the limits) among candidates whose
       harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean size, up to three
-      times the need of the largest graph, and are then refined around the best. This need is counted in mean graphs:
-      the largest ratio size / mean size over the components. If it is less than 1.5, limits begin at eight mean graphs.
-      Packs of a single graph would be full too, but each needs a reserved node.
+      times the need of the largest graph; then limits around the best candidates are tried. The need of the largest
+      graph is counted in mean graphs: the largest ratio size / mean size over the components. If it is less than 1.5,
+      sizes are nearly equal, and limits begin at eight mean graphs: packs of a single graph would be full too, but each
+      pack needs a reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
     - `target`: the fewest slots per pack that reach the target, among limits that "smallest" would try.
@@ -62,13 +63,13 @@ def search_limits(
     histogram
         Graphs to pack; graph sizes are counted first.
     graphs_per_batch
-        Mean graphs of a batch, >= 1: the `batch_size` of plain batches.
+        Mean graphs of a batch, >= 1; for plain batches, this is the `batch_size`.
     packs_per_batch
         With `graphs_per_batch`: packs of a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet in a batch;
-        1 if the smallest limits that hold every graph hold more than half a batch; more if `graphs` requires it. The
-        result has this number as its ``packs_per_batch``.
+        1 if the smallest limits that hold every graph hold more than half a batch, or if a batch has all graphs; more
+        if the cap `graphs` requires it. The result has this number as its ``packs_per_batch``.
     target
-        Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
+        Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
     budget, cost
         `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
         of one slot, >= 0, for every component; None: each slot costs 1. If costs are the bytes of a slot, measured on a
@@ -81,11 +82,12 @@ def search_limits(
     multiple_of
         The padded shape of a pack (nodes with the reserved one, and every other component) is a multiple of this.
     oversize
-        What to do with graphs above the limits that a batch size or a budget allows along the mean size: "error", or
-        "drop" them for all candidates, with a warning.
+        What to do with large graphs. "error": every candidate holds every graph; if that puts the batch size or the
+        budget out of reach, raise SearchError. "drop": leave out graphs above the largest multiple of the mean size
+        that the batch size or the budget allows, for all candidates, and warn about them.
     holding
-        Other graphs that every candidate must hold too, such as the validation split: a histogram, or anything that
-        `sizes_of` reads. They are not planned.
+        Other graphs that must also fit within the limits of every candidate, such as the validation split: a histogram,
+        or anything that `sizes_of` reads. They are not packed.
 
     Returns
     -------
@@ -102,10 +104,11 @@ def search_limits(
 
     Notes
     -----
-    At most 200 candidates are planned, in threads on all cores, by the first stage of the method "auto" of `pack`. Each
-    takes 0.3 ms and a few microseconds for each size class; with many classes there are fewer candidates, so that all
-    together take at most about two seconds of processor time. Work is counted, not timed. With the advised limits,
-    `pack` needs no more packs than the search counted. Efficiencies are relative to the limits of the candidate.
+    At most 200 candidates are planned, in threads on all cores, as `pack` does with the method "auto" and an effort
+    of 0. Each plan takes 0.3 ms, and a few microseconds for each size class. With many classes there are fewer
+    candidates, so that all together take at most about two seconds of processor time. Work is counted, not timed. With
+    the advised limits, `pack` needs no more packs than the search counted. Efficiencies are relative to the limits of
+    the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -141,6 +144,7 @@ def search_limits(
     if shapes is not None and isinstance(strategy, GraphsPerBatch):
         return search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
     strategy, dropped = strategy.for_space(space, cap), 0
+    # Drop graphs that exceed the limits that the strategy allows, if it has such limits.
     allowed = strategy.largest_allowed(space) if oversize == "drop" else None
     if allowed is not None:
         limits = Limits.from_components(dict(zip(histogram.components, allowed, strict=True)))
@@ -148,12 +152,14 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
+    # Plans within the usual limits show how much work a plan is, and so how many candidates are affordable.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
         points = list(evaluation.results)
+        # `order` returns indices of candidates, the one to advise first.
         best = points[strategy.order(evaluation)[0]]
         candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
     return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
@@ -165,25 +171,25 @@ def search_for_batches(
     packs_per_batch: int | str = AUTO,
     **settings: Any,
 ) -> LimitsSearch:
-    """Search limits for batches of that many graphs, or of all graphs if there are fewer.
+    """Search for limits for batches of `graphs_per_batch` graphs, or of all graphs if there are fewer.
 
-    If the largest graph makes such batches impossible, search the smallest limits with nearly the best efficiency.
+    If the largest graph makes such batches impossible, search for the smallest limits with nearly the best efficiency.
     `settings` are other arguments of `search_limits`.
     """
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
         return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch=packs_per_batch, **settings)
     except SearchError:
-        # Shape buckets need a number of graphs.
+        # Without a number of graphs per batch, `search_limits` cannot search for shape buckets.
         if settings.get("shapes") is not None:
             raise
         return search_limits(histogram, **settings)
 
 
 def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; None means not given.
+    """Return the strategy that arguments of `search_limits` select; an argument of None is not given.
 
-    Raise SearchError if the strategy does not accept one of the arguments, or its value is wrong.
+    Raise SearchError if the strategy does not accept one of the arguments, or if the value of one is wrong.
     """
     given = {name: value for name, value in asked.items() if value is not None}
     strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)

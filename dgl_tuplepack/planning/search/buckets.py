@@ -1,4 +1,4 @@
-"""Search shape buckets: limits of several shapes for batches of about `graphs_per_batch` graphs, with few slots."""
+"""Search for shape buckets: limits of several shapes for batches of about `graphs_per_batch` graphs, with few slots."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerB
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
 
-# Range tried for the smallest shape: graphs of mean size that it holds / graphs requested.
+# Range tried for the smallest shape: graphs of mean size that it holds / graphs requested for a pack.
 _FIRST, _LAST = 0.6, 1.6
+# Number of smallest shapes in this range.
 _SCALES = 41
 
 
 def search_buckets(
     histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
 ) -> LimitsSearch:
-    """Search the buckets with the fewest slots for batches of `strategy.graphs_per_batch` graphs; the best is first.
+    """Search for buckets with the fewest slots, for batches of `strategy.graphs_per_batch` graphs.
 
-    The largest shape has the smallest limits that hold every graph. The smallest shape is tried along the mean
-    size; the shapes between grow by equal ratios.
+    The best candidate comes first in the result. The largest shape always has the smallest limits that hold every
+    graph. The smallest shape varies along the mean size, and the shapes in between grow by equal ratios.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
 
     def planned(limits: Buckets) -> Candidate:
+        """Plan packs without effort, and return the candidate."""
         plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
         return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
 
     def order(found: Candidate) -> tuple[float, int]:
+        """Return the sort key: distance from the batch size, equal for all within the tolerance; then padded slots."""
         return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
 
     widest = Limits.from_components(dict(zip(space.components, largest, strict=True)), cap)
@@ -50,7 +53,8 @@ def search_buckets(
             "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     found: dict[int, Candidate] = {}
-    # If not all are affordable, try every `step`-th, then closer to the best until it is in tolerance.
+    # If not all buckets are affordable, plan every `step`-th of them. Then, as long as the best is not within the
+    # tolerance, plan its neighbours at half the distance.
     most = affordable(histogram, widest, _SCALES, shapes)
     step = -(-len(tried) // most)
     chosen = list(range(0, len(tried), step))
@@ -64,7 +68,8 @@ def search_buckets(
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
-    # With few graphs, a last batch that is not full lowers the mean, as it does with plain batches.
+    # With few graphs, a last batch that is not full lowers the mean. That is no error if there are as many batches
+    # as with plain batches, with or without `drop_last`.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
     if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
         raise SearchError(
@@ -76,18 +81,22 @@ def search_buckets(
 
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
-    """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs."""
-    # Points of `space` hold every graph, but only the largest shape must.
+    """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs (_FIRST to _LAST times as many)."""
+    # Points of `space` hold every graph, but here only the largest shape must.
     free = replace(space, smallest=(1,) * len(largest))
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))
-        steps = [number / (shapes - 1) for number in range(1, shapes - 1)]
-        between = [free.rounded(a ** (1 - f) * b**f for a, b in zip(smallest, largest, strict=True)) for f in steps]
+        # Each shape in between is a weighted geometric mean of the smallest and the largest shape.
+        weights = [number / (shapes - 1) for number in range(1, shapes - 1)]
+        between = [
+            free.rounded(low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
+            for weight in weights
+        ]
         points = (smallest, *between, largest)
         try:
             yield Buckets(
                 [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in points]
             )
         except LimitsError:
-            # Two shapes are the same.
+            # Two of the shapes are equal.
             continue

@@ -1,4 +1,4 @@
-"""The largest limits within a budget of slots, or of bytes."""
+"""Find the limits with the fewest packs within a budget of slots, or of bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
-# Smallest limits along the mean size, as a fraction of the limits that spend the whole budget.
+# Smallest limits tried along the mean size, as a fraction of the limits that spend the whole budget.
 _FIRST = 0.8
 
 
@@ -27,7 +27,7 @@ class Budget(Strategy):
     cost: Mapping[str, float] | None = None
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits along the mean size that spend the budget."""
+        """Return the multiple of the mean size that spends the budget, as limits."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
@@ -44,16 +44,16 @@ class Budget(Strategy):
         explore(evaluation, space, self, _FIRST * scale, scale, starts)
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates by packs, then by slots per pack."""
+        """Sort candidates by their number of packs, then by slots per pack."""
         return evaluation.sorted_by(evaluation.packs, evaluation.slots)
 
     def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
-        """Return the limits that are within the budget and may be worth a plan."""
+        """Return the limits among `points` that are within the budget and may be worth a plan."""
         allowed = [point for point in points if self._cost_of(space, point) <= self.budget]
         return super().promising(evaluation, space, allowed)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits can need fewer packs than the best candidate, or as many with fewer slots."""
+        """Return for each of the limits whether it can need fewer packs than the best, or as many with fewer slots."""
         best = self.order(evaluation)[0]
         best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
         bounds = evaluation.bounds_on_packs(points).tolist()
@@ -72,12 +72,13 @@ class Budget(Strategy):
     def _cost_of(self, space: Space, point: Point) -> float:
         """Return the cost of the padded shape of a pack with limits `point`."""
         costs, reserved = self._costs(space)
-        return reserved + sum(v * c for v, c in zip(point, costs, strict=True))
+        return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
         """Return how many mean graphs the budget pays for, at most enough for one pack with all graphs."""
         costs, reserved = self._costs(space)
-        each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
+        # The cost of a mean graph, and the scale at which one pack holds all graphs.
+        each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
@@ -88,8 +89,9 @@ class Budget(Strategy):
         """
         if len(smallest) != 2:
             return []
+        # Go through all values of the component with fewer values, and spend the rest of the budget on the other one.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
-        values = [range(v, end + 1, step) for v, end, step in zip(smallest, ends, space.steps, strict=True)]
+        values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
         fewer = int(len(values[1]) < len(values[0]))
         if len(values[fewer]) > most:
             return []
@@ -97,12 +99,15 @@ class Budget(Strategy):
         return [self._full(space, point, 1 - fewer) for point in points]
 
     def _filled(self, space: Space, point: Point) -> list[Point]:
-        """Return, for each component, `point` with that limit raised to spend the rest of the budget."""
+        """Return, for each component, `point` with the limit of this component raised to spend the rest of the budget.
+
+        Leave out limits that the budget keeps below the smallest limits.
+        """
         full = [self._full(space, point, i) for i in range(len(point))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 
     def _full(self, space: Space, point: Point, i: int) -> Point:
-        """Return `point` with the largest limit of component `i` that the budget allows next to the other limits."""
+        """Return `point` with the largest limit of component `i` that the other limits leave within the budget."""
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
             others = self._cost_of(space, point) - point[i] * cost

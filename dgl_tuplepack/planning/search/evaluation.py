@@ -25,14 +25,17 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Shorter searches show no progress bar.
 _SECONDS_BEFORE_BAR = 1.0
-# Work of all candidates, about two seconds; but at least a few candidates are planned.
+# Work of all candidates together, about two seconds; but at least _FEWEST candidates are planned.
 _WORK, _FEWEST = 150_000_000, 5
 # Work of a plan for each size class, in addition to the work of its search.
 _WORK_PER_CLASS = 40
 
 
 def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int = 1) -> int:
-    """Return how many candidates, at most `most`, may be tried; each makes `plans` plans like one within `limits`."""
+    """Return how many candidates may be tried, at most `most`, if each needs `plans` plans.
+
+    Their work is estimated from one plan within `limits`.
+    """
     effort = Effort(0)
     first_plan(histogram, limits, effort)
     work = effort.spent + _WORK_PER_CLASS * len(histogram)
@@ -40,7 +43,7 @@ def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int =
 
 
 def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
-    """Return the patterns of "auto" with an effort of 0, without a `PackPlan`; count their work."""
+    """Return the patterns of "auto" with an effort of 0, without making a `PackPlan`; spend their work on `effort`."""
     instance = as_instance(histogram, limits)
     return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
@@ -73,7 +76,7 @@ class Evaluation:
         self._executor, self._bar = executor, bar
 
     def add(self, points: Iterable[Point], most: int | None = None) -> None:
-        """Plan the limits `points` that were not planned before, at most `most` of them."""
+        """Plan packs within each of the limits `points` that was not planned before, for at most `most` of them."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
         for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[point] = found
@@ -87,7 +90,7 @@ class Evaluation:
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
 
     def limits_of(self, point: Point) -> Limits:
-        """Return a point as `Limits`, with the cap."""
+        """Return the limits `point` as `Limits`, with the cap."""
         return Limits.from_components(dict(zip(self.histogram.components, point, strict=True)), self.cap)
 
     @property
@@ -96,7 +99,7 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next, then by limits."""
+        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next ones, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
@@ -110,12 +113,12 @@ class Evaluation:
         return harmonic_means(self.efficiency)
 
     def bounds(self, points: Sequence[Point]) -> FloatArray:
-        """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
+        """Return upper bounds on the efficiencies of M limits, float64 ``[M, k]``, from lower bounds on their packs."""
         limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
         return _efficiencies(self.totals, self.bounds_on_packs(points), limits)
 
     def bounds_on_packs(self, points: Sequence[Point]) -> FloatArray:
-        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit or graphs / cap, rounded up."""
+        """Return lower bounds on packs for M limits, ``[M]``: the highest total / limit or graphs / cap, rounded up."""
         limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)

@@ -18,13 +18,13 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # The mean number of graphs in a batch may differ from `graphs_per_batch` by this fraction.
 TOLERANCE = 0.05
-# Range of limits, as multiples of what a pack should hold: packs are never quite full, and rarely less than half.
+# Range of limits, as multiples of what a pack should hold: packs are never quite full, and rarely less than half full.
 _FIRST, _LAST = 0.98, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the limits with the highest harmonic mean whose batches hold about `graphs_per_batch` graphs."""
+    """Advise the limits with the highest harmonic mean, if their batches hold about `graphs_per_batch` graphs."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
@@ -32,15 +32,16 @@ class GraphsPerBatch(Strategy):
     packs_per_batch: int | str = 1
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
-        """Return the strategy; raise SearchError if a batch has more graphs than the histogram."""
+        """Return the strategy; raise SearchError if `graphs_per_batch` is more than the graphs of the histogram."""
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
         return self
 
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Return the strategy with a number of packs: two if the smallest limits hold at most half a batch.
+        """Return the strategy with a number of packs in a batch, if it was "auto".
 
-        With a cap on graphs, there may be more. Packs of one plan hold the same sizes in every epoch; with two packs in
-        a batch, any two graphs can meet.
+        The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs: packs
+        of one plan hold the same sizes in every epoch, but with two packs in a batch, any two graphs can meet.
+        Otherwise it is one. A cap on graphs may require more packs.
         """
         if self.packs_per_batch != AUTO:
             return self
@@ -59,11 +60,11 @@ class GraphsPerBatch(Strategy):
         return self.graphs_per_batch / self.packs
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits that hold as many graphs of mean size as a pack should; larger graphs may be dropped."""
+        """Return limits that hold as many graphs of mean size as a pack should; graphs above them may be dropped."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore limits around the number of graphs of mean size that a pack should hold."""
+        """Explore limits that hold about as many graphs of mean size as a pack should."""
         number, cap = self._graphs_per_pack, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
@@ -74,7 +75,7 @@ class GraphsPerBatch(Strategy):
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # Even the smallest limits give fewer and thus larger batches than requested.
+        # If even the smallest limits give fewer batches than the tolerance allows, all limits give too large batches.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
         if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
@@ -85,12 +86,15 @@ class GraphsPerBatch(Strategy):
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort by distance, equal for all within the tolerance; ties by harmonic mean, then by slots."""
+        """Sort by distance from the batch size (equal for all within the tolerance), by harmonic mean, by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits can be fuller than the best; True for all until a candidate is within the tolerance."""
+        """Return for each of the limits whether they can be as full as the best candidate.
+
+        Return True for all of them as long as no candidate is within the tolerance.
+        """
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
             return super().may_improve(evaluation, points)
@@ -98,6 +102,6 @@ class GraphsPerBatch(Strategy):
         return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
-        """Return the relative distance of the mean number of graphs in a batch from the requested one, ``[M]``."""
+        """Return how far the graphs per batch of each candidate are from the requested number, as fractions."""
         graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

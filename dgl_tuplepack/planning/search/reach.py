@@ -19,13 +19,14 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 REACH = 3.0
 # The harmonic mean may be lower than the highest by this fraction.
 _TOLERANCE = 0.005
-# Sizes are nearly equal if the largest graph needs fewer mean graphs than this; every pack then must hold several.
+# Sizes are nearly equal if the largest graph needs the room of fewer mean graphs than _NEARLY_EQUAL. Limits must then
+# have room for _SEVERAL mean graphs.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Smallest(Strategy):
-    """Scale limits along the mean size, then refine around the best.
+    """Scale limits along the mean size, then refine them around the best.
 
     Advise the fewest slots per pack among the candidates whose harmonic mean is close to the highest.
 
@@ -36,11 +37,11 @@ class Smallest(Strategy):
     name = "smallest"
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore the space."""
+        """Explore the space, without limits for single graphs if all sizes are nearly equal."""
         _explore(evaluation, _with_several_graphs(space, evaluation.cap), self)
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Alternate between the fewest slots within the tolerance and the highest harmonic means."""
+        """Alternate between two orders: fewest slots (within the tolerance first), and highest harmonic mean."""
         means, slots = evaluation.harmonic_means, evaluation.slots
         smallest = evaluation.sorted_by(means < _least(evaluation), slots, -means)
         highest = np.lexsort((slots, -means))
@@ -48,13 +49,13 @@ class Smallest(Strategy):
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
     def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
-        """Return the limits that are within reach and may be worth a plan."""
+        """Return the limits among `points` that are within reach and may be worth a plan."""
         most = space.rounded(REACH * space.scale * mean for mean in space.mean)
-        inside = [point for point in points if all(v <= m for v, m in zip(point, most, strict=True))]
+        inside = [point for point in points if all(limit <= top for limit, top in zip(point, most, strict=True))]
         return super().promising(evaluation, space, inside)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether the harmonic mean can come within the tolerance."""
+        """Return for each of the limits whether their harmonic mean can be within the tolerance of the highest."""
         return harmonic_means(evaluation.bounds(points)) >= _least(evaluation)
 
 
@@ -65,9 +66,9 @@ def _least(evaluation: Evaluation) -> float:
 
 
 def _with_several_graphs(space: Space, cap: int | None) -> Space:
-    """Return the space; if sizes are nearly equal, keep only limits whose packs hold several graphs (at most the cap).
+    """Return the space; if sizes are nearly equal, keep only limits that hold several mean graphs (at most the cap).
 
-    Packs of a single graph would be as full as other packs, but need a reserved node for each graph.
+    Packs of a single graph would be as full as other packs, but they would need a reserved node for each graph.
     """
     if space.scale >= _NEARLY_EQUAL:
         return space
@@ -84,7 +85,7 @@ class Target(Strategy):
     target: float | Mapping[str, float]
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore the space."""
+        """Explore the space; raise SearchError if no candidate reaches the target."""
         _explore(evaluation, space, self)
         best = int(self.order(evaluation)[0])
         if self._lacking(evaluation, evaluation.efficiency)[best] > 0:
@@ -111,7 +112,10 @@ class Target(Strategy):
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits can reach the target with fewer slots, or get as close as the closest candidate."""
+        """Return for each of the limits whether they can reach the target with fewer slots than the best candidate.
+
+        As long as no candidate reaches the target, return whether they can get as close to it as the closest one.
+        """
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
         slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
@@ -122,7 +126,7 @@ class Target(Strategy):
 def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
     """Explore limits from the need of the largest graph up to `REACH` times as much.
 
-    Smaller scales are tried too, with each component raised to the largest graph.
+    Smaller scales are tried too; each component is then raised to what the largest graph needs.
     """
     below = space.ray(space.scale / REACH, space.scale, max(2, evaluation.plans // 25))
     explore(evaluation, space, strategy, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

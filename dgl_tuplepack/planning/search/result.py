@@ -16,20 +16,20 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits that a search tried, of one or several shapes, and the packs of a plan within them.
+    """Limits of one or several shapes that a search tried, and the numbers of packs of a plan within them.
 
     Parameters
     ----------
     limits
         `Limits`, or `Buckets` of several shapes, with the requested cap on graphs.
     packs_of_shapes
-        Packs of each shape.
+        Number of packs of each shape.
     num_graphs
-        Graphs N that were packed.
+        Number of graphs N that were packed.
     totals
         Component -> sum over all graphs.
     packs_per_batch
-        Packs of a batch.
+        Number of packs in a batch.
     """
 
     limits: Any
@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def packs(self) -> int:
-        """Packs P of the plan."""
+        """Number of packs P of the plan."""
         return sum(self.packs_of_shapes)
 
     @property
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean graphs of a batch on one rank, given that all packs of a batch have one shape."""
+        """Mean graphs of a batch on a single rank; all packs of a batch have one shape."""
         return self.num_graphs / sum(steps_of(self.packs_of_shapes, self.packs_per_batch, drop_last=False))
 
     @property
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def padded_slots(self) -> int:
-        """Slots of an epoch with one pack per batch, including a reserved node of each type."""
+        """Slots of an epoch with one pack per batch, including a reserved node of each type in each batch."""
         reserved = len(components_of_kind(tuple(self.totals), "nodes"))
         return sum(self.epoch_slots.values()) + reserved * self.packs
 
@@ -90,6 +90,7 @@ class Candidate:
         return {"limits": self.limits.to_dict(), "packs_of_shapes": list(self.packs_of_shapes), **self._figures()}
 
     def _figures(self) -> dict[str, Any]:
+        """Return the figures that `to_dict` and tables have in common."""
         return {
             "packs": self.packs, "graphs_per_pack": self.graphs_per_pack, "graphs_per_batch": self.graphs_per_batch,
             "efficiency": self.efficiency, "harmonic_mean": self.harmonic_mean, "slots": self.slots,
@@ -97,7 +98,7 @@ class Candidate:
         }  # fmt: skip
 
     def _cells(self) -> dict[str, Any]:
-        """Return the row of a table."""
+        """Return the row of a table; with several shapes, names of limits and packs end in the number of the shape."""
         shapes = all_of(self.limits)
         ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
         limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}
@@ -118,13 +119,13 @@ class LimitsSearch(Sequence[Candidate]):
     aim
         The settings of the strategy, as plain data.
     candidates
-        All limits that were planned.
+        All candidates that were planned.
     best_index
         Index of the candidate that the search advises.
     multiple_of
         The padded shape of a pack is a multiple of this.
     dropped
-        Graphs that were left out because they exceed the limits.
+        Number of graphs that were left out (``oversize="drop"``).
     """
 
     way: str
@@ -152,7 +153,7 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def packs_per_batch(self) -> int:
-        """Packs of a batch, for `PackBatchSampler`; 1 unless the search was for `graphs_per_batch`."""
+        """Number of packs in a batch, for `PackBatchSampler`; 1 unless the search was for `graphs_per_batch`."""
         return self.best.packs_per_batch
 
     @property
@@ -163,6 +164,7 @@ class LimitsSearch(Sequence[Candidate]):
     @property
     def pareto_indices(self) -> list[int]:
         """Indices of the Pareto front, ascending in slots per pack and in harmonic mean."""
+        # In ascending order of slots, a candidate is on the front if it is fuller than all before it.
         front: list[int] = []
         means = [candidate.harmonic_mean for candidate in self]
         for index in sorted(range(len(self)), key=lambda index: (self[index].slots, -means[index])):
@@ -185,10 +187,10 @@ class LimitsSearch(Sequence[Candidate]):
         }  # fmt: skip
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the table as CSV text; write it to `path` too if a path is given.
+        """Return the table as CSV text, and if a path is given, also write the text to `path`.
 
-        Columns: limits and packs of each shape, the figures of a `Candidate`, then 1 or 0 for "is on the Pareto front"
-        and "is the best".
+        Columns: limits and packs of each shape, the figures of a `Candidate`, then "pareto" and "best": 1 if the
+        candidate is on the Pareto front, and 1 if it is the best; else 0.
         """
         front = set(self.pareto_indices)
         text = csv_text([

@@ -1,4 +1,7 @@
-"""The limits that a search can try: a lattice that begins at the smallest limits that hold every graph."""
+"""The limits that a search can try: a lattice that begins at the smallest limits that hold every graph.
+
+A "mean graph" has the mean size; limits along the mean size hold the same number of mean graphs in each component.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# On a ray, one component at a time is larger by this fraction.
+# On a ray, one component at a time is larger by this fraction; see `Space.ray`.
 _SLACK = 0.02
 
 # A point of the lattice: maxima of one pack, in the order of the components.
@@ -33,17 +36,23 @@ class Space:
     smallest: Point
     # With these limits, one pack holds all graphs; larger limits change nothing.
     largest: Point
-    # In each component, limit plus reserve is a multiple of the step.
+    # In each component, limit + reserve is a multiple of the step.
     steps: tuple[int, ...]
     reserve: tuple[int, ...]
 
     @property
     def scale(self) -> float:
-        """Number of mean graphs in the smallest limits along the mean size that hold every graph; 0 if sizes are 0."""
+        """Least number of mean graphs that limits along the mean size must hold, so that every graph fits.
+
+        It is 0 if all sizes are 0.
+        """
         return self.scale_of(self.smallest)
 
     def rounded(self, values: Iterable[float]) -> Point:
-        """Return the smallest limits of the lattice that are at least `values`, within `smallest` and `largest`."""
+        """Return the smallest limits of the lattice that are at least `values`.
+
+        Values are first raised to `smallest` or lowered to `largest`.
+        """
         point = []
         bounds = zip(values, self.smallest, self.largest, self.steps, self.reserve, strict=True)
         for value, least, most, step, reserve in bounds:
@@ -52,21 +61,25 @@ class Space:
         return tuple(point)
 
     def rounded_down(self, values: Iterable[float]) -> Point:
-        """Return the largest limits of the lattice that are at most `values`, at least a step; graphs may not fit."""
+        """Return the largest limits of the lattice that are at most `values`, but at least the first step.
+
+        Some graphs may not fit within these limits.
+        """
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 
     def ray(self, first: float, last: float, number: int) -> list[Point]:
-        """Return distinct limits that hold `first` to `last` mean graphs, at most `number`, in ascending order.
+        """Return at most `number` distinct limits that hold `first` to `last` mean graphs, in ascending order.
 
-        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller when
-        only one component is binding.
+        Exact multiples of the mean size alternate with multiples in which one component is a little larger: if sizes
+        are nearly proportional, packs are fuller when only one component is binding.
         """
         k = len(self.mean)
         points = []
         for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
+            # slack[i]: factor of component i. In k + 1 successive turns, it rises for none, then for each component.
             slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
-            points.append(self.rounded(scale * m * more for m, more in zip(self.mean, slack, strict=True)))
+            points.append(self.rounded(scale * mean * more for mean, more in zip(self.mean, slack, strict=True)))
         return list(dict.fromkeys(points))
 
     def neighbours(self, point: Point, scale: float) -> list[Point]:
@@ -74,6 +87,7 @@ class Space:
 
         They are larger or smaller in one component or in all, or larger in one component and smaller in another.
         """
+        # moves[i]: distance in component i, at least a step. A direction has -1, 0 or 1 for each component.
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
         k = len(point)
         directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
@@ -83,31 +97,35 @@ class Space:
         return [self.rounded(values) for values in moved]
 
     def graphs_in(self, point: Point) -> float:
-        """Return how many mean graphs fit into limits, by the component with the least room; all if all sizes are 0."""
+        """Return how many mean graphs fit within limits, by the component with the least room.
+
+        If all sizes are 0, return the number of all graphs.
+        """
         return min((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
 
     def scale_of(self, point: Point) -> float:
-        """Return how many mean graphs fit into limits, by the component with the most room; 0 if all sizes are 0."""
+        """Return how many mean graphs fit within limits, by the component with the most room; 0 if all sizes are 0."""
         return max((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=0.0)
 
     @property
     def finest(self) -> float:
-        """Scale at which neighbours are one step of the lattice away in every component."""
+        """Largest `scale` for which `neighbours` are only one step of the lattice away in every component."""
         return min((s / m for s, m in zip(self.steps, self.mean, strict=True) if m > 0), default=1.0)
 
 
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
     """Return the limits worth trying: limits that packs can fill or, after padding, multiples of `multiple_of`.
 
-    They also hold each single graph of `others`, which are not packed. The content of a pack is a multiple of the
-    greatest common divisor of the sizes (2 for edges in both directions, for example), so any other limit is as good as
-    the multiple below it. Raise SearchError if slots overflow int64.
+    Each of these limits holds every graph of the histogram, and every graph of `others`, which are not packed. The
+    content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions, for
+    example), so any other limit is only as good as the next lower multiple. Raise SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
     divisors = np.maximum(np.gcd.reduce(histogram.sizes, axis=0), 1).tolist()
     totals = list(histogram.totals().values())
     steps = tuple(divisors) if multiple_of == 1 else (multiple_of,) * len(components)
+    # The reserved node of each type counts towards a padded shape, so it matters only for multiples.
     reserve = tuple(int(multiple_of > 1 and i in nodes) for i in range(len(components)))
     smallest = [max(1, value) for value in histogram.maxima().values()]
     if others is not None:

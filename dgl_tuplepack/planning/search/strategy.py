@@ -18,9 +18,9 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # The value of `packs_per_batch` that lets the search choose.
 AUTO = "auto"
-# Fractions of all plans spent along the mean size: over all scales, then below the best of these scales.
+# Fractions of all plans that are used along the mean size: first over all scales, then below the best of these scales.
 _SPREAD, _CLOSER = 0.35, 0.25
-# Plans of each round of refinement, as a fraction of all plans; leaders are chosen again after each round.
+# Plans of each round of refinement, as a fraction of all plans, but at least _FEWEST_IN_ROUND.
 _ROUND = 0.125
 _FEWEST_IN_ROUND = 8
 
@@ -29,7 +29,7 @@ _FEWEST_IN_ROUND = 8
 class Strategy(ABC):
     """A search strategy: its settings, and which limits it prefers.
 
-    The fields are the arguments of `search_limits` that the strategy accepts, checked and as plain data.
+    The fields are the arguments of `search_limits` that the strategy accepts; they are checked, and plain data.
     """
 
     name: ClassVar[str]
@@ -42,23 +42,26 @@ class Strategy(ABC):
 
     @property
     def aim(self) -> dict[str, Any]:
-        """Settings that are not None, by name, as plain data."""
+        """The settings that are not None, by name, as plain data."""
         settings = {name: getattr(self, name) for name in sorted(field.name for field in fields(self))}
         return {name: value for name, value in settings.items() if value is not None}
 
     @property
     def packs(self) -> int:
-        """Packs of a batch."""
+        """Number of packs in a batch."""
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy with settings in the order of `histogram.components`; raise SearchError for others."""
+        """Return the strategy with its settings for each component in the order of `histogram.components`.
+
+        Raise SearchError if a setting names other components.
+        """
         by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
 
     def for_space(self, space: Space, cap: int | None) -> Strategy:
-        """Return the strategy with settings chosen for these graphs, and for the cap on graphs of a pack."""
+        """Return the strategy after it has chosen settings that the caller left open; `cap` is the cap on graphs."""
         return self
 
     def largest_allowed(self, space: Space) -> Point | None:
@@ -78,7 +81,7 @@ class Strategy(ABC):
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether each of the limits `points` can beat the best candidate so far, judged by bounds."""
+        """Return for each of the limits `points` whether, judged by bounds, it can beat the best candidate so far."""
         return [True] * len(points)
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
@@ -87,10 +90,12 @@ class Strategy(ABC):
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
-    """Return the setting `name` under the names, and in the order, of `components`.
+    """Return the setting `name` with the names of `components`, in their order.
 
-    Edge types may have their relation names. Raise SearchError for other components, or if a cost is missing.
+    `values` may name edge types by their relation. Raise SearchError if it names other components, or if a cost is
+    missing.
     """
+    # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}
     unknown = [given for given in values if given not in names.values()]
     missing = [component for component, given in names.items() if given is None]
@@ -107,7 +112,7 @@ def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) 
 
 
 def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
-    """Return `given`, component -> number, with each number checked; raise SearchError if it is no such mapping."""
+    """Return `given`, component -> number, with each number checked; raise SearchError if it is not such a mapping."""
     if not isinstance(given, Mapping) or not given:
         raise SearchError(
             f"{name}s are given for each component by its name, but are {given!r:.200}; write {{'nodes': ...}}, with "
@@ -161,13 +166,14 @@ def explore(
 ) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising candidates.
 
-    The evaluation then has at most `evaluation.plans` candidates; promising limits of `starts` come first. All
-    candidates of a round are chosen before any is planned, so the result does not depend on the order in which plans
-    are finished.
+    Promising limits of `starts` are evaluated first. In the end, the evaluation has at most `evaluation.plans`
+    candidates. All candidates of a round are chosen before any of them is planned, so the result does not depend on
+    the order in which plans are finished.
     """
     plans = evaluation.plans
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
+    # `order` returns indices of candidates, best first. reached: mean graphs that the best candidate holds.
     points = list(evaluation.results)
     reached = space.scale_of(points[strategy.order(evaluation)[0]])
     closer = strategy.promising(
@@ -178,13 +184,15 @@ def explore(
 
 
 def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
-    """Evaluate limits around the leaders, at half the distance in each round."""
+    """Evaluate limits around the best candidates, called leaders; halve the distance from round to round."""
     while len(evaluation.results) < evaluation.plans:
+        # Most candidates of this round.
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
         points = list(evaluation.results)
         fresh: dict[Point, None] = {}
         for number in strategy.order(evaluation).tolist():
             leader = points[number]
+            # Neighbours of the leader, and the leader's limits lowered to the largest content of its packs.
             near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
             unknown = [point for point in near if point not in evaluation.results and point not in fresh]
             fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))

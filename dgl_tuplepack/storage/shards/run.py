@@ -102,8 +102,9 @@ def preprocess_shards(
     workers
         Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
-        Run the tasks on this executor instead: any ``concurrent.futures.Executor``, such as
-        ``distributed.Client.get_executor()``. Stores and plans do not depend on it, or on the number of workers.
+        Run the tasks on this executor instead of a pool: any ``concurrent.futures.Executor``, such as
+        ``distributed.Client.get_executor()``. Stores and plans do not depend on the executor or on the number of
+        workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
     pre_transform, transform_seed, transform_name
@@ -134,13 +135,14 @@ def preprocess_shards(
 
     Notes
     -----
-    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
-    only.
+    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths, schemas and
+    histograms; graphs are sent only if a source is an object that holds them.
     """
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     expected = None
     if pre_transform is not None:
+        # Refuse a wrong transform or seed now, and not in each shard.
         GraphTransform(pre_transform, transform_seed)
         expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
@@ -153,6 +155,7 @@ def preprocess_shards(
     check_apart(named, out)
     with _locked_folder(out), submitting(min(processes, len(named)), executor) as submit:
         with timed(seconds, "write"):
+            # Name of a shard -> facts about its store, as a WrittenShard.
             done = run_all(
                 submit,
                 write_shard,
@@ -163,6 +166,7 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
+            # The graphs of all shards determine the limits, and the limits must hold all of them.
             chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
@@ -170,10 +174,11 @@ def preprocess_shards(
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
         changed = _manifest(out) != manifest
         if changed:
-            # If this run is interrupted, the old manifest would not describe the shards and plans on disk.
+            # Delete the old manifest now: after an interruption, it would not describe the shards and plans on disk.
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
+            # Name of a shard -> whether new plans were written.
             planned = run_all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
@@ -187,7 +192,7 @@ def preprocess_shards(
 def verify_shards(
     path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
 ) -> MultiStore:
-    """Check every byte of every shard, and that its plans are for its graphs, with the manifest's limits and seed.
+    """Check every byte of every shard, and that its plans are for its graphs and have the manifest's limits and seed.
 
     Parameters
     ----------
@@ -196,7 +201,7 @@ def verify_shards(
     workers
         Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
-        Run the tasks on this executor instead.
+        Run the tasks on this executor instead of a pool.
 
     Raises
     ------
@@ -216,7 +221,7 @@ def verify_shards(
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:
-    """Raise ShardsError for shards with a schema unlike the first, or without splits if others have splits."""
+    """Raise ShardsError if shards differ from the first in their schema, or have no splits although others have."""
     first, failed = written[0], dict[str, str]()
     with_splits = next((shard.name for shard in written if shard.has_splits), None)
     for shard in written:
@@ -229,6 +234,7 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
         except InputError as error:
             failed[shard.name] = str(error)
+    # Raises ShardsError if any shard failed.
     refuse(failed, len(written))
 
 
@@ -245,6 +251,7 @@ def _locked_folder(out: Path) -> Iterator[None]:
     """Make the folder and lock it for this run; refuse a folder with other content."""
     with locked(out, functools.partial(_check_folder, out)):
         with writing_to(out):
+            # Check again, now under the lock. Then remove partial manifests, which a killed process leaves behind.
             _check_folder(out)
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
@@ -260,11 +267,12 @@ def _check_folder(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None:
         return
-    # Accept the files of a run that did not finish.
+    # Accept the files of a run that did not finish. Such a run leaves its lock file.
     others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
     if others:
         raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")
 
 
 def _is_ours(path: Path) -> bool:
+    """Return whether a path in the folder of a dataset may come from a run that did not finish."""
     return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)

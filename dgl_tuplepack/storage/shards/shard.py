@@ -20,7 +20,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import paths, recognised, resolve
 from dgl_tuplepack.storage.format import MANIFEST, METADATA
 
-# MANIFEST lies next to shards, and METADATA would mark a store.
+# Names that no shard may have: MANIFEST lies next to the shards, and METADATA would mark the dataset as a store.
 _RESERVED = (MANIFEST, METADATA)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -37,7 +37,7 @@ class Shard:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def local_path(self) -> Path | None:
-        """Return the path of the source, links resolved; None if it is an object, or not on a local file system."""
+        """Return the path of the source, with links resolved; None for an object, or outside the local file system."""
         try:
             url = _files_of(self.source)
             if url is None:
@@ -45,24 +45,25 @@ class Shard:
             files, path = _file_system(url)
             return Path(os.path.realpath(path)) if _is_local(files) else None
         except (FormatError, ValueError):
-            # Reported when the source is read, together with the failures of other shards.
+            # The error is raised again when the source is read, and reported together with failures of other shards.
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 of the settings and of the file system's facts about the files of the source.
+        """Return a SHA-256 of the settings, and of what the file system reports about the files of the source.
 
-        None for an object without files. FormatError if the source cannot be reached.
+        Return None for an object without files. Raise FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
             return None
+        # An object, such as an `OgbFolder`, has settings of its own.
         settings = self.settings if isinstance(self.source, str) else resolve(self.source).settings
         content = [_listed(*_file_system(url), url), dict(settings)]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """Yield the source for `GraphStore.write`; files that are not local are copied first."""
+        """Provide the source for `GraphStore.write` in a ``with`` block; files that are not local are copied first."""
         if not isinstance(self.source, str):
             yield self.source
             return
@@ -77,14 +78,15 @@ class Shard:
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
-                # Name the source in the message, since the copy is deleted.
+                # The message must name the source, since the copy is deleted.
                 raise type(error)(str(error).replace(str(copy), self.source)) from error
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Name all shards with distinct, plain folder names (SizesError if that is impossible).
+    """Return the shards, with distinct and plain names for their folders; raise SizesError if that is impossible.
 
-    Paths are named by their last component. If names repeat, all paths are named by more of their last components.
+    The keys of a mapping are the names. In a list, a path is named by its last component; if names repeat, all paths
+    are named by more of their last components. Other objects are named by their position.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")
@@ -96,6 +98,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     else:
         names = [f"shard-{number:05d}" for number in range(len(sources))]
         paths_of = {number: path for number, source in enumerate(sources) if (path := _path_components(source))}
+        # Try the last component of each path, then the last two, and so on, until all names differ.
         for length in range(1, 1 + max(map(len, paths_of.values()), default=0)):
             names = [_plain("-".join(paths_of[i][-length:])) if i in paths_of else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
@@ -116,10 +119,13 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
     """Raise SizesError for a source that is the folder of a shard in `out`, lies in such a folder, or contains one."""
+    # Folder of a shard -> name of the shard.
     folders = {Path(os.path.realpath(out / shard.name)): shard.name for shard in shards}
+    # All folders that contain the folder of a shard.
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         path = shard.local_path()
+        # The folder of a shard that the source is, or lies in.
         inside = None if path is None else next((p for p in (path, *path.parents) if p in folders), None)
         if inside is not None or path in around:
             raise SizesError(
@@ -129,9 +135,10 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
 
 
 def _as_source(source: Any) -> Any:
+    """Return a local path as an absolute path in text; return URLs and other objects unchanged."""
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
-    # Workers may have another working folder.
+    # Worker processes may have another working folder.
     return os.path.abspath(source) if isinstance(source, str) and "://" not in source else source
 
 
@@ -148,12 +155,13 @@ def _path_components(source: Any) -> list[str]:
     url = _files_of(source)
     if url is None:
         return []
-    # Use the first link with a path in a chained URL such as "zip://part.bin::s3://bucket/archive.zip".
+    # In a chained URL, such as "zip://part.bin::s3://bucket/archive.zip", use the first link that has a path.
     link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
 
 def _plain(name: str) -> str:
+    """Return a name without the ending .bin, and without characters that names of shards cannot have."""
     plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
     return plain or "_"
 
@@ -161,7 +169,7 @@ def _plain(name: str) -> str:
 def _file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
     with _failures_of(url):
-        # List files again each time: sources may change.
+        # Use no cached lists of files: sources may change.
         files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
         return files, str(path)
 
@@ -172,9 +180,10 @@ def _is_local(files: Any) -> bool:
 
 
 def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
-    """Return the file system's facts about each file of a source, by its path below the source ("." for itself).
+    """Return what the file system reports about each file of a source, by the path of the file in the source.
 
-    FormatError if the source cannot be listed or has no files, or if a file lies outside it, as in a forged archive.
+    This path is "." if the source is a single file. Raise FormatError if the source cannot be listed or has no files,
+    or if a file lies outside the source, as in a forged archive.
     """
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
@@ -198,7 +207,7 @@ def _copy_files(files: Any, found: Mapping[str, dict[str, Any]], target: Path, u
 
 @contextlib.contextmanager
 def _failures_of(url: str) -> Iterator[None]:
-    """Turn any exception that a file system raises while it reads `url` into a FormatError."""
+    """Turn any exception in the ``with`` block, in which a file system reads `url`, into a FormatError."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The tasks for one shard. They run in any process, so their arguments and results are small."""
+"""The tasks for one shard. They may run in another process, so their arguments and results are small."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.preprocessing import write_plans
 from dgl_tuplepack.storage.shards.shard import Shard
 
+# A file next to the arrays of a shard. It records the source and the settings from which the store was written.
 SOURCE = "source.json"
+# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
 
 
@@ -50,11 +52,12 @@ def write_shard(
     expected: PreTransform | None,
     declared: Mapping[str, Any],
 ) -> WrittenShard:
-    """Write the store of a shard, unless an intact store of the same source exists.
+    """Write the store of a shard, unless an intact store of the same source exists; return facts about the store.
 
-    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Raises the
-    errors of `GraphStore.write`; after an error, an earlier store is unchanged.
+    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Raise the errors of
+    `GraphStore.write`; after an error, an earlier store is unchanged.
     """
+    # identity: a hash that changes with the source; None for an object without files.
     folder, identity = out / shard.name, shard.identity()
     store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
     if store is not None:
@@ -64,19 +67,21 @@ def write_shard(
         content["pre_transform"] = asdict(expected)
 
     def finish(_: StoredGraphs, data: Path) -> None:
+        """Record the source and the settings in the data folder, before the store becomes visible."""
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
     settings: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
         source = resolve(source).with_levels(settings.pop("levels"))
         if expected is not None:
-            # With the name of the shard, so that shards draw different random numbers.
+            # Pass the name of the shard, so that each shard draws random numbers of its own.
             source = Transformed(source, pre_transform, expected.seed, expected.transform, shard=shard.name)
         write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, levels=None, **settings)
     return _written(shard, GraphStore(folder), kept=False)
 
 
 def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
+    """Return the facts about the store of a shard."""
     has_splits = any(map(len, store.splits.values()))
     return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
 
@@ -86,8 +91,8 @@ def _finished(
 ) -> GraphStore | None:
     """Return the store in a folder if it is intact and was written from the same source with the same settings.
 
-    FormatError if it was written with a transform other than `expected`, or with ties, indices or levels other than
-    `declared`: then the other shards would have to be written again too.
+    Raise FormatError if it was written with a transform other than `expected`, or with ties, indices or levels other
+    than `declared`: the other shards would then have to be written again too.
     """
     try:
         store = GraphStore(folder)
@@ -126,7 +131,7 @@ def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> boo
 
 
 def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
-    """Raise FormatError for plans that are missing, are for other graphs, or have other limits or another seed."""
+    """Raise FormatError if plans are missing, are for other graphs, or have other limits or another seed."""
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
@@ -136,7 +141,10 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
 
 
 def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
-    """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
+    """Check every byte of a shard, and that its plans and its store are as the manifest describes them.
+
+    `shard` is its entry in the manifest. Raise FormatError if a check fails.
+    """
     store = GraphStore(out / shard.name)
     store.verify()
     check_unchanged(store.checksum, out, shard)

@@ -18,7 +18,9 @@ from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import InputError, ShardsError
 from dgl_tuplepack.planning.search.evaluation import available_cores
 
+# Name of a task -> its arguments.
 Tasks = Mapping[str, tuple[Any, ...]]
+# Submits a function with its arguments, and returns the future of its result.
 Submit = Callable[..., Future[Any]]
 
 
@@ -50,10 +52,11 @@ def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submi
 
 
 def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the result (or `Failed`) of each task as it ends."""
+    """Yield the name and the result (or `Failed`) of each task when it ends."""
     if submit is None:
         yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
         return
+    # Future of a submitted task -> name of the task.
     names: dict[Future[Any], str] = {}
     try:
         # Block Ctrl-C while processes start: each would print a traceback if it were interrupted during its imports.
@@ -66,8 +69,10 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
             pass
         finally:
             _hold_interrupts(False)
+        # The result is what `_attempt` returned in the process, or `_DIED` if the process has died.
         yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
     finally:
+        # If the caller stops early, tasks that have not started are not needed.
         for future in names:
             future.cancel()
     yield from ((name, _DIED) for name in tasks.keys() - names.values())
@@ -76,7 +81,9 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
 def run_all(
     submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str, what: str = "shards"
 ) -> dict[str, Any]:
-    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all failed tasks.
+    """Return the results of all tasks by name, in the order of the tasks.
+
+    Raise ShardsError, which names each failed task and the cause, if there are any.
 
     `unit` is the unit of the progress bar; messages call the tasks `what`.
     """
@@ -86,7 +93,7 @@ def run_all(
 
 
 def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
-    """Raise ShardsError if tasks failed; `failed` has the cause of each."""
+    """Raise ShardsError if tasks failed; `failed` maps the name of each failed task to the cause."""
     if failed:
         causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(
@@ -113,7 +120,7 @@ def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _hold_interrupts(held: bool) -> None:
-    """Block or unblock Ctrl-C for this process and the processes that it starts; does nothing on Windows."""
+    """Block or unblock Ctrl-C for this process and the processes that it starts; do nothing on Windows."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
@@ -121,11 +128,13 @@ def _hold_interrupts(held: bool) -> None:
 def _begin_worker() -> None:
     """Set up a process of the pool: ignore Ctrl-C between tasks, and end when the main process is killed."""
     signal.signal(signal.SIGINT, _end_run)
+    # The main process blocked Ctrl-C before it started this process.
     _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
+    """Wait until the main process ends, then end this process at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -133,12 +142,16 @@ def _end_with_parent() -> None:
 
 
 def _end_run(*_: object) -> None:
+    """Make the tasks that this process gets from now on fail at once; also the handler of Ctrl-C between tasks."""
     global _interrupted
     _interrupted = True
 
 
 def _work(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task in a process of the pool. Ctrl-C reaches every process, and ends its task, which cleans up first."""
+    """Return the result of a task in a process of the pool, or `Failed`.
+
+    Ctrl-C reaches every process and raises KeyboardInterrupt in its task, which cleans up before it ends.
+    """
     try:
         if not _interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)

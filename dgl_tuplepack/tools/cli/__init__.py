@@ -1,8 +1,8 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
-An invalid option is bad usage, and so is an option that names a component the graphs lack. Invalid files or graphs, and
-goals that they cannot reach, are failures of the work. The class of the error decides: LimitsError and MethodError are
-bad usage. `options.usage_errors()` turns other errors about settings into bad usage.
+An invalid option is bad usage, and so is an option that names a component the graphs lack. Invalid files, invalid
+graphs, and goals that the graphs cannot reach are failures of the work. The class of the error decides: LimitsError and
+MethodError are bad usage. `options.usage_errors()` turns other errors about settings into bad usage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def main() -> None:
     try:
         from dgl_tuplepack._core.interrupts import interrupts_held
 
-        # These imports are slow, and run callbacks of libraries in which an interrupt would be lost.
+        # This import is slow, and it runs callbacks of libraries in which an interrupt would be lost.
         with interrupts_held():
             from dgl_tuplepack.tools.cli.process import run
 

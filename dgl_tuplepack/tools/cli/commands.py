@@ -1,6 +1,6 @@
 """Define the Typer application and its commands.
 
-Every run imports all commands. So a command that needs torch or DGL imports it only inside its function.
+Every run of the command line imports all commands, so a command imports torch or DGL only inside its function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def demo(
     as_json: options.Json = False,
 ) -> None:
     """Pack synthetic molecules with the sizes of ogbg-molhiv, and train on them; needs no network and no data."""
-    # Report a missing package by its name before anything else is imported.
+    # If a package is missing, report it by name before anything else is imported.
     for package in ("torch", "matplotlib"):
         load(package)
     from dgl_tuplepack.tools.demo.run import run_demo
@@ -59,6 +59,7 @@ for panel, commands in _PANELS.items():
 
 
 def _show_version(requested: bool) -> None:
+    """Print the version and exit, if --version is given."""
     if requested:
         print(f"dgl-tuplepack {__version__}")
         raise typer.Exit

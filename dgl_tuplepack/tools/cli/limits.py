@@ -69,6 +69,7 @@ def limits(
     --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
+    # Arguments of `search_limits` that select a strategy; `asked` has only those that were given.
     numbers = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch}
     others = {"target": _target(target), "budget": budget, "cost": options.named("--cost", cost, options.real) or None}
     asked: dict[str, Any] = {name: value for name, value in (numbers | others).items() if value is not None}
@@ -86,9 +87,9 @@ def limits(
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy of a search that is not for a number of graphs; None for a number of graphs.
+    """Return the strategy of the search; None for the usual search, for batches of a number of graphs.
 
-    Invalid options are reported here, before the sizes are read, which may take long.
+    Report invalid options here, before the sizes are read, because reading may take long.
     """
     if smallest and asked:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
@@ -104,10 +105,11 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
 def searched(
     histogram: SizeHistogram, graphs_per_batch: int | None, packs_per_batch: int | None = None, **settings: Any
 ) -> LimitsSearch:
-    """Search limits for --graphs-per-batch; without it for the default number, if the largest graph allows it."""
+    """Search limits for --graphs-per-batch, or for the default number of graphs if the largest graph allows it."""
     packs = packs_per_batch or AUTO
     if graphs_per_batch is not None:
         with options.usage_errors():
+            # A number of graphs that is impossible for this histogram is bad usage.
             strategy_of(graphs_per_batch=graphs_per_batch).for_histogram(histogram)
         return search_limits(histogram, graphs_per_batch=graphs_per_batch, packs_per_batch=packs, **settings)
     search = search_for_batches(histogram, packs_per_batch=packs, **settings)
@@ -117,7 +119,7 @@ def searched(
 
 
 def search_for_plan(histogram: SizeHistogram, graphs_per_batch: int | None, oversize: str) -> LimitsSearch:
-    """Search limits without a warning about dropped graphs, since planning warns about them."""
+    """Search limits for a plan. Do not warn about dropped graphs, since planning warns about them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return searched(histogram, graphs_per_batch, oversize=oversize)
@@ -132,6 +134,7 @@ def _target(texts: list[str] | None) -> float | dict[str, float] | None:
 
 def _show(search: LimitsSearch, rows: int) -> None:
     """Print the best candidate, and the `rows` candidates of the Pareto front that are closest to it in slots."""
+    # c is a candidate.
     best, front = search.best, search.pareto
     near = sorted(front, key=lambda c: abs(c.slots - best.slots))[:rows]
     shown = sorted([*near, *([] if best in near else [best])], key=lambda c: (c.slots, c.harmonic_mean))

@@ -40,7 +40,7 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
 
 
 def _at_most_int64(number: int | None) -> int | None:
-    """Raise for numbers beyond int64; Typer's `max` would also show the range in the help."""
+    """Raise BadParameter for numbers beyond int64. Typer's `max` would show the range in the help, too."""
     if number is not None and number > INT64_MAX:
         raise typer.BadParameter(f"{number} is more than {INT64_MAX}.")
     return number
@@ -103,7 +103,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV on standard out
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turn an InputError into bad usage."""
+    """Turn an InputError inside the block into bad usage."""
     try:
         yield
     except InputError as error:
@@ -113,7 +113,7 @@ def usage_errors() -> Iterator[None]:
 def given_limits(
     texts: Sequence[str] | None, graphs_per_batch: int | None = None, multiple_of: int = 1
 ) -> Limits | Buckets | None:
-    """Return the limits from --limits, None without it; raise if options of a search are given too."""
+    """Return the limits from --limits, None without it; raise BadParameter if options of a search are given too."""
     if not texts:
         return None
     for option, is_given in (("--graphs-per-batch", graphs_per_batch is not None), ("--multiple-of", multiple_of != 1)):
@@ -124,8 +124,9 @@ def given_limits(
 
 
 def _limits(text: str) -> Limits:
+    """Parse one --limits option: NODES,EDGES[,GRAPHS] or NAME=NUMBER,..."""
     if "=" in text:
-        # A comma ends a limit only after a value, since names may contain commas.
+        # Names may contain commas, so split only at commas that follow a value.
         maxima = named("--limits", re.sub(r"(=[^=,]*),", "\\1\0", text).split("\0"), whole)
         graphs = maxima.pop("graphs", None)
         return Limits.from_components(maxima, graphs)
@@ -136,7 +137,7 @@ def _limits(text: str) -> Limits:
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str, str], Value]) -> dict[str, Value]:
-    """Return ``NAME=VALUE`` options as a mapping."""
+    """Parse ``NAME=VALUE`` texts into a dict; `parse` converts a value, given the option and the text."""
     values: dict[str, Value] = {}
     for text in texts or ():
         # A name may contain "="; a value may not.
@@ -148,7 +149,7 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str, str], 
 
 
 def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Raise if the output `path` is a folder, or does not end in one of `endings`."""
+    """Raise an error if the output `path` is a folder, or does not end in one of `endings`."""
     if path is None:
         return
     if path.is_dir():
@@ -158,7 +159,7 @@ def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None
 
 
 def check_output(as_json: bool, as_csv: bool) -> None:
-    """Raise if both --json and --csv are given."""
+    """Raise BadParameter if both --json and --csv are given."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv cannot be given together; choose one.")
 
@@ -183,7 +184,7 @@ def real(option: str, text: str) -> float:
 
 
 def heuristic(text: str | None) -> str | tuple[float, ...] | None:
-    """Parse a name, or weights separated by commas."""
+    """Parse the name of a heuristic, or weights separated by commas."""
     if text is None or text in NAMES:
         return text
     if not any(c.isdigit() for c in text):

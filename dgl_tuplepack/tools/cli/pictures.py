@@ -85,9 +85,11 @@ def plot(
     options.check_ending("--out", out, ENDINGS)
     limits = _one_shape(options.given_limits(given, graphs_per_batch))
     histogram = read_histogram(source, root, split)
+    # These pictures show two components; the others show any number.
     check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
         check(histogram.components, component or None, source)
+    # The search runs only if its result is needed.
     search = partial(search_for_plan, histogram, graphs_per_batch, oversize)
     if limits is None and picture in ("fill", "methods"):
         limits = search().best.limits
@@ -108,7 +110,7 @@ def _drawn(
     scale: str,
     seed: int,
 ) -> Any:
-    """Draw a picture and return its Axes; plans need `limits`."""
+    """Draw a picture and return its Axes; the pictures of plans need `limits`."""
     if picture == "distributions":
         return plots.plot_distributions(histogram, limits, components=components, scale=scale)
     if picture == "sizes":
@@ -118,6 +120,7 @@ def _drawn(
     assert limits is not None
     if picture == "fill":
         return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
+    # Name in the picture -> method and heuristic; only best fit depends on the heuristic.
     methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
     methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
     methods["auto"] = ("auto", "product")
@@ -127,11 +130,12 @@ def _drawn(
 
 
 def _one_shape(limits: Limits | Buckets | None) -> Limits | None:
-    """Return limits; raise LimitsError for shape buckets."""
+    """Return the limits, which may be None; raise LimitsError for shape buckets."""
     return None if limits is None else as_limits(limits)
 
 
 def _announce(out: Path, kind: str, as_json: bool) -> None:
+    """Report the file that was written."""
     if as_json:
         print_json({"kind": kind, "path": str(out)})
     else:

@@ -54,7 +54,7 @@ def plan(
     limits = limits.aligned(histogram.components)
     histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
-    # A spinner, because the duration is unknown; it shows in a terminal only.
+    # Show a spinner, because the duration is unknown. It appears only in a terminal.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
         packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
     summary = summarise(packed) | {"limits": limits.to_dict(), "packs_per_batch": packs, "dropped": dropped}
@@ -74,7 +74,9 @@ def _row(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(summary: dict[str, Any]) -> None:
+    """Print the figures of a plan, then a table with a row for each component."""
     print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], _figures(summary))
+    # effective: for each component, the largest content of any pack.
     effective, limits = summary["effective_limits"]["maxima"], summary["limits"]
     shapes = limits if isinstance(limits, list) else [limits]
     rows = [
@@ -82,13 +84,14 @@ def _show(summary: dict[str, Any]) -> None:
          summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
         for name, efficiency in summary["efficiency"].items()
     ]  # fmt: skip
-    headings = ["component", "limit", "efficiency", "empty slots", "most used", "efficiency of that"]
+    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency within that"]
     print_table("Slots of one epoch", headings, rows)
     packs = summary["packs_per_batch"]
     print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))
 
 
 def _figures(summary: dict[str, Any]) -> list[list[Any]]:
+    """Return rows (name, value) for the table of a plan."""
     packs, gap, limits = summary["packs"], summary["gap"], summary["limits"]
     proven = "proven optimal" if gap == 0 else f"{gap / summary['lower_bound']:.3%} above"
     bound = [["lower bound", summary["lower_bound"]], ["gap", f"{gap:,} ({proven})"]]

@@ -38,23 +38,24 @@ def run() -> int:
 
 
 def _flush() -> None:
+    """Write the output that is left in the buffer; raise OSError if that fails."""
     try:
         print(end="", flush=True)
     except OSError:
-        # Otherwise Python flushes again at exit and reports the error again.
+        # Redirect standard output, else Python flushes again at exit and reports the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise
 
 
 def _explained(error: Any) -> int:
-    """Print in one line why the command failed, and return the exit code. An unexpected error, a bug, is raised."""
+    """Print in one line why the command failed; return the exit code. Raise an unexpected error again: it is a bug."""
     code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
     # Typer's errors come from click or from its own copy of click; Typer exports no class for them.
     if hasattr(error, "format_message"):
         advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         code, text = error.exit_code, error.format_message() + advice
     elif isinstance(error, TuplepackError):
-        # Only options cause these two; GraphTooLargeError, a subclass of LimitsError, exits with 1.
+        # Only options cause these two errors. GraphTooLargeError is a subclass of LimitsError, but its exit code is 1.
         code, text = 2 if type(error) in (LimitsError, MethodError) else 1, str(error)
     elif isinstance(error, ImportError) and package in EXTRAS:
         text = str(missing(package, error))

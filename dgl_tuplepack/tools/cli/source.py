@@ -19,7 +19,10 @@ _EXAMPLE = "example:"
 
 
 def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
-    """Return the histogram of a SOURCE, or of one `split`; a saved histogram allows neither `root` nor `split`."""
+    """Return the histogram of a SOURCE, or of its split `split`.
+
+    Raise BadParameter if SOURCE is a saved histogram and `root` or `split` is given.
+    """
     opened = open_source(source, root)
     if split is None:
         return opened.histogram()
@@ -29,12 +32,12 @@ def read_histogram(source: str, root: Path | None = None, split: str | None = No
     if split not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --split out" if splits else "leave --split out"
         raise typer.BadParameter(f"{source} has no split {split!r}; {advice}.")
-    # Positions in a split are not dataset ids, so the histogram has no ids.
+    # The ids of this histogram would be positions in the split, not ids of the dataset, so leave them out.
     return SizeHistogram.from_sizes(sizes.take(splits[split])).without_ids()
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Open a SOURCE without reading it; a saved histogram does not allow `root`."""
+    """Open a SOURCE without reading it; raise BadParameter if it is a saved histogram and `root` is given."""
     counted = _counted(source)
     if counted is None:
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
@@ -44,11 +47,12 @@ def open_source(source: str, root: Path | None = None, settings: dict[str, Any] 
 
 
 def path_of(source: str, root: Path | None) -> str:
-    """Return the path of a SOURCE that contains graphs: the folder of that name in `root`, or SOURCE itself."""
+    """Return the path of a SOURCE that contains graphs: the OGB folder of this name in `root`, or SOURCE itself."""
     return source if root is None else str(folder_of(root, source))
 
 
 def _refuse_option(source: str, option: str) -> NoReturn:
+    """Raise BadParameter for an option that does not apply to histograms."""
     raise typer.BadParameter(f"{source} is a histogram, and {option} does not apply to histograms; leave it out.")
 
 
@@ -64,12 +68,13 @@ def _counted(source: str) -> Counted | None:
 
 
 def _standard_input() -> SizeHistogram:
+    """Read a histogram, as JSON or CSV, from standard input."""
     try:
         text = typer.get_binary_stream("stdin").read().decode("utf-8")
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # In CSV, a name that contains a quote is quoted itself.
+    # CSV cannot begin with {", because a name that contains a quote would itself be in quotes.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

@@ -43,8 +43,8 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help=f"One or several of {options.GRAPHS}. Several, --workers or --dask make a sharded dataset, "
-        "from paths or fsspec URLs.",
+        help=f"One or several of {options.GRAPHS}. With several SOURCEs, --workers or --dask, the output is a sharded "
+        "dataset; each SOURCE is then a path or fsspec URL.",
         show_default=False,
     ),
 ]
@@ -98,6 +98,7 @@ def preprocess(
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
+    """Write one store, and print its summary."""
     from dgl_tuplepack.storage.preprocessing import preprocess as run
 
     done = run(source, out, **settings)
@@ -106,6 +107,7 @@ def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, A
 
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
+    """Write a sharded dataset, and print its summary."""
     from dgl_tuplepack.storage.shards.run import preprocess_shards as run
 
     done = run(shards, out, **settings)
@@ -119,7 +121,7 @@ def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: di
 
 
 def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
-    """Print a summary of the stores that were written, with the entries of `more`."""
+    """Print a summary of the store or dataset that was written, with the additional entries `more`."""
     packs = done.packs_per_batch
     summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
     if as_json:
@@ -131,9 +133,9 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         # Plans with shape buckets minimise slots, not packs, so a bound on packs does not measure them.
         bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
-            [split or "all", *(f[name] for name in ["graphs", "packs", *bound]),
-             *(percent(f["efficiency"][name]) for name in names)]
-            for split, f in summary["plans"].items()
+            [split or "all", *(plan[name] for name in ["graphs", "packs", *bound]),
+             *(percent(plan["efficiency"][name]) for name in names)]
+            for split, plan in summary["plans"].items()
         ]  # fmt: skip
         headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
         print_table(f"Plans with at most {_bounds(summary['limits'])} per pack", headings, rows)
@@ -247,6 +249,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
 
 
 def _show(summary: dict[str, Any]) -> None:
+    """Print the result of `_described` as tables."""
     rows = [
         ["graphs", summary["graphs"]],
         *([name, total] for name, total in summary["totals"].items()),
@@ -271,6 +274,6 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _bounds(limits: Any) -> str:
-    """Return limits of one shape or several as text; `limits` is the result of their `to_dict`."""
+    """Return the limits of one shape or of several shapes as text; `limits` is the result of their `to_dict`."""
     shapes = limits if isinstance(limits, list) else [limits]
     return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

@@ -17,6 +17,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 from dgl_tuplepack.planning.plan import PackPlan
 
+# Number of measured rounds, and steps of each contender in a round.
 _ROUNDS, _STEPS = 5, 4
 
 
@@ -38,7 +39,7 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Make plans by plain batching (one graph per pack, since two may not fit), next fit, best fits and auto."""
+    """Make a plan by each method: plain batching (one graph per pack, as two may not fit), next fit, best fit, auto."""
     methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     methods += [("next fit", {"method": "next_fit", "seed": seed})]
     methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
@@ -62,6 +63,7 @@ def measure(
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
+    # All contenders take turns in each round.
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
     for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
         # The first round only warms up and compiles.

@@ -25,9 +25,10 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 class Molecules(Source):
     """One random molecule-like graph for each size, as plain arrays.
 
-    `sizes` have the components ("nodes", "edges"), and a graph with edges needs a node (else SizesError). `seed` is in
-    0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature ``"kind"``, int64. The
-    label, float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that a model has something to learn.
+    `sizes` must have the components ("nodes", "edges"), and a graph with edges must have a node, else SizesError is
+    raised. `seed` is in 0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature
+    ``"kind"``, int64. The label, float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that a model has
+    something to learn.
     """
 
     knows_sizes = True
@@ -52,17 +53,21 @@ class Molecules(Source):
     def block(self) -> GraphBlock:
         """Return all molecules as one block."""
         sizes = self._sizes
+        # first_nodes[i] and first_edges[i]: position of the first node and edge of graph i in the block.
         first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
         num_nodes, num_edges = sizes.array.sum(axis=0)
         ends = np.empty((2, num_edges), dtype=np.int64)
         atoms, bonds = np.empty(num_nodes, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
+        # A key for each random stream: bonds, kinds of atoms, kinds of bonds. The kernels below fill the arrays.
         keys = [np.uint64(derive_key(np.uint64(self._seed), np.uint64(0), np.uint64(purpose))) for purpose in range(3)]
         draw_bonds(sizes.array, np.append(first_edges, num_edges), ends, keys[0])
         draw_kinds(_ATOMS, atoms, keys[1])
         draw_kinds(_BONDS, bonds, keys[2])
 
         graph_of_edge = np.repeat(np.arange(len(sizes)), sizes.num_edges)
+        # Kinds of the atoms at both ends of each edge; `ends` counts nodes within each graph.
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
+        # Whether each graph has a bond from a nitrogen to an oxygen.
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(
             {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},

@@ -41,6 +41,7 @@ from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_
 LIMITS = Limits(nodes=222, edges=502)
 # Packs of "auto" hold 8.8 graphs on average, so that 8 packs hold about GRAPHS_PER_BATCH graphs.
 GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
+# Width of the network.
 _WIDTH = 48
 
 
@@ -106,7 +107,9 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
 
 
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
+    """Return the sizes of `number` graphs (None: all) in random order."""
     most = histogram.num_graphs
+    # rows[i]: size class of graph i.
     rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
@@ -153,9 +156,10 @@ class _Trainer:
 
 
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Set the speed of each row; return whether compilation succeeded."""
+    """Measure the speed of each row, and set it in the row; return whether compilation succeeded."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
+        """Yield the batches of a plan, epoch after epoch, without end."""
         sampler, loader = _loader(store, plan, seed)
         for epoch in itertools.count():
             sampler.set_epoch(epoch)
@@ -186,6 +190,7 @@ def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed:
 
 
 def _table(rows: list[Contender], best: Contender) -> Table:
+    """Return the table of the comparison, with the row `best` in bold."""
     table = Table(title="One epoch at the same static shape (gap: packs above the lower bound)")
     for heading in ("method", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
@@ -209,6 +214,7 @@ def _table(rows: list[Contender], best: Contender) -> Table:
 
 
 def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
+    """Draw two pictures into the folder `out`, and return their paths."""
     figures = load("matplotlib.figure")
     sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
     sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())

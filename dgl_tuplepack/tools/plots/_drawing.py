@@ -28,7 +28,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
-# A scale is logarithmic if half of the graphs would share the first twelfth of a linear one.
+# An axis is logarithmic if half of the graphs would share the first twelfth of a linear axis.
 _LONG_TAIL = 12
 
 
@@ -41,8 +41,9 @@ def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
 
 
 def label(name: str) -> str:
-    """Return a name for use in a picture: on one line, without characters missing from the font, never as a formula."""
+    """Return a name for a picture: on one line, never read as a formula, with escapes for characters without glyphs."""
     name = printable(name)
+    # A function of each font that returns 0 for a character that the font lacks.
     glyphs = [font.get_char_index for font in _fonts()]
     name = "".join(c if any(glyph(ord(c)) for glyph in glyphs) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
@@ -62,6 +63,7 @@ def wrapped(phrases: Sequence[str]) -> str:
 
 
 def _fonts() -> list[Any]:
+    """Return the fonts that matplotlib tries for each character."""
     manager = load("matplotlib.font_manager")
     families = manager.FontProperties().get_family()
     return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]
@@ -104,10 +106,15 @@ def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: st
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
-    """Return whether each axis is logarithmic; `values` has the sizes on each axis, and the axes end at `largest`."""
+    """Return whether each axis is logarithmic.
+
+    `values` has, for each axis, the sizes of all size classes; `counts` has the graphs of each class. The axes end at
+    `largest`.
+    """
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
+    # tails[a]: end of axis a / median size.
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
     # If one axis is logarithmic, a shorter tail suffices for the other, so that proportional sizes lie on a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
@@ -120,6 +127,7 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
         set_scale("log")
+        # Label 1, 2 and 5 in each decade, or only 1 if there are many decades.
         subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
         axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
     else:
@@ -140,8 +148,10 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     # Few values can share a step by chance; cells that wide would show sizes that do not occur.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
+        # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
         return low - 0.5 + width * np.arange((high - low) // width + 2)
+    # The width of a cell is `growth` times its begin, rounded down to a multiple of the step, but at least one step.
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     edges = [low]
     while edges[-1] <= high:

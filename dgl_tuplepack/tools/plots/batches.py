@@ -1,4 +1,4 @@
-"""A picture of batches: one bar each, cut into its graphs, with its padding on top."""
+"""A picture of batches: one bar for each batch, cut into the graphs of the batch, with the padding on top."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def plot_batches(
             _fill(ax, number, [0], [slots], padding)
         # The first colour fills the bar and the others cover it, which keeps vector files small.
         _fill(ax, number, [0], [total], _SLICES[0])
+        # Graph i covers the bar from ``ends[i] - batch[i]`` to ``ends[i]``.
         ends = np.cumsum(batch)
+        # Every third graph, from number `first` on, has this colour.
         for first, colour in enumerate(_SLICES[1 : len(batch)], 1):
             chosen = slice(first, None, len(_SLICES))
             _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)

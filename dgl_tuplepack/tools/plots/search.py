@@ -25,7 +25,8 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     Parameters
     ----------
     search
-        The picture shows two of its components. A dot has the colour of the best candidate at this point.
+        The picture shows two of its components. Candidates with equal limits of these two share a dot, which has the
+        colour of the best of them.
     components
         Names of the two components, for x and y; needed unless the search has exactly two.
     """
@@ -34,6 +35,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
         raise SearchError("this picture shows limits of one shape, but the search has several; search without shapes=.")
     limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
+    # points: the distinct pairs of limits. point_of[i]: point of candidate i. scores[p]: best harmonic mean at point p.
     points, point_of = np.unique(limits, axis=0, return_inverse=True)
     scores = np.full(len(points), -np.inf)
     np.maximum.at(scores, point_of.reshape(-1), [candidate.harmonic_mean for candidate in search])

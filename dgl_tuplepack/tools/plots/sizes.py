@@ -16,7 +16,7 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 _MARGIN = 0.012
 # A limit beyond this multiple of the largest size would leave the picture mostly empty; only the legend names it.
 _FAR = 3
-# Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
+# Corner of the legend -> the cells that the legend covers, as fractions of both axes: (begin, end) across, then up.
 _CORNERS = {
     "lower right": ((0.55, 1.0), (0.0, 0.25)),
     "upper left": ((0.0, 0.45), (0.75, 1.0)),
@@ -56,6 +56,7 @@ def plot_sizes(
     largest = _largest_shown(sizes, maxima)
     logs = drawing.log_axes([scale] * 2, list(sizes.T), histogram.counts, largest.tolist())
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
+    # cells[i, j]: number of graphs in column i from the left and row j from below.
     cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
 
     ax = drawing.axes_or_new(ax, 6.4, 5.6)
@@ -109,6 +110,7 @@ def plot_distributions(
     log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
     ax = drawing.axes_or_new(ax)
     for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+        # distinct: ascending sizes. members[i]: index there of size class i. share: fraction of graphs up to each size.
         distinct, members = np.unique(histogram.sizes[:, column], return_inverse=True)
         share = np.cumsum(np.bincount(members, weights=histogram.counts)) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
@@ -166,6 +168,7 @@ def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
     """Return new Axes above, to the right and further right; if `ax` is in a grid, they share its grid cell."""
     spec = ax.get_subplotspec()
     if spec is None:
+        # (left, bottom, width, height) as fractions of `ax`.
         positions: Any = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
         make = ax.inset_axes
     else:
@@ -179,6 +182,7 @@ def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
 def _draw_limits(
     ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, shown: Any, cells: Any
 ) -> None:
+    """Draw the limits as lines, and a legend. ``shown[i]`` is whether limit i is inside the picture."""
     style: dict[str, Any] = {"color": drawing.ACCENT, "linestyle": "--", "linewidth": 1.3}
     lines = ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline))
     for value, inside, draws in zip(maxima.tolist(), shown.tolist(), lines, strict=True):
@@ -193,6 +197,8 @@ def _draw_limits(
 
 
 def _emptiest_corner(cells: Any) -> str:
+    """Return the corner in which a legend hides the fewest cells with graphs."""
+
     def occupied(corner: str) -> int:
         ranges = [
             slice(round(low * length), max(1, round(high * length)))

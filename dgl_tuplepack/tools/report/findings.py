@@ -37,7 +37,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class Findings:
-    """All figures of a report; graphs that were left out are counted in `dropped` only.
+    """All figures of a report. Graphs that were left out are counted only in `dropped`.
 
     `quantiles` holds the median, the 99th percentile and the largest size of each component. The last of `batchings`
     is packing.
@@ -79,6 +79,7 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plan = plans["auto"] = pack(histogram, chosen, seed=seed)
+    # The search chose its number of packs per batch for the limits that it advises; for other limits, compute it here.
     found = search.way == "graphs_per_batch" and chosen == search.best.limits
     packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
     sizes = {
@@ -96,6 +97,7 @@ def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
+    """Compare methods of batching: `graphs` graphs per batch without packing, and `packs` packs per batch."""
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:
@@ -116,5 +118,6 @@ def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict
     {'nodes': 18, 'edges': 24}
     """
     order = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, _PURPOSE))
+    # order[i]: size class of the i-th graph of the epoch. contents[b]: total size of batch b.
     contents = np.add.reduceat(histogram.sizes[order], np.arange(0, len(order), batch_size), axis=0)
     return dict(zip(histogram.components, (len(contents) * contents.max(axis=0)).tolist(), strict=True))

@@ -16,7 +16,7 @@ from dgl_tuplepack.tools.report.findings import Findings
 
 # Inches of 96 pixels on a desktop screen; still readable at two thirds of that on a phone.
 _WIDTH, _HEIGHT = 5.2, 4.1
-# The lines are short enough for a phone.
+# Python code on the page, see `use`. Its lines are short enough for a phone.
 _USE = """\
 import dgl_tuplepack as tp
 
@@ -76,6 +76,7 @@ def use(findings: Findings, seed: int) -> str:
 
 
 def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
+    """Yield the pictures of the page with their texts. Two of them need at least two components."""
     histogram, search, plan = findings.histogram, findings.search, findings.plan
     pair = histogram.components[:2]
     shares = "; ".join(

@@ -1,1 +1,1 @@
-"""The stages of "auto": `sequence.py` has them in their order, the other files the algorithms that they use."""
+"""The stages of "auto": `sequence.py` has the stages in their order, the other files have the algorithms they use."""

@@ -1,4 +1,7 @@
-"""Close the gap if packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems."""
+"""Close the gap if packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems.
+
+A dive fixes packs of the LP's solution, solves the LP of the graphs that remain, and so on.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +16,37 @@ from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
+# Most patterns of the plan so far that start the LP.
 _MOST_COLUMNS = 2000
-# For dives: fractions from _NEARLY on are rounded up; several patterns are fixed at once if above _LIKELY.
+# For dives: repeats are rounded up from a fraction of _NEARLY on. If several patterns are fixed at once, all but the
+# first must have a fraction above _LIKELY.
 _NEARLY, _LIKELY = 0.95, 0.5
-# Noise that later dives add to the fractions; packs left for each pattern that is fixed at once.
+# Most noise that later dives add to a fraction; and one pattern is fixed at once for each of this many packs left.
 _NOISE = 0.3
 _PACKS_PER_PATTERN = 32
-# Fewest graphs of a subproblem; after failures, up to _MOST_GROWTH times as many.
+# Graphs of a subproblem, at least; after failures, up to _MOST_GROWTH times as many.
 _GRAPHS = 60
 _MOST_GROWTH = 5
+# Most dives for a subproblem.
 _DIVES = 2
+# Work of choosing a subproblem, for each pattern.
 _WORK_PER_PATTERN = 30
 # Cells of the first columns that count as a unit of work.
 _CELLS_PER_WORK = 4
-# Purposes of random numbers.
+# Purposes of random numbers: each purpose has its own stream.
 _SUBPROBLEM, _DIVE = 6, 7
 
 
 def closed(
     instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
 ) -> tuple[int, Patterns]:
-    """Return a bound of at least `bound`, and patterns with at most as many packs as `patterns`.
+    """Solve the pattern LP, then dive; return a bound of at least `bound`, and patterns with at most as many packs.
 
-    The instance must be small, or have few graphs per pack; no graph may have size 0. At most `dives` dives are made.
+    The instance must be small, or have few graphs in a pack, and no graph may have size 0. At most `dives` dives are
+    made.
 
-    Time: the pattern LP with searched packs, which grows with the number of possible packs, and the dives.
+    Time: the time of the pattern LP with searched packs, which grows with the number of possible packs, and of the
+    dives.
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
     """
@@ -58,10 +67,11 @@ def closed(
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
     """Pack `counts` graphs of each class into fewer than `packs` packs; return None if this dive fails.
 
-    After each LP, the whole packs in its solution are fixed. If there are none, one pack of each of the patterns with
-    the largest fractions is fixed (see `_fixed`). From the second trial on, fractions get random noise.
+    Solve the LP of the remaining graphs, fix some packs of its solution, and repeat until no graphs remain. All whole
+    packs in a solution are fixed; if there are none, one pack of each of the patterns with the largest fractions is
+    fixed (see `_fixed`). From the second trial on, fractions get random noise.
 
-    Columns are generated for each LP, but only until the remaining graphs may fit into the remaining packs. There is at
+    Columns are generated for each LP, but only until its fractional packs are as few as the packs left. There is at
     most one LP for each pack.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
@@ -73,6 +83,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     while remaining.any():
         program.restrict(remaining)
         program.solve(left + 1, effort, enough=left)
+        # More packs are needed than are left, even as fractions (or the value is unknown): the dive fails.
         if not program.value <= left + 1e-6:
             return None
         columns, repeats = program.solution()
@@ -90,16 +101,21 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
-    """Choose patterns to fix, each with a number of packs: nearly whole ones, else those with the largest fractions."""
+    """Return patterns to fix, each with its number of packs: all whole packs, else patterns with the largest fractions.
+
+    `left` is the number of packs left; it limits how many patterns without whole packs are fixed at once.
+    """
+    # whole[m]: packs of pattern m, after rounding up from a fraction of _NEARLY on.
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):
         return [(columns[row], int(whole[row])) for row in rows.tolist()]
     fractions = repeats.copy()
     if trial:
+        # Random numbers in 0..2**24 - 1.
         noise = [int(random_bits(key, np.uint64(at)) >> np.uint64(40)) for at in range(len(fractions))]
         fractions += _NOISE * np.array(noise) / (1 << 24)
-    # While many packs are left, fix one pattern for every 32 of them.
+    # While many packs are left, fix one pattern for every _PACKS_PER_PATTERN of them.
     best = np.argsort(-fractions, kind="stable")[: max(1, left // _PACKS_PER_PATTERN)]
     return [(columns[row], 1) for row in best.tolist() if row == best[0] or repeats[row] > _LIKELY]
 
@@ -107,9 +123,9 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
 def closed_by_subproblems(
     instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
 ) -> Patterns:
-    """Pack subproblems of some packs again; return patterns with at most as many packs as before.
+    """Take some packs out as a subproblem, and pack their graphs again; repeat this with other packs.
 
-    The search ends after `patience` failures in a row.
+    Return patterns with at most as many packs as before. The search ends after `patience` failures in a row.
 
     Time: one call of `closed` with some 60 to 300 graphs, for each subproblem.
 
@@ -118,6 +134,7 @@ def closed_by_subproblems(
     """
     failures, trial = 0, 0
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
+        # chosen[q]: packs of pattern q in this subproblem.
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
         fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
@@ -131,13 +148,17 @@ def closed_by_subproblems(
 def _closed_again(
     instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
 ) -> Patterns | None:
-    """Pack the graphs of `chosen` ``[Q]`` packs of each pattern into fewer packs; return None if that fails."""
+    """Pack the graphs of ``chosen[q]`` packs of each pattern q into fewer packs.
+
+    Return all patterns with the new packs in place of the chosen ones, or None if no pack was saved.
+    """
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
     target = needed_packs(subproblem)
     if target >= taken.num_packs:
         return None
+    # The chosen packs with the classes of the subproblem, which are indices of `classes`.
     inside = taken.with_classes(np.searchsorted(classes, taken.classes))
     fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
     if fresh.num_packs >= taken.num_packs:
@@ -146,14 +167,19 @@ def _closed_again(
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
-    """Return how many packs of each pattern to take out, int64 ``[Q]``: alternately roomy packs and random packs."""
+    """Return how many packs of each pattern to take out, int64 ``[Q]``: alternately roomy packs and random packs.
+
+    Together they have at least `graphs` graphs, if there are that many.
+    """
+    # packs[i]: the pattern of pack i. room[q]: mean share of the limits that is free in a pack of pattern q.
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
-    # Only half of the packs may be chosen for their room, so that subproblems differ.
+    # Only a random half of the packs may be chosen for their room, so that subproblems differ.
     roomy, others = drawn[::2], drawn[1::2]
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
     order = np.empty(len(drawn), dtype=np.int64)
     order[::2], order[1::2] = roomy, others
+    # The first packs in this order that have enough graphs.
     number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
     return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Level filling: a fixed number of packs, all filled at the same time."""
+"""Level filling: fill a fixed number of packs, all at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import IntArray
 
-# If there are more graphs, an equal share of them is dealt, and its patterns repeat for the other shares.
+# If there are more graphs, one of several equal shares is dealt, and its patterns repeat for the other shares.
 _MOST_ITEMS = 1 << 20
 _ITEMS_PER_SLICE = 1 << 17
 _WORK_PER_ITEM = 20
@@ -21,14 +21,17 @@ _WORK_PER_ITEM = 20
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
     """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs that do not fit.
 
-    It is strong if packs hold many graphs, with a cap on graphs: a pack with a very large graph then gets small
-    graphs, so that all packs are full in content and in graphs. Return None if the effort did not suffice.
+    This works well if packs hold many graphs and there is a cap on graphs: a pack with a very large graph then gets
+    small graphs, so that all packs are full in content and in graphs. Return None if the effort does not suffice, or
+    the target is too small for equal shares.
 
-    Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
+    Time O(C + n log P), where n is the number of graphs dealt, at most some million; memory O(n + P d).
 
     Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs from it:
-    if a component counts graphs, the next graph goes to the pack with the most room per graph that it may still get.
+    if a component counts graphs, the next graph goes to the pack with the most room for each graph that it may still
+    get.
     """
+    # The graphs of one share, and the packs to deal them to.
     shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
     counts = instance.counts // shares
     packs = target // shares
@@ -41,22 +44,30 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
-    """Deal `counts` graphs of each class; return patterns of the packs that got graphs, None without effort left."""
+    """Deal `counts` graphs of each class to `packs` packs.
+
+    Return patterns of the packs that got graphs, without the graphs that did not fit; None if the effort runs out.
+    """
     from dgl_tuplepack._core.kernels.level_filling import Packs, deal
 
     limits = instance.limits
+    # The component of the cap, in which every graph counts 1; -1 if there is none.
     counting = np.flatnonzero((instance.sizes == 1).all(axis=0))
     cap = int(counting[0]) if len(counting) else -1
+    # A component weighs more if the graphs need more of it; the cap weighs nothing.
     scarce = scarcity(instance.sizes, instance.counts, limits)
     if cap >= 0:
         scarce[cap] = 0
     weights = scarce / max(float(scarce.max()), 1e-300) / limits
     order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
+    # items[i]: size class of graph i, largest first. assigned[i]: its pack, or -1.
     items = np.repeat(order, counts[order])
+    # All keys are the highest number at first, so each pack gets a first graph.
     room, keys = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
     filled = Packs(room, np.arange(packs), keys, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
-    # Packs in the heap; the kernel removes full packs.
+    # The kernel always puts the next graph into the pack with the highest key, from a heap. `length` is the number of
+    # packs in the heap, from which the kernel removes full packs.
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:

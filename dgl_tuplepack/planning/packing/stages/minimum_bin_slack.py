@@ -1,4 +1,4 @@
-"""Minimum bin slack on a histogram."""
+"""Minimum bin slack on a histogram: fill one pack after another as full as a bounded search can."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarc
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
+# Most patterns that one call of the kernel writes.
 _MOST_PATTERNS = 1 << 15
 # In the first half of the steps: most choices tried at one level of the search before it backtracks.
 _WIDTH = 6
-# Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**_DOUBLINGS.
+# The room of a component is weighted by its scarcity, relative to the scarcest component, to the power 2**_DOUBLINGS.
 _DOUBLINGS = 6
-# A pack that wastes at most this share of what the target allows is accepted without further search.
+# A pack is accepted without further search if it wastes at most this share of what the target allows.
 _ACCEPTED_WASTE = 0.5
 # Sample only if more graphs than this, and than `kept`, are expected in a pack.
 _SAMPLE_FROM = 1.5
 # Steps of the kernel between two checks of the effort.
 _SLICE = 2_000_000
-# Effort spent on a step, on a `_Filling`, and on each class in it.
+# Work of a step, of a `_Filling`, and of each class in a `_Filling`.
 _WORK_PER_STEP = 2
 _WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
 
@@ -49,10 +50,10 @@ class Tuning:
     steps: int = 2000
     # Lets a search visit more size classes than its steps, to finish the descent that it has begun.
     walk: int = 400
-    # At least how many graphs of a pack the search chooses; a sample of all remaining graphs fills the rest. Infinity
-    # turns sampling off.
+    # The search chooses at least this many graphs of each pack; a sample of all remaining graphs fills the rest.
+    # Infinity turns sampling off.
     kept: float = 5.0
-    # Offset of the samples, like a seed: different numbers give different plans.
+    # Offset of the samples. It works like a seed: different numbers give different plans.
     turn: float = 0.0
 
 
@@ -60,14 +61,14 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
     """Fill one pack after another as full as possible; return None if the effort runs out.
 
     A component weighs more if the remaining graphs need more of it, so packs use all components evenly. `target` is
-    the number of packs to aim for: if fewer would suffice, the room to spare may be wasted.
+    the number of packs to aim for: if the graphs would fit into fewer packs, packs may waste some room.
 
     Time O(C log C) for each `_Filling`, and O((S + E) log C) for each pattern of E entries, with S = `tuning.steps`;
     memory O(C d), plus the patterns.
 
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
     Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
-    them: a histogram with repeated patterns, a bounded search, several components weighted by scarcity, and
+    them: a histogram with repeated patterns; a bounded search; several components, weighted by scarcity; and
     most of a pack is a sample of all remaining graphs, so that the last packs have as good a mix as the first.
     """
     filled: list[Patterns] = []
@@ -80,14 +81,14 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
             target -= patterns.num_packs
         if filling.stopped:
             return None
-        # `run` has reduced `remaining`.
+        # `run` has reduced `remaining`. Go on with the classes that still have graphs.
         alive = remaining > 0
         classes, remaining = classes[alive], remaining[alive]
     return joined(filled)
 
 
 def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Add packs for the graphs that `patterns` does not pack; return None if the effort runs out."""
+    """Return `patterns` with added packs for the graphs that they do not hold; None if the effort runs out."""
     remaining = instance.counts - patterns.packed(len(instance.counts))
     if not remaining.any():
         return patterns
@@ -97,15 +98,17 @@ def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Ef
 
 
 class _Filling:
-    """A run of packs that share weights and the order of classes; the next run computes both again."""
+    """A run of packs that share weights of components and an order of classes; the next run computes both again."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
-        # For what the arrays hold, see `Classes` and `Goal` in the kernel.
+        # The kernel describes the arrays: see its `Classes`, `Left`, `Goal` and `Pack`. `scarce` [d] is the number of
+        # packs that the total of each component would fill.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
         weights = _weights(scarce)
         shares = sizes / instance.limits
+        # Classes by weighted sum of their shares, then by largest share, both descending.
         order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
         self.classes, self.order, self.remaining = classes, order, remaining
         sizes, weights = np.ascontiguousarray(sizes[order]), weights / instance.limits
@@ -116,7 +119,7 @@ class _Filling:
             lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
             hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
         )
-        # The share of the scarcest component that `target` packs may waste.
+        # Each of `target` packs may waste this share of the limit of the scarcest component.
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         left = remaining[order]
         graphs_per_pack = float(left.sum()) / needed
@@ -146,7 +149,7 @@ class _Filling:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs until the graphs, the effort or the work of this run are used up; reduce `remaining` in place."""
+        """Fill packs until the graphs, the effort or the steps of this run are used up; reduce `remaining` in place."""
         filled: list[Patterns] = []
         remaining = self.left.remaining
         steps_left = max(_SLICE, 64 * len(remaining))
@@ -160,18 +163,21 @@ class _Filling:
             effort.spend(_WORK_PER_STEP * steps)
             steps_left -= steps
         effort.spend(_WORK_PER_FILLING + _WORK_PER_CLASS * len(remaining))
+        # Write back the remaining graphs, from the order of this run to the order of the caller.
         self.remaining[self.order] = remaining
         return filled
 
     def _slice(self, state: IntArray) -> tuple[Patterns, int]:
+        """Call the kernel once; return the patterns that it found, and its number of steps."""
         remaining = self.left.remaining
         most = min(_MOST_PATTERNS, int(remaining.sum()))
+        # `entries` are (class, multiplicity), with space for `most` patterns of 8 entries each on average.
         space = 2 * len(remaining) + 8 * most
         offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        # HARD and PACKS carry over to the next slice. The kernel stops with space for fewer than C entries.
+        # HARD and PACKS of `state` carry over to the next slice. The kernel stops if fewer than C entries are free.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
         written = Written(offsets, entries[0], entries[1], repeats)
         fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)
@@ -182,9 +188,10 @@ class _Filling:
 
 
 def _weights(scarce: FloatArray) -> FloatArray:
+    """Return the weight of each component, 1 for the scarcest and much less for the others, float64 ``[d]``."""
     weights = scarce / max(float(scarce.max()), 1e-300)
     for _ in range(_DOUBLINGS):
         weights *= weights
     weights[weights < 0.01] = 0
-    # Without any weight, all graphs have size 0 and fit anywhere.
+    # If all weights are 0, all graphs have size 0 and fit anywhere.
     return weights if weights.any() else np.ones(len(weights))

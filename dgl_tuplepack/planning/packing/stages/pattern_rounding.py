@@ -12,18 +12,20 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_p
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Fractions of at least the threshold are rounded up; 2 rounds none up.
+# Fractions of at least the threshold are rounded up; a threshold of 2 rounds no fraction up.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
+# Steps of minimum bin slack for each pattern.
 _STEPS = 20_000
 
 
 def rounded(
     instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
 ) -> Iterator[Patterns]:
-    """Yield roundings of the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``.
+    """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
 
-    Minimum bin slack packs the graphs that the rounding leaves. No pattern repeats more often than the remaining graphs
-    allow, so that differences in the last digits of the LP do not matter.
+    Each packing rounds the fractional repeats in another way, and minimum bin slack packs the graphs that are left. No
+    pattern repeats more often than the remaining graphs allow, so that differences in the last digits of the LP do not
+    matter.
 
     Time O(M C), plus minimum bin slack on at most one pack for each pattern used.
 
@@ -39,15 +41,19 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        for extra, tail in enumerate((5.0, float("inf"))):
-            patterns = completed(instance, kept, Tuning(steps=_STEPS, kept=tail, turn=turn + extra), effort)
+        # Pack the graphs that are left twice: with samples, and without.
+        for extra, searched in enumerate((5.0, float("inf"))):
+            patterns = completed(instance, kept, Tuning(steps=_STEPS, kept=searched, turn=turn + extra), effort)
             if patterns is None:
                 return
             yield patterns
 
 
 def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
-    """Repeat each pattern up to `repeats` times, as far as graphs allow; return patterns and remaining graphs."""
+    """Repeat each pattern up to `repeats` times, as far as graphs allow.
+
+    Return the patterns, and the remaining graphs of each class.
+    """
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, repeats.tolist(), strict=True):

@@ -1,7 +1,7 @@
 """The stages of "auto", in the order in which a turn runs them, and the state that they share.
 
-Each stage checks whether to run in this turn, improves the best packs or the bound of the round, and counts its work.
-Its constants are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
+Each stage checks whether to run in this turn, improves the best packs or the best bound, and counts its work. The
+constants of a stage are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, mini
 from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
 from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
 
-# No effort reaches these: an allowance doubles with each round, and most searches grow fourfold each turn.
+# No effort is large enough to reach these numbers: the effort doubles with each round, and most searches become four
+# times as long in each turn.
 MOST_ROUNDS = 30
 MOST_TURNS = 1000
 
@@ -47,7 +48,7 @@ class Best:
 
     @property
     def proven(self) -> bool:
-        """Whether no fewer packs are possible."""
+        """Whether the bound proves that no plan has fewer packs."""
         return self.packs <= self.bound
 
     def offer(self, patterns: Patterns | None, method: str) -> None:
@@ -63,22 +64,22 @@ class Round:
     histogram: SizeHistogram
     limits: Limits
     instance: Instance
-    # Shared by all rounds.
+    # The best plan and bound so far, shared by all rounds.
     best: Best
-    # Rounds before this one, and the start of samples in its first turn.
+    # Number of rounds before this one, and the offset of samples in its first turn.
     number: int
     start: float
-    # Its portion of the whole effort.
+    # The portion of the whole effort that this round may use.
     effort: Effort
-    # Turns of this round before this one.
+    # Number of turns of this round before the current one.
     turn: int = 0
-    # Of the last `search_longer`: steps for each pattern, work, and whether more steps would change nothing. `growth`
-    # is the factor from these steps to the steps of the next search.
+    # For the last search of `search_longer`: its steps for each pattern, its work, and whether more steps would have
+    # changed nothing. `growth` is the factor from its steps to the steps of the next search.
     steps: int = 0
     spent: int = 0
     complete: bool = False
     growth: float = 1.0
-    # Relaxations with their lifted duals, best bound first.
+    # The relaxations of `raise_bound` with their lifted duals, best bound first.
     relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,7 +93,7 @@ class Round:
 
     @property
     def trial(self) -> int:
-        """Number of the turn, over all rounds."""
+        """Number of the turn, counted through all rounds."""
         return self.number * MOST_TURNS + self.turn
 
     @property
@@ -114,11 +115,13 @@ def raise_bound(current: Round) -> None:
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit does not run in slices, and adds one graph at a time. Up to _MOST_FIT_CLASSES, all heuristics together take
-# some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two strongest heuristics takes as long.
+# Best fit does not run in slices, so it must be quick. Up to _MOST_FIT_CLASSES size classes, all heuristics together
+# take some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two strongest heuristics takes as long.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
+# Most graphs in a pack on average, since best fit adds one graph at a time.
 _MOST_FIT_GRAPHS = 1000
+# Fraction of the effort left that best fit with one heuristic may use.
 _FIT_SHARE = 0.2
 
 
@@ -146,8 +149,9 @@ def fill_levels(current: Round) -> None:
         current.best.offer(patterns, "level_filling")
 
 
-# Graphs of a pack that the search chooses, by turn; infinity: no sampling.
+# `Tuning.kept`, the graphs of a pack that the search chooses, in successive turns; infinity: no sampling.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
+# Steps for each pattern in the first turn of a round, and the most steps in any turn.
 _FIRST_STEPS = 2000
 _MOST_STEPS = 1 << 20
 
@@ -155,7 +159,7 @@ _MOST_STEPS = 1 << 20
 def search_longer(current: Round) -> None:
     """Run minimum bin slack with more steps for each pattern than in the turn before (every turn).
 
-    Skip the search if the effort would not suffice, or if the previous search tried everything.
+    Skip the search if the effort left would not suffice, or if the previous search tried everything.
     """
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     steps = growing if current.turn else _FIRST_STEPS
@@ -166,33 +170,37 @@ def search_longer(current: Round) -> None:
     before = current.effort.left
     patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
     spent, sampled = before - current.effort.left, current.graphs_per_pack > min(_KEPT)
+    # If more steps took no more work, and no samples vary between turns, the search has tried everything.
     current.complete = spent == current.spent and not sampled
     current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# Turn in which the LP with a table runs; by then, two searches of growing length have failed. After the last of these
-# turns, only longer searches are new.
+# Turn in which the LP with a table runs; by then, two searches of growing length have failed. After LAST_NEW_TURN, only
+# longer searches are new.
 _LP_TURN = 2
 LAST_NEW_TURN = _LP_TURN + 1
+# Most size classes of an LP.
 _MOST_LP_CLASSES = 2500
 
-# With more graphs, patterns repeat often, and the LP with a table comes before the gap is closed.
+# With more graphs than this, patterns repeat often, so the LP with a table runs before `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
-# Closing the gap pays for few classes with few graphs, in total or in a pack; by subproblems, it pays if packs hold
-# very few graphs.
+# Closing the gap pays if there are few size classes, and few graphs in total or in a pack. With more size classes, it
+# pays by subproblems, if there are few graphs in all and very few in a pack.
 _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
 _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
+# Fraction of the effort left that `close_gap` may use.
 _CLOSING_SHARE = 0.75
+# Most dives of `close_gap` for the whole instance.
 _MOST_DIVES = 40
-# After this many subproblems in a row that save no pack, the bound may be too weak.
+# After this many subproblems in a row that save no pack, the bound may be too weak, and is raised first.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
 def _may_close(instance: Instance, packs: int) -> bool:
-    """Return whether it pays to close the gap."""
+    """Return whether closing the gap pays for this instance, in a plan of `packs` packs."""
     graphs = instance.num_graphs
     if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
         return True
@@ -202,18 +210,19 @@ def _may_close(instance: Instance, packs: int) -> bool:
 def close_gap(current: Round) -> None:
     """Run the pattern LP with searched packs, and dives (one turn of each round).
 
-    Instances of many classes are closed subproblem by subproblem.
+    For an instance of many classes, solve one subproblem after another instead.
     """
     instance, best = current.instance, current.best
     turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
     if current.turn != turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
-    # Exact filling comes first, since it is quick if it succeeds.
+    # Exact filling of some packs comes first, since it is quick if it succeeds.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
         return
+    # The relaxation to all components only merges equal sizes, and leaves out graphs of size 0.
     relaxation = projected(instance, list(range(len(instance.limits))))
     relaxed, seed = relaxation.instance, int(current.start)
     patterns, bound = merged(best.patterns, relaxation), best.bound
@@ -223,7 +232,7 @@ def close_gap(current: Round) -> None:
         half = effort.portion(effort.left // 2)
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
         if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
-            # Subproblems that save no pack are a sign that the bound is weak.
+            # If the subproblems save no pack, the bound may be weak: raise it by the LP, without dives (0).
             bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
     best.bound = bound
@@ -231,17 +240,22 @@ def close_gap(current: Round) -> None:
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
-    """Offer patterns of a whole relaxation; spread them to the instance only if they save packs."""
+    """Offer patterns of a whole relaxation as the best; convert them to the instance only if they save packs."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
+# Most patterns of the best plan that start the LP.
 _MOST_START_COLUMNS = 2000
+# Fraction of the effort left that an LP may use.
 _LP_SHARE = 0.8
 
 
 def round_lp(current: Round) -> None:
-    """Improve bounds by relaxations, and round patterns of the LP of all components (one turn of each round)."""
+    """Raise the bound by the pattern LPs of relaxations, and round the solution (one turn of each round).
+
+    Only the solution for the relaxation with all components is rounded: its patterns are valid for the instance.
+    """
     if current.turn != _LP_TURN:
         return
     best, instance = current.best, current.instance
@@ -253,7 +267,7 @@ def round_lp(current: Round) -> None:
         columns = np.zeros((0, classes), dtype=np.int64)
         if relaxation.whole:
             columns = merged(best.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
-        # Rounding pays if patterns repeat; otherwise the LP only serves its bound.
+        # Rounding pays if patterns repeat; otherwise the LP only raises the bound, and gets less effort.
         share = _LP_SHARE if instance.num_graphs >= 4 * classes else _LP_SHARE / 3
         program = PatternLP(columns, point)
         program.solve(best.packs, current.effort.portion(int(share * current.effort.left)))
@@ -264,19 +278,20 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Exact filling runs if the plan is at most this many packs above the bound, with at most this many graphs in a pack.
+# Exact filling runs if the plan has at most this many packs above the bound, and this many graphs in a pack on average.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
+# Fraction of the effort left that one exact filling may use.
 _EXACT_SHARE = 0.25
 
 
 def split_exactly(current: Round) -> None:
-    """Fill some packs exactly if the bound is near (every turn)."""
+    """Empty some packs and fill fewer packs exactly with their graphs, if the bound is near (every turn)."""
     _split(current, current.trial)
 
 
 def _split(current: Round, trial: int) -> None:
-    """Try to reach the bound in one step; if that fails, save one pack at a time."""
+    """Try to save all packs above the bound in one step; if that fails, save one pack at a time."""
     best, effort = current.best, current.effort
     fewer = best.packs - best.bound
     if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
@@ -292,12 +307,12 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# A search that is four times as long finds more than several shorter searches. A search planned for 80 % of the
-# effort left finishes in time.
+# A search that is four times as long finds more than several shorter searches. A search that is planned to use 80 % of
+# the effort left is finished before the effort runs out.
 _MOST_GROWTH = 4.0
 _PATIENCE = 0.8
 
 
 def set_pace(current: Round) -> None:
-    """Set how much longer the next search may be (every turn)."""
+    """Set how much longer the next search of `search_longer` may be (every turn)."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))
