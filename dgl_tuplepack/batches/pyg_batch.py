@@ -23,7 +23,7 @@ from dgl_tuplepack.batches.graph_slots import slots_and_pointers
 from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.pyg.chunk import storages_of
+from dgl_tuplepack.graphs.pyg.storages import storages_of
 from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, attribute_names
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask

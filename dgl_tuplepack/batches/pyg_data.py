@@ -10,7 +10,7 @@ from torch_geometric.data import Data, HeteroData
 
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.graphs.pyg.chunk import storages_of
+from dgl_tuplepack.graphs.pyg.storages import storages_of
 from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names
 
 

@@ -65,7 +65,6 @@ class SizeHistogram:
                 f"the size class at index {int(np.argmin(counts))} has no graphs; such classes must be left out."
             )
         components = component_names(self.components, sizes.shape[1])
-        # Rows in ascending order of the first component, then of the next ones.
         order = np.lexsort(sizes.T[::-1])
         if self.graph_classes is not None:
             self._check_graph_classes(order, counts)
@@ -82,10 +81,7 @@ class SizeHistogram:
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
-        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes in the given order ascend.
-
-        `order` ``[C]`` are the indices that sort the given sizes.
-        """
+        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes ascend in the given order."""
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
         if (
             not np.array_equal(order, np.arange(len(order)))
@@ -250,7 +246,6 @@ class SizeHistogram:
         if isinstance(document, list):
             document = _FILE.document({"components": (), "rows": document})
         with _FILE.checking(document, name):
-            # A bare list names no components: its graphs are homogeneous.
             cells = len(document["components"] or HOMOGENEOUS) + 1
             for number, row in enumerate(document["rows"], start=1):
                 _check_row(row, cells, f"row {number}")
@@ -387,10 +382,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless `row` is a size and a count, `cells` integers in all.
-
-    The message begins with `where`, the position of the row, and shows `written`, its text; None: the row itself.
-    """
+    """Raise FormatError unless `row` is a size and a count; its message has the position and the text of the row."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

@@ -19,18 +19,10 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlo
 from dgl_tuplepack.graphs.items import parts_in_blocks
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
-from dgl_tuplepack.graphs.pyg.chunk import (
-    Chunk,
-    check_library,
-    chunk_of,
-    described,
-    follows_pyg,
-    known_nodes,
-    merged,
-    storages_of,
-    types_in,
-)
-from dgl_tuplepack.graphs.pyg.levels import schema_of_chunk
+from dgl_tuplepack.graphs.pyg.join import described, join_graphs
+from dgl_tuplepack.graphs.pyg.joined_data import JoinedData, merged
+from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
+from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
 from dgl_tuplepack.graphs.pyg.structure import (
     check_ends,
     check_shifts,
@@ -72,7 +64,7 @@ def read(
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
         seen, has_ids = _joined(items, levels, file)
-        schema = schema_of_chunk(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
+        schema = schema_of_joined(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
     except BaseException:
         file.close()
         raise
@@ -81,23 +73,23 @@ def read(
     return schema, blocks
 
 
-def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
-    """Join all items into chunks, and write these to a file.
+def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[JoinedData], bool]:
+    """Join all items into groups, and write these to a file.
 
-    Return the chunks without their values, and whether items have ids.
+    Return the groups without their values, and whether items have ids.
     """
-    seen: list[Chunk] = []
+    seen: list[JoinedData] = []
     has_ids = False
     for parts, where in parts_in_blocks(items):
         has_ids = has_ids or parts[0].id is not None
-        chunk = chunk_of([part.graph for part in parts], where, levels, seen[0] if seen else None)
-        pickle.dump(chunk, file)
-        seen.append(chunk.without_values())
+        group = join_graphs([part.graph for part in parts], where, levels, seen[0] if seen else None)
+        pickle.dump(group, file)
+        seen.append(group.without_values())
     return seen, has_ids
 
 
 def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock]:
-    """Read `number` chunks from a file, and yield each as a block."""
+    """Read `number` groups from a file, and yield each as a block."""
     file.seek(0)
     for _ in range(number):
         yield block_of(schema, pickle.load(file))
@@ -105,7 +97,7 @@ def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock
 
 def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
     """Return the schema of one graph; raise SchemaError if the level of an attribute is unclear."""
-    return schema_of_chunk(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
+    return schema_of_joined(join_graphs([data], ["the example"], levels), levels, has_ids, indices)
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
@@ -125,8 +117,8 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     """Return the number of nodes and edges of each type of one graph."""
     check_library(data, where)
     if not is_usual(data, levels):
-        chunk = chunk_of([data], [where], levels)
-        return {t: int(number[0]) for t, number in chunk.counts(types_of(chunk, levels)).items()}
+        group = join_graphs([data], [where], levels)
+        return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
     # Each type has its usual storage and attribute, so read the counts from there, without `collate`.
     storages = dict(storages_of(data))
     counts: dict[GraphType, int] = {}
@@ -152,15 +144,15 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
     """Return the components of sizes, and the sizes of graphs. `graphs` yields pairs (graph, display name)."""
-    iterator, chunks = iter(graphs), list[Chunk]()
+    iterator, groups = iter(graphs), list[JoinedData]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
-        chunks.append(chunk_of(given, where, levels, chunks[0] if chunks else None).without_values())
-    chunk = merged(chunks)
-    types = types_of(chunk, levels)
+        groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
+    group = merged(groups)
+    types = types_of(group, levels)
     # None: only check endpoints, not attributes that hold indices.
-    check_shifts(chunk, types, {p: None for p, a in chunk.attributes.items() if a.shifts is not None})
-    return components_of(types.nodes, [*types.edges]), np.stack([*chunk.counts(types).values()], axis=1)
+    check_shifts(group, types, {p: None for p, a in group.attributes.items() if a.shifts is not None})
+    return components_of(types.nodes, [*types.edges]), np.stack([*group.counts(types).values()], axis=1)
 
 
 def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
@@ -179,9 +171,9 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         # If a label has several rows in each graph, its spec describes all rows of a graph, not one row.
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
-    chunk = chunk_of(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
-    _check_types(chunk, types)
-    counts, ends, columns = _unpacked(schema, chunk)
+    group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
+    _check_types(group, types)
+    counts, ends, columns = _unpacked(schema, group)
     device = next(iter(ends.values())).device
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
@@ -199,9 +191,9 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     )
 
 
-def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
-    """Return the graphs of a chunk as a block; raise SchemaError if they have another schema."""
-    counts, ends, columns = _unpacked(schema, chunk)
+def block_of(schema: Schema, group: JoinedData) -> GraphBlock:
+    """Return the graphs of a group as a block; raise SchemaError if they have another schema."""
+    counts, ends, columns = _unpacked(schema, group)
     return GraphBlock(
         {t: counts[t] for t in schema.node_types},
         {e: counts[e] for e in schema.edge_types},
@@ -218,20 +210,20 @@ def _attributes(schema: Schema) -> list[Attribute]:
     return [(t, key) for _, t, key in names.columns]
 
 
-def _check_types(chunk: Chunk, types: Types) -> None:
+def _check_types(group: JoinedData, types: Types) -> None:
     """Refuse (SchemaError) graphs whose storages do not have the expected types."""
     # `flat`: the graphs are `Data`. `storages`: the storages with endpoints. `own`: edge types whose endpoints are the
     # `edge_index` of their own storage.
-    flat, storages = not chunk.node_types, {*map(types.storage_of, types.edges)} - {None}
+    flat, storages = not group.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
     own = [e for e, attribute in types.edges.items() if attribute == (e, ENDPOINTS)]
-    if flat != types.is_flat or chunk.node_types != expected or not storages | {*own} <= {*chunk.edge_types, *expected}:
-        found = chunk.node_types, chunk.edge_types
-        check_types(found, (types.nodes, [*types.edges]), chunk.where[0], "the example")
+    if flat != types.is_flat or group.node_types != expected or not storages | {*own} <= {*group.edge_types, *expected}:
+        found = group.node_types, group.edge_types
+        check_types(found, (types.nodes, [*types.edges]), group.where[0], "the example")
 
 
 def _unpacked(
-    schema: Schema, chunk: Chunk
+    schema: Schema, group: JoinedData
 ) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
     """Return counts by type, endpoints ``[E, 2]`` by edge type, and features and labels by column.
 
@@ -239,33 +231,33 @@ def _unpacked(
     """
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
-    counts, columns = chunk.counts(types), [column for column, _ in schema.columns()]
+    counts, columns = group.counts(types), [column for column, _ in schema.columns()]
     # Column -> attribute; attribute that holds indices -> type that it indexes.
     attributes = dict(zip(columns, _attributes(schema), strict=True))
     indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
     # Names of the attributes whose indices are declared, but were not shifted by PyG in the graphs of the schema.
     declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
-    check_shifts(chunk, types, indexed, declared)
+    check_shifts(group, types, indexed, declared)
     found: dict[Any, Tensor] = {}
     for column, (t, key) in attributes.items():
         # `number` is the number of rows of a label in each graph.
-        joined, number = chunk.attributes[t, key], schema.pyg.rows.get(column, 1)
+        joined, number = group.attributes[t, key], schema.pyg.rows.get(column, 1)
         is_label = column[0] == "label"
-        expected = np.full(len(chunk.where), number) if is_label else counts[column[1]]  # type: ignore[index]
+        expected = np.full(len(group.where), number) if is_label else counts[column[1]]  # type: ignore[index]
         if len(differ := np.flatnonzero(joined.rows != expected)):
             i = int(differ[0])
             raise SchemaError(
-                f"{chunk.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
+                f"{group.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
                 f"one for each {column[0].partition('_')[0]}, as in earlier graphs; correct it, or declare what it "
                 f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
         value = joined.value
         # A label with several rows in each graph gets an axis for them.
-        found[column] = value.reshape(len(chunk.where), number, *value.shape[1:]) if is_label and number != 1 else value
+        found[column] = value.reshape(len(group.where), number, *value.shape[1:]) if is_label and number != 1 else value
     # Both endpoints of each edge, [E, 2].
-    ends = {e: chunk.attributes[attribute].value for e, attribute in types.edges.items()}
+    ends = {e: group.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
         for end, t in zip(both.T, (e[0], e[2]), strict=True):
             remedy = f"correct {types.edges[e][1]}, or num_nodes."
-            check_endpoints(end.numpy(force=True), counts[e], counts[t], chunk.where.__getitem__, remedy)
+            check_endpoints(end.numpy(force=True), counts[e], counts[t], group.where.__getitem__, remedy)
     return counts, ends, found

@@ -11,7 +11,7 @@ import torch
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, GraphType, components_of
-from dgl_tuplepack.graphs.pyg.chunk import Chunk, Joined
+from dgl_tuplepack.graphs.pyg.joined_data import Joined, JoinedData
 from dgl_tuplepack.graphs.pyg.structure import check_shifts, index_target, is_alike, types_of
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE_KEYS,
@@ -35,14 +35,16 @@ _Owner = tuple[str, GraphType | None]
 _GRAPH: _Owner = ("label", None)
 
 
-def schema_of_chunk(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
-    """Return the schema of the graphs in `chunk`; raise SchemaError if it is unclear.
+def schema_of_joined(
+    group: JoinedData, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None
+) -> Schema:
+    """Return the schema of the graphs in `group`; raise SchemaError if it is unclear.
 
-    `chunk` holds all graphs that decide the schema. `declared` are the indices that the user declares.
+    `group` holds all graphs that decide the schema. `declared` are the indices that the user declares.
     """
-    types = types_of(chunk, levels)
+    types = types_of(group, levels)
     # Attributes that are left out because they are text, not by `levels`.
-    for key in sorted(key for key in chunk.left_out if levels.get(key, "") is not None):
+    for key in sorted(key for key in group.left_out if levels.get(key, "") is not None):
         warnings.warn(
             f"the attribute {key!r} is text, which batches cannot hold, and is left out; to leave it out without "
             f'this warning, name it: levels={{"{key}": None}}.',
@@ -50,28 +52,28 @@ def schema_of_chunk(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mappi
         )
     # Attribute that PyG shifts, other than endpoints -> type that it indexes; None if the user declares it.
     indexed = {
-        attribute: index_target(attribute, chunk, types, declared or {})
-        for attribute, joined in chunk.attributes.items()
+        attribute: index_target(attribute, group, types, declared or {})
+        for attribute, joined in group.attributes.items()
         if joined.shifts is not None and attribute not in types.edges.values()
     }
-    check_shifts(chunk, types, indexed)
-    return _schema(chunk, types, levels, indexed, has_ids)
+    check_shifts(group, types, indexed)
+    return _schema(group, types, levels, indexed, has_ids)
 
 
 def _schema(
-    chunk: Chunk, types: Types, levels: Levels, indexed: Mapping[Attribute, GraphType | None], has_ids: bool
+    group: JoinedData, types: Types, levels: Levels, indexed: Mapping[Attribute, GraphType | None], has_ids: bool
 ) -> Schema:
-    """Return the schema of a chunk; `indexed` maps attributes that hold indices to the types that they index."""
-    left_out = chunk.left_out | {key for key, level in levels.items() if level is None}
-    known = {key for _, key in chunk.attributes} | left_out
+    """Return the schema of a group; `indexed` maps attributes that hold indices to the types that they index."""
+    left_out = group.left_out | {key for key, level in levels.items() if level is None}
+    known = {key for _, key in group.attributes} | left_out
     if unknown := set(levels) - known:
         raise SchemaError(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
-    counts = chunk.counts(types)
+    counts = group.counts(types)
     # All attributes but endpoints, and their owners.
-    rest = {attribute: a for attribute, a in chunk.attributes.items() if attribute not in types.edges.values()}
-    owners = {attribute: _owner(attribute, a, types, counts, chunk, levels) for attribute, a in rest.items()}
+    rest = {attribute: a for attribute, a in group.attributes.items() if attribute not in types.edges.values()}
+    owners = {attribute: _owner(attribute, a, types, counts, group, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
     of_graphs = [key for (_, key), owner in owners.items() if owner == _GRAPH]
     labels: dict[str, ArraySpec] = {}
@@ -96,9 +98,9 @@ def _schema(
         if attribute in indexed:
             indices[*owner, name] = indexed[attribute]
     # The dtypes of all endpoints.
-    ends = {chunk.attributes[attribute].dtype for attribute in types.edges.values()}
+    ends = {group.attributes[attribute].dtype for attribute in types.edges.values()}
     counted = tuple(
-        t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered
+        t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )
     layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
     by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
@@ -130,7 +132,7 @@ def _owner(
     joined: Joined,
     types: Types,
     counts: Mapping[GraphType, IntArray],
-    chunk: Chunk,
+    group: JoinedData,
     levels: Levels,
 ) -> _Owner:
     """Return the owner of an attribute, considering all graphs; raise SchemaError if it is unclear."""
@@ -152,7 +154,7 @@ def _owner(
     if not fitting or len(chosen) == 1:
         # An attribute of graphs may also have several rows, if the number is the same in all graphs.
         owner = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
-        _check_rows(attribute, joined, owner, possible[owner], chunk.where)
+        _check_rows(attribute, joined, owner, possible[owner], group.where)
         return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
     # If several owners fit, names decide, as in PyG if a graph has as many nodes as edges. The name of the attribute
@@ -169,7 +171,7 @@ def _owner(
     if len(fitting) > 1:
         raise SchemaError(
             f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each "
-            f'fits the {len(chunk.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
+            f'fits the {len(group.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
             '"graph", or by the name of the attribute that counts its nodes or is endpoints of its edges, such as '
             '"edge_index_s".'
         )

@@ -1,8 +1,9 @@
 """Find the node and edge types of PyG graphs, and the type that indices refer to, from the shifts of attributes.
 
-A shift is what `__inc__` returns for an attribute of a graph, see `graphs.pyg.chunk`. If the shifts of an attribute
-equal the numbers of nodes (edges) of a type in every graph, the attribute refers to that type. If several node types
-have equal numbers in all graphs, any of them gives the same batches; a later graph with unequal numbers is an error.
+A shift is what `__inc__` returns for an attribute of a graph, see `graphs.pyg.joined_data`. If the shifts of an
+attribute equal the numbers of nodes (edges) of a type in every graph, the attribute refers to that type. If several
+node types have equal numbers in all graphs, any of them gives the same batches; a later graph with unequal numbers is
+an error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.pyg.chunk import Chunk, Joined, two_columns
+from dgl_tuplepack.graphs.pyg.joined_data import Joined, JoinedData, two_columns
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     ENDPOINTS,
@@ -43,13 +44,13 @@ def check_ends(types: Types, where: str) -> None:
         )
 
 
-def types_of(chunk: Chunk, levels: Levels) -> Types:
-    """Return the types of the graphs of a chunk.
+def types_of(group: JoinedData, levels: Levels) -> Types:
+    """Return the types of the graphs of a group.
 
     Raise SchemaError if PyG does not shift endpoints by numbers of nodes, or if a number of nodes or edges is unknown.
     """
-    where = chunk.where[0]
-    if [*chunk.node_types, *chunk.edge_types] == [NODE_TYPE, EDGE_TYPE]:
+    where = group.where[0]
+    if [*group.node_types, *group.edge_types] == [NODE_TYPE, EDGE_TYPE]:
         raise SchemaError(
             f"{where} is a HeteroData whose types are {NODE_TYPE!r} and {EDGE_TYPE}, which a Data has; give "
             "a Data, or rename the types."
@@ -62,18 +63,18 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
         )
     # Attributes that may be endpoints, then the node types of both ends of each. If the ends refer to edges, as in the
     # edge_index of a line graph, the attribute holds indices and is not an edge type.
-    ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
-    found = {attribute: _targets(attribute, ends, chunk, levels) for attribute in ends}
+    ends = {p: a for p, a in group.attributes.items() if _is_ends(p, a, levels)}
+    found = {attribute: _targets(attribute, ends, group, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
-    for e in chunk.edge_types:
+    for e in group.edge_types:
         if (e, ENDPOINTS) not in targets:
             refuse_without_ends(f"{where}, type {e!r}")
     if not targets:
-        refuse_without_ends(where) if chunk.is_flat else refuse_without_types(where)
-    types = _flat(chunk, targets, levels) if chunk.is_flat else _hetero(chunk, targets)
+        refuse_without_ends(where) if group.is_flat else refuse_without_types(where)
+    types = _flat(group, targets, levels) if group.is_flat else _hetero(group, targets)
     check_ends(types, where)
     # Raises SchemaError if a number of nodes or edges is unknown.
-    chunk.counts(types)
+    group.counts(types)
     return types
 
 
@@ -94,7 +95,7 @@ def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
 
 
 def _targets(
-    attribute: Attribute, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
+    attribute: Attribute, ends: Mapping[Attribute, Any], group: JoinedData, levels: Levels
 ) -> tuple[str, str] | None:
     """Return the node types of both ends; None if an end refers to edges, not nodes.
 
@@ -104,10 +105,10 @@ def _targets(
     level = levels.get(key) or ""
     if _ARROW in level:
         both = [
-            NODE_TYPE if name.strip() in (NODE, NUMBER) and chunk.is_flat else name.strip()
+            NODE_TYPE if name.strip() in (NODE, NUMBER) and group.is_flat else name.strip()
             for name in level.split(_ARROW)
         ]
-        known = [*chunk.node_types] if not chunk.is_flat else [k for _, k in chunk.attributes] + [NODE_TYPE]
+        known = [*group.node_types] if not group.is_flat else [k for _, k in group.attributes] + [NODE_TYPE]
         if len(both) != 2 or not {*both} <= {*known}:
             raise SchemaError(
                 f"levels map {key!r} to {level!r}, but must name the attributes that count the nodes of both ends, "
@@ -115,19 +116,19 @@ def _targets(
             )
         return both[0], both[1]
     # With PyG's own `__inc__`, and for every `edge_index` of a HeteroData, the storage determines the types.
-    if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
+    if group.follows_pyg or (not group.is_flat and key == ENDPOINTS):
         if isinstance(t, tuple):
             return t[0], t[2]
-        return (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
-    shifts = chunk.attributes[attribute].shifts
+        return (NODE_TYPE, NODE_TYPE) if group.is_flat else None
+    shifts = group.attributes[attribute].shifts
     # The shifts of the sources, and of the destinations, in each graph.
-    columns = two_columns(np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts).T
-    found = [_node_type(attribute, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
+    columns = two_columns(np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts).T
+    found = [_node_type(attribute, side, column, ends, group, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
 
 
 def _node_type(
-    attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], chunk: Chunk, levels: Levels
+    attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], group: JoinedData, levels: Levels
 ) -> str | None:
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
@@ -139,19 +140,19 @@ def _node_type(
     t, key = attribute
     # In every graph, the shifts equal the number of rows of the attributes `fits`, the number of nodes of the storages
     # `counted`, and the number of edges of `other_ends`. (If `dim` is None, PyG adds an axis; then there are no rows.)
-    fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
-    counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
+    fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
+    counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
-    if not chunk.is_flat:
+    if not group.is_flat:
         # The node type that the storage suggests; it decides if several fit.
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
             found = str(own) if own in types else types[0]
             if key != ENDPOINTS and other_ends:
-                _refuse_nodes_or_edges(attribute, found, other_ends[0], chunk)
+                _refuse_nodes_or_edges(attribute, found, other_ends[0], group)
             return found
-        _check_counted(attribute, shifts, fits, ends, chunk)
+        _check_counted(attribute, shifts, fits, ends, group)
         return None
     # In a Data, an attribute with that many rows may count the nodes. If there are several, `levels` or names decide.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
@@ -161,21 +162,21 @@ def _node_type(
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
     if key != ENDPOINTS and (counted or usable) and other_ends:
-        _refuse_nodes_or_edges(attribute, NODE if counted else _first(usable), other_ends[0], chunk)
+        _refuse_nodes_or_edges(attribute, NODE if counted else _first(usable), other_ends[0], group)
     if counted:
         return NODE_TYPE
     if usable:
         return _first(usable)
-    _check_counted(attribute, shifts, fits, ends, chunk)
+    _check_counted(attribute, shifts, fits, ends, group)
     return None
 
 
-def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, chunk: Chunk) -> NoReturn:
+def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, group: JoinedData) -> NoReturn:
     """Raise the error for endpoints that may refer to nodes or to edges. If edges are sorted, the choice matters."""
     t, key = attribute
     raise SchemaError(
-        f"{named_attribute(key, chunk.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: each fits the "
-        f"{len(chunk.where)} graphs that were read; say which, by "
+        f"{named_attribute(key, group.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: each fits the "
+        f"{len(group.where)} graphs that were read; say which, by "
         f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or else by '
         f'levels={{"{key}": "graph"}} (or "node", "edge") and indices={{"{key}": ...}}.'
     )
@@ -187,14 +188,14 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _check_counted(
-    attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], chunk: Chunk
+    attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], group: JoinedData
 ) -> None:
     """Refuse (SchemaError) endpoints that refer to neither nodes nor edges: no number of rows equals their shifts."""
     if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
         return
-    if chunk.is_flat and chunk.nodes[None] is None and attribute[1] == ENDPOINTS:
-        refuse_unknown(chunk.where[0])
-    refuse_shift(attribute, chunk)
+    if group.is_flat and group.nodes[None] is None and attribute[1] == ENDPOINTS:
+        refuse_unknown(group.where[0])
+    refuse_shift(attribute, group)
 
 
 def is_alike(name: str, other: str) -> bool:
@@ -202,26 +203,26 @@ def is_alike(name: str, other: str) -> bool:
     return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
 
 
-def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> NoReturn:
+def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) -> NoReturn:
     """Raise the error for wrong shifts: they differ from `expected` or, if it is None, from all numbers of rows."""
-    (t, key), shifts = attribute, chunk.attributes[attribute].shifts
+    (t, key), shifts = attribute, group.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
         # `best`: the numbers of nodes or rows that equal the shifts in the most graphs. If they do so in more than half
         # of the graphs, but not in all, the other graphs are wrong.
-        known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
+        known = [n for n in group.nodes.values() if n is not None] + [a.rows for a in group.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
     # The shifts that PyG uses, and the first graph in which they are wrong.
-    used = np.zeros_like(chunk.attributes[attribute].rows) if shifts is None else shifts
+    used = np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts
     wrong = 0 if expected is None else int(np.argmax((two_columns(used) != two_columns(expected)).any(axis=1)))
-    what = named_attribute(key, chunk.where[wrong], t)
+    what = named_attribute(key, group.where[wrong], t)
     if expected is None:
         raise SchemaError(
             f"{what} is shifted by __inc__, which is {used[wrong].tolist()} here, but must be the number of rows of an "
             f"attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
             f"{or_left_out(key)}."
         )
-    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[attribute].is_ends else ""
+    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if group.attributes[attribute].is_ends else ""
     raise SchemaError(
         f"{what} is shifted by {used[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be by "
         f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as other graphs show; "
@@ -229,7 +230,7 @@ def refuse_shift(attribute: Attribute, chunk: Chunk, expected: Any = None) -> No
     )
 
 
-def _hetero(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
+def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
     """Return the types of HeteroData; `targets` maps each attribute of endpoints to the node types of both ends.
 
     An `edge_index` has the edge type of its storage; other endpoints become an edge type with a new relation.
@@ -242,70 +243,74 @@ def _hetero(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]]) -> Types
         edge_type = edge_type or (source, key if not isinstance(t, tuple) else f"{t[1]}/{key}", target)
         if edge_type in edges:
             raise SchemaError(
-                f"{named_attribute(key, chunk.where[0], t)} would be the edge type {edge_type}, but that name is in "
+                f"{named_attribute(key, group.where[0], t)} would be the edge type {edge_type}, but that name is in "
                 "use already; rename it."
             )
         edges[edge_type] = attribute
-    return Types(False, tuple(chunk.node_types), {e: edges[e] for e in sorted(edges)})
+    return Types(False, tuple(group.node_types), {e: edges[e] for e in sorted(edges)})
 
 
-def _flat(chunk: Chunk, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
+def _flat(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
     """Return the types of `Data`; `targets` maps each attribute of endpoints to the node types of both ends."""
     # The relation of an edge type is the name of the attribute. The node types are the types of all ends, attributes
     # whose level is their own name and, if the number of nodes is known, `_N`.
     edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
-    keys = {key for _, key in chunk.attributes} - {key for _, key in targets}
+    keys = {key for _, key in group.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
-    nodes |= {NODE_TYPE} if chunk.nodes[None] is not None else set()
+    nodes |= {NODE_TYPE} if group.nodes[None] is not None else set()
     if nodes == {NODE_TYPE} and {*targets} == {(None, ENDPOINTS)}:
         return Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
-    if NODE_TYPE in nodes and chunk.nodes[None] is None:
-        refuse_unknown(chunk.where[0])
+    if NODE_TYPE in nodes and group.nodes[None] is None:
+        refuse_unknown(group.where[0])
     return Types(True, tuple(sorted(nodes)), {e: edges[e] for e in sorted(edges)})
 
 
-def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()) -> None:
+def check_shifts(
+    group: JoinedData, types: Types, targets: Mapping[Attribute, GraphType | None], declared: Any = ()
+) -> None:
     """Refuse (SchemaError) graphs whose endpoints or indices PyG does not shift by the right number of nodes or edges.
 
     `targets` maps each attribute that holds indices to the type that it refers to, or to None to skip its check. PyG
     need not shift indices whose names are in `declared`.
     """
-    counts = chunk.counts(types)
+    counts = group.counts(types)
     for e, attribute in types.edges.items():
         expected = np.stack([counts[e[0]], counts[e[2]]], axis=1)
-        shifts = chunk.attributes[attribute].shifts
+        shifts = group.attributes[attribute].shifts
         found = np.zeros_like(expected) if shifts is None else two_columns(shifts)
         if not np.array_equal(found, expected):
-            refuse_shift(attribute, chunk, expected)
-    for attribute, joined in chunk.attributes.items():
+            refuse_shift(attribute, group, expected)
+    for attribute, joined in group.attributes.items():
         if attribute in types.edges.values() or (joined.shifts is None and attribute[1] in declared):
             continue
         target = targets.get(attribute)
         found = np.zeros_like(joined.rows) if joined.shifts is None else joined.shifts
         if target is None and joined.shifts is not None and attribute not in targets:
             raise SchemaError(
-                f"{chunk.where[0]} shifts the attribute {attribute[1]!r} by {shown(found[0].tolist())}, but earlier "
+                f"{group.where[0]} shifts the attribute {attribute[1]!r} by {shown(found[0].tolist())}, but earlier "
                 "graphs do not; give graphs of one class, or correct __inc__."
             )
         if target is not None and not np.array_equal(found, counts[target]):
-            refuse_shift(attribute, chunk, counts[target])
+            refuse_shift(attribute, group, counts[target])
 
 
-def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
+def index_target(
+    attribute: Attribute, group: JoinedData, types: Types, declared: Mapping[str, str]
+) -> GraphType | None:
     """Return the type that indices refer to; None if the user declared the indices.
 
     Raise SchemaError if no type fits, or if both nodes and edges fit.
     """
-    (t, key), counts = attribute, chunk.counts(types)
-    shifts = chunk.attributes[attribute].shifts
+    (t, key), counts = attribute, group.counts(types)
+    shifts = group.attributes[attribute].shifts
     assert shifts is not None
     if key in declared:
         return None
-    if chunk.follows_pyg and shifts.ndim == 1 and chunk.is_flat:
+    if group.follows_pyg and shifts.ndim == 1 and group.is_flat:
         return NODE_TYPE
     if shifts.ndim == 2 and (shifts[:, 0] != shifts[:, 1]).any():
         raise SchemaError(
-            f"{named_attribute(key, chunk.where[0], t)} is shifted by {shifts[0].tolist()}, but indices refer to one "
+            f"{named_attribute(key, group.where[0], t)} is shifted by {shifts[0].tolist()}, but indices refer to one "
             f"type; correct __inc__{or_left_out(key)}."
         )
     shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
@@ -318,9 +323,9 @@ def index_target(attribute: Attribute, chunk: Chunk, types: Types, declared: Map
         components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
         lines = " or ".join(f'indices={{"{key}": "{components[of]}"}}' for of in fits)
         raise SchemaError(
-            f"{named_attribute(key, chunk.where[0], t)} may refer to nodes or edges: each fits the {len(chunk.where)} "
+            f"{named_attribute(key, group.where[0], t)} may refer to nodes or edges: each fits the {len(group.where)} "
             f"graphs that were read; say which, by {lines}."
         )
     if not fits:
-        refuse_shift(attribute, chunk)
+        refuse_shift(attribute, group)
     return fits[0]

@@ -36,7 +36,7 @@ class PygDataset(Items):
     prefers_items = True
 
     def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
-        from dgl_tuplepack.graphs.pyg.chunk import storages_of
+        from dgl_tuplepack.graphs.pyg.storages import storages_of
 
         super().__init__(given)
         self.knows_sizes = True
@@ -119,8 +119,8 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _sample(self) -> Any:
-        """A chunk of some graphs, joined by PyG."""
-        from dgl_tuplepack.graphs.pyg.chunk import chunk_of
+        """A group of some graphs, joined by PyG."""
+        from dgl_tuplepack.graphs.pyg.join import join_graphs
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
@@ -129,11 +129,11 @@ class PygDataset(Items):
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
-        return chunk_of([self._dataset.get(i) for i in ids], [f"item {i}" for i in ids], self.levels or {})
+        return join_graphs([self._dataset.get(i) for i in ids], [f"item {i}" for i in ids], self.levels or {})
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """A chunk of all graphs, without values. Attributes that the sample shifts are shifted by PyG's own rule."""
+        """A group of all graphs, without values. Attributes that the sample shifts are shifted by PyG's own rule."""
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
@@ -169,9 +169,9 @@ class PygDataset(Items):
     def blocks(self) -> Iterator[GraphBlock]:
         """Return blocks that are cut from the collated tensors, or gathered for a subset; also set `schema`."""
         from dgl_tuplepack.graphs.pyg.items import block_of
-        from dgl_tuplepack.graphs.pyg.levels import schema_of_chunk
+        from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
 
-        schema = schema_of_chunk(self._structure, self.levels or {}, True, self.indices)
+        schema = schema_of_joined(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
         self.own_indices = self.schema.indices
         # Raises SchemaError if PyG shifts the sample in another way than `_structure` assumes.
@@ -252,7 +252,7 @@ def _is_plain(data: Any) -> bool:
     """Return whether PyG's own rules join the graphs, and numbers of nodes follow from the rows of attributes."""
     if not is_pyg(data):
         return False
-    from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of
+    from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
 
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
     return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)

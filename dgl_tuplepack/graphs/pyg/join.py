@@ -1,33 +1,29 @@
-"""Several PyG graphs, joined by PyG's own `collate`: the rows of each attribute, and by how much PyG shifts them.
-
-A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
-batch. For storages, see `graphs.pyg_layout`.
-"""
+"""Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, HeteroData
 from torch_geometric.data.collate import collate
 
-from dgl_tuplepack._core.checks import shown, whole_number
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.named import check_types, is_pyg
+from dgl_tuplepack.graphs.blocks import GraphType
+from dgl_tuplepack.graphs.named import check_types
+from dgl_tuplepack.graphs.pyg.joined_data import Joined, JoinedData
+from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
 from dgl_tuplepack.graphs.pyg_layout import (
     ENDPOINTS,
     NUMBER,
     RESERVED,
     Attribute,
     Levels,
-    Types,
     named,
     named_attribute,
     or_left_out,
@@ -39,176 +35,21 @@ from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, check_specs, di
 from dgl_tuplepack.planning.sizes import IntArray
 
 
-@dataclass
-class Joined:
-    """An attribute of B graphs, joined.
-
-    `dim` is the axis of its rows; None if PyG adds an axis. `spec` describes a row. `rows` has the number of rows of
-    each graph. `shifts` has the number that each graph adds to the values of all later graphs: ``[B]``, or ``[B, 2]``
-    with a column for each end of edges, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all
-    rows, not shifted, along the first axis.
-    """
-
-    dim: int | None
-    spec: ArraySpec
-    rows: IntArray
-    shifts: IntArray | None
-    dtype: torch.dtype
-    value: Tensor
-
-    @property
-    def is_ends(self) -> bool:
-        """Whether the attribute has the shape, dtype and axis of an `edge_index`."""
-        return self.spec.shape == (2,) and self.spec.dtype in INDEX_TYPES and self.dim in (-1, 1)
-
-
-@dataclass
-class Chunk:
-    """Several PyG graphs, joined; not a chunk of DGL's chunked graph format."""
-
-    node_types: list[str]
-    edge_types: list[EdgeType]
-    attributes: dict[Attribute, Joined]
-    # Key of each storage that has nodes -> number of nodes of each graph; None if PyG would guess the numbers.
-    nodes: dict[GraphType | None, IntArray | None]
-    # Keys of the storages that have `num_nodes`.
-    numbered: set[GraphType | None]
-    # Whether the classes of all graphs have PyG's own `__inc__` and `__cat_dim__`.
-    follows_pyg: bool
-    # Names of attributes that are left out: by `levels`, or because they are text.
-    left_out: set[str]
-    # Display name of each graph.
-    where: list[str]
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the graphs are `Data`."""
-        return None in self.nodes
-
-    def counts(self, types: Types) -> dict[GraphType, IntArray]:
-        """Return the number of nodes and edges of each type in each graph; raise SchemaError if a number is unknown."""
-        found: dict[GraphType, IntArray] = {}
-        for t in types.all:
-            # What counts the nodes or edges of the type: `num_nodes`, or an attribute with a row for each of them.
-            storage, key = attribute = types.attribute_of(t)
-            if key == NUMBER:
-                known = self.nodes[storage]
-            elif attribute in self.attributes:
-                known = self.attributes[attribute].rows
-            else:
-                what = "counts nodes" if isinstance(t, str) else "is endpoints of edges"
-                raise SchemaError(
-                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of earlier graphs; set it."
-                )
-            if known is None:
-                refuse_unknown(named(self.where[0], storage))
-            found[t] = known
-        return found
-
-    def without_values(self) -> Chunk:
-        """Return the structure of the graphs: the chunk without the values of attributes."""
-        return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
-
-
-def merged(chunks: Sequence[Chunk]) -> Chunk:
-    """Join chunks that have no values, see `without_values`.
-
-    The caller made each chunk after the first by `chunk_of` with the first chunk as `like`.
-    """
-    first = chunks[0]
-
-    def joined(arrays: list[IntArray | None]) -> IntArray | None:
-        """Return the numbers of all chunks; None if they are unknown for a chunk."""
-        known = [array for array in arrays if array is not None]
-        return np.concatenate(known) if len(known) == len(arrays) else None
-
-    def merged_values(attribute: Attribute) -> Joined:
-        """Return an attribute of all chunks, joined."""
-        each = [chunk.attributes[attribute] for chunk in chunks]
-        # A chunk has no shifts if they are all 0. If another chunk has shifts, fill in the zeros.
-        shifted = next((a.shifts for a in each if a.shifts is not None), None)
-        shifts = None
-        if shifted is not None:
-            zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
-            given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
-            # If some chunks have one shift for each graph and others two, give all of them two.
-            widths = {a.ndim for a in given}
-            shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
-        # As in PyG, indices of 32 and 64 bits together become int64.
-        dtype = torch.int32 if {a.dtype for a in each} == {torch.int32} else torch.int64
-        return replace(
-            each[0], rows=np.concatenate([a.rows for a in each]), shifts=shifts,
-            dtype=dtype if each[0].dtype in INDEX_TYPES else each[0].dtype,
-        )  # fmt: skip
-
-    nodes = {t: joined([c.nodes[t] for c in chunks]) for t in first.nodes}
-    where = [name for chunk in chunks for name in chunk.where]
-    return replace(
-        first, attributes={p: merged_values(p) for p in first.attributes}, nodes=nodes, where=where,
-        follows_pyg=all(chunk.follows_pyg for chunk in chunks), left_out=set().union(*(c.left_out for c in chunks)),
-    )  # fmt: skip
-
-
-def two_columns(shifts: IntArray) -> IntArray:
-    """Return shifts as ``[B, 2]``, with a column for each end of edges; ``[B]`` means that both are equal."""
-    return shifts if shifts.ndim == 2 else np.stack([shifts, shifts], axis=1)
-
-
-def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
-    """Yield (key, storage) for each storage of a graph; None is the key of the storage of the whole graph."""
-    yield None, data.stores[0]
-    if isinstance(data, HeteroData):
-        yield from sorted(data.node_items(), key=lambda item: item[0])
-        yield from sorted(data.edge_items(), key=lambda item: item[0])
-
-
-def follows_pyg(graph_class: Any) -> bool:
-    """Return whether a class joins graphs as PyG does, that is, overrides neither `__inc__` nor `__cat_dim__`."""
-    base: Any = HeteroData if issubclass(graph_class, HeteroData) else Data
-    return graph_class.__inc__ is base.__inc__ and graph_class.__cat_dim__ is base.__cat_dim__
-
-
-def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) batches and graphs of the wrong library; the right one is PyG if `expects_pyg`, else DGL."""
-    if is_pyg(data) != expects_pyg:
-        found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
-        raise SchemaError(
-            f"{where} is a {found} graph, but the example, or the graphs before it, are {other} graphs; use only one "
-            "library."
-        )
-    if isinstance(data, Batch):
-        raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
-
-
-def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG would only guess it."""
-    if NUMBER in storage:
-        return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
-    try:
-        with warnings.catch_warnings():
-            # PyG warns when it guesses the number.
-            warnings.simplefilter("error")
-            number = storage.num_nodes
-    except (UserWarning, IndexError):
-        return None
-    return None if number is None else int(number)
-
-
-def chunk_of(
+def join_graphs(
     graphs: Sequence[Any],
     where: Sequence[str],
     levels: Levels,
-    like: Chunk | Mapping[Attribute, ArraySpec] | None = None,
-) -> Chunk:
+    like: JoinedData | Mapping[Attribute, ArraySpec] | None = None,
+) -> JoinedData:
     """Join graphs by PyG's `collate`; raise SchemaError if they differ from each other or from `like`.
 
-    `like` is a chunk of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
+    `like` is a group of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
     of the graphs. Of `levels`, only the attributes to leave out are used.
     """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
     node_types, edge_types = types_in(graphs[0])
-    if isinstance(like, Chunk):
+    if isinstance(like, JoinedData):
         node_types, edge_types = like.node_types, like.edge_types
     # storages[i]: key -> storage, of graph i.
     storages = [dict(storages_of(data)) for data in graphs]
@@ -216,7 +57,7 @@ def chunk_of(
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
     # `_keys` adds the names of text attributes to `texts`.
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
-    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, Chunk) else like
+    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
     # keys[i]: the attributes of graph i, as (key of the storage, name).
     keys = [
         [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, item_name)]
@@ -250,12 +91,7 @@ def chunk_of(
         # The same three for the storage of the attribute; only a HeteroData nests them by storage.
         own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
         attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
-    return Chunk(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
-
-
-def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and edge types of a HeteroData; a Data has none."""
-    return (sorted(data.node_types), sorted(data.edge_types)) if isinstance(data, HeteroData) else ([], [])
+    return JoinedData(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
 
 
 def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:

@@ -1,0 +1,136 @@
+"""Several PyG graphs, joined: the rows of each attribute, and by how much PyG shifts them.
+
+A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
+batch. For storages, see `graphs.pyg_layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Types, named, refuse_unknown
+from dgl_tuplepack.graphs.relations import INDEX_TYPES
+from dgl_tuplepack.graphs.schema import ArraySpec
+from dgl_tuplepack.planning.sizes import IntArray
+
+
+@dataclass
+class Joined:
+    """An attribute of B graphs, joined.
+
+    `dim` is the axis of its rows; None if PyG adds an axis. `spec` describes a row. `rows` has the number of rows of
+    each graph. `shifts` has the number that each graph adds to the values of all later graphs: ``[B]``, or ``[B, 2]``
+    with a column for each end of edges, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all
+    rows, not shifted, along the first axis.
+    """
+
+    dim: int | None
+    spec: ArraySpec
+    rows: IntArray
+    shifts: IntArray | None
+    dtype: torch.dtype
+    value: Tensor
+
+    @property
+    def is_ends(self) -> bool:
+        """Whether the attribute has the shape, dtype and axis of an `edge_index`."""
+        return self.spec.shape == (2,) and self.spec.dtype in INDEX_TYPES and self.dim in (-1, 1)
+
+
+@dataclass
+class JoinedData:
+    """A group of PyG graphs, joined."""
+
+    node_types: list[str]
+    edge_types: list[EdgeType]
+    attributes: dict[Attribute, Joined]
+    # Key of each storage that has nodes -> number of nodes of each graph; None if PyG would guess the numbers.
+    nodes: dict[GraphType | None, IntArray | None]
+    # Keys of the storages that have `num_nodes`.
+    numbered: set[GraphType | None]
+    # Whether the classes of all graphs have PyG's own `__inc__` and `__cat_dim__`.
+    follows_pyg: bool
+    # Names of attributes that are left out: by `levels`, or because they are text.
+    left_out: set[str]
+    # Display name of each graph.
+    where: list[str]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the graphs are `Data`."""
+        return None in self.nodes
+
+    def counts(self, types: Types) -> dict[GraphType, IntArray]:
+        """Return the number of nodes and edges of each type in each graph; raise SchemaError if a number is unknown."""
+        found: dict[GraphType, IntArray] = {}
+        for t in types.all:
+            # What counts the nodes or edges of the type: `num_nodes`, or an attribute with a row for each of them.
+            storage, key = attribute = types.attribute_of(t)
+            if key == NUMBER:
+                known = self.nodes[storage]
+            elif attribute in self.attributes:
+                known = self.attributes[attribute].rows
+            else:
+                what = "counts nodes" if isinstance(t, str) else "is endpoints of edges"
+                raise SchemaError(
+                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of earlier graphs; set it."
+                )
+            if known is None:
+                refuse_unknown(named(self.where[0], storage))
+            found[t] = known
+        return found
+
+    def without_values(self) -> JoinedData:
+        """Return the structure of the graphs: the group without the values of attributes."""
+        return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
+
+
+def merged(groups: Sequence[JoinedData]) -> JoinedData:
+    """Join groups that have no values, see `without_values`.
+
+    The caller made each group after the first by `join_graphs` with the first group as `like`.
+    """
+    first = groups[0]
+
+    def joined(arrays: list[IntArray | None]) -> IntArray | None:
+        """Return the numbers of all groups; None if they are unknown for a group."""
+        known = [array for array in arrays if array is not None]
+        return np.concatenate(known) if len(known) == len(arrays) else None
+
+    def merged_values(attribute: Attribute) -> Joined:
+        """Return an attribute of all groups, joined."""
+        each = [group.attributes[attribute] for group in groups]
+        # A group has no shifts if they are all 0. If another group has shifts, fill in the zeros.
+        shifted = next((a.shifts for a in each if a.shifts is not None), None)
+        shifts = None
+        if shifted is not None:
+            zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
+            given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
+            # If some groups have one shift for each graph and others two, give all of them two.
+            widths = {a.ndim for a in given}
+            shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
+        # As in PyG, indices of 32 and 64 bits together become int64.
+        dtype = torch.int32 if {a.dtype for a in each} == {torch.int32} else torch.int64
+        return replace(
+            each[0], rows=np.concatenate([a.rows for a in each]), shifts=shifts,
+            dtype=dtype if each[0].dtype in INDEX_TYPES else each[0].dtype,
+        )  # fmt: skip
+
+    nodes = {t: joined([c.nodes[t] for c in groups]) for t in first.nodes}
+    where = [name for group in groups for name in group.where]
+    return replace(
+        first, attributes={p: merged_values(p) for p in first.attributes}, nodes=nodes, where=where,
+        follows_pyg=all(group.follows_pyg for group in groups), left_out=set().union(*(c.left_out for c in groups)),
+    )  # fmt: skip
+
+
+def two_columns(shifts: IntArray) -> IntArray:
+    """Return shifts as ``[B, 2]``, with a column for each end of edges; ``[B]`` means that both are equal."""
+    return shifts if shifts.ndim == 2 else np.stack([shifts, shifts], axis=1)
