@@ -2,7 +2,7 @@
 From ``batch_size=64`` to packs
 ===============================
 
-A training script batches 64 graphs at a time. This page replaces its loader by one whose batches all have the same
+A training script batches 64 graphs at a time. This page replaces its loader with one whose batches all have the same
 shape, first with DGL, then with PyG, and shows what changes and what does not.
 """
 
@@ -10,8 +10,8 @@ shape, first with DGL, then with PyG, and shows what changes and what does not.
 # A dataset
 # ---------
 #
-# Any list of graphs and labels will do. These graphs are random, but their sizes are those of the molecules of
-# ogbg-molhiv, which are packaged as an example.
+# Any list of graphs and labels will do. These graphs are random, but their sizes are drawn from the sizes of the
+# training molecules of ogbg-molhiv, a dataset of OGB. The package includes these sizes as an example.
 
 import dgl
 import matplotlib.pyplot as plt
@@ -40,7 +40,7 @@ print(len(dataset), "graphs;", dataset[0])
 # The usual loader
 # ----------------
 #
-# Every batch has 64 graphs, but the number of nodes and edges varies from batch to batch.
+# Every batch (except the last) has 64 graphs, but the numbers of nodes and edges vary from batch to batch.
 
 plain = dgl.dataloading.GraphDataLoader(dataset, batch_size=64, shuffle=True)
 plain_nodes = [graph.num_nodes() for graph, labels in plain]
@@ -49,8 +49,9 @@ plain_nodes = [graph.num_nodes() for graph, labels in plain]
 # The packed loader
 # -----------------
 #
-# ``graphs_per_batch`` takes the place of ``batch_size``. Batches hold 64 graphs on average. The loader searches for
-# limits on nodes and edges, plans which graphs share a pack, and pads every batch to one shape.
+# ``graphs_per_batch`` takes the place of ``batch_size``: batches hold about 64 graphs on average. A *pack* is a set of
+# graphs that together stay within a limit on nodes and a limit on edges. The loader searches for good limits, plans
+# which graphs share a pack, and pads every batch, which holds one pack or more, to one shape.
 
 loader = tp.packed_loader(dataset, graphs_per_batch=64)
 with torch.no_grad():  # so that this does not count as an epoch of training
@@ -63,7 +64,7 @@ print("graphs per batch:", round(loader.graphs_per_batch, 1))
 print("shape:", len(batch.node_mask), "nodes,", len(batch.edge_mask), "edges,", len(batch.graph_mask), "graphs")
 
 # %%
-# Here are the nodes of all batches of one epoch. The grey tips on the right are padding.
+# Each bar shows the nodes of one batch, over one epoch. The grey tips in the right plot are padding.
 
 packed_nodes = [batch.num_real_nodes for batch in batches]
 slots = len(batch.node_mask)
@@ -77,7 +78,7 @@ right.set(title="graphs_per_batch=64", xlabel="batch")
 right.legend(loc="lower right")
 
 # %%
-# All batches but the last are nearly full:
+# A *slot* is a row of a padded batch, such as room for one node. Nearly all node slots are filled by graphs:
 
 filled = sum(packed_nodes) / (slots * len(packed_nodes))
 print(f"{filled:.1%} of the node slots hold nodes of graphs")
@@ -86,10 +87,11 @@ print(f"{filled:.1%} of the node slots hold nodes of graphs")
 # Train with DGL
 # --------------
 #
-# The model is unchanged. ``allow_zero_in_degree=True`` is needed because a padding node may have no edges. Two things
-# are new: ``batch.graph`` is the DGLGraph, and the loss leaves out padding.
+# The model is an ordinary DGL model. ``GraphConv`` needs ``allow_zero_in_degree=True``, because a padding node may have
+# no incoming edge. Three things are new in the training loop: ``set_epoch``, ``batch.graph``, which is the batch as a
+# DGLGraph, and ``tp.nn.masked_loss``, which leaves out padding.
 #
-# The loss divides by ``count``, the mean number of graphs per batch, not by the number of graphs in this batch. Then
+# The loss divides by ``count``, the mean number of graphs per batch, not by the number of graphs in this batch. So
 # every graph has the same weight, although some batches hold more graphs than others.
 
 
@@ -118,7 +120,7 @@ loss_fn = torch.nn.BCEWithLogitsLoss(reduction="none")
 
 losses = []
 for epoch in range(3):
-    loader.set_epoch(epoch)  # a new order, and new packs of the same sizes
+    loader.set_epoch(epoch)  # a new order, and other graphs of the same sizes in each pack
     for batch in loader:
         output = model(batch.graph)
         loss = tp.nn.masked_loss(loss_fn, output, batch.labels, batch, count=loader.graphs_per_batch)
@@ -135,8 +137,8 @@ axes.set(xlabel="step", ylabel="loss")
 # Evaluate
 # --------
 #
-# Batches come in the order of a plan. ``tp.Predictions`` collects the outputs of all batches, leaves out padding, and
-# returns one row for each graph, in the order of the dataset.
+# Batches do not come in the order of the dataset. ``tp.Predictions`` collects the outputs of all batches, leaves out
+# padding, and returns one row for each graph, in the order of the dataset. Here we evaluate on the training graphs.
 
 predictions = tp.Predictions(len(dataset))
 with torch.no_grad():
@@ -152,7 +154,8 @@ print(f"accuracy {right.double().mean():.1%}")
 # -----------------
 #
 # A dataset of PyG graphs is packed in the same way, and ``batch.pyg`` is a PyG batch of static shape. Layers and
-# pools get the same arguments as before; ``data.num_graphs`` counts slots, which pools need.
+# pools get the same arguments as before. ``data.num_graphs`` is the number of graph slots, which is the same in every
+# batch. Pass it to pools, so that they return a row for each slot.
 
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, global_add_pool
@@ -178,5 +181,6 @@ print(data)
 # What to read next
 # -----------------
 #
-# - Models with batch norms need one more line: see the how-to about norms.
-# - The next tutorial proves, on your own numbers, that padding changes nothing.
+# - Models with batch norms need two more lines: :doc:`/howto/norms`.
+# - The next tutorial compares results with and without padding, and you can run it on your own model:
+#   :doc:`/gallery/2_padding_changes_nothing`.

@@ -1,18 +1,18 @@
 """
-Prove to yourself that padding changes nothing
-==============================================
+Check that padding changes no result
+====================================
 
 Padding is safe only if every number that matters is the same with it and without it. This page compares outputs,
-losses, gradients and running statistics of one model on the same graphs, batched by ``dgl.batch`` and padded. Copy
-it, and put your own model in its place.
+losses, gradients and running statistics of one model on the same graphs, once batched by ``dgl.batch`` and once in a
+padded batch. Copy the script, and replace the model with your own.
 """
 
 # %%
-# A model with what usually goes wrong
-# ------------------------------------
+# A model that padding could affect
+# ---------------------------------
 #
-# Batch norms average over rows, and readouts combine nodes: these are the places where padding could leak in. Float64
-# lets us compare almost to the last digit.
+# A batch norm computes statistics over all rows, and a readout combines nodes. In both, padding could change a result.
+# In float64, we can compare results almost to the last digit.
 
 import copy
 
@@ -54,10 +54,12 @@ for number in range(60):
 # The same graphs, twice
 # ----------------------
 #
-# A padded batch has the ids of its graphs. We batch exactly these with DGL. The last batch of an epoch has the most
-# padding.
+# ``batch.graph_ids`` has the ids of the graphs in a padded batch, and ``batch.graph_mask`` is True for real graphs. We
+# batch exactly these graphs with DGL. The loader makes batches of two packs from seven packs, so the last batch of an
+# epoch holds only one pack, and about half of it is padding.
 
-loader = tp.packed_loader(dataset, graphs_per_batch=11)
+loader = tp.packed_loader(dataset, graphs_per_batch=16)
+print(f"{loader.plan.num_packs} packs, {loader.packs_per_batch} per batch")
 batch = list(loader)[-1]
 ids = batch.graph_ids[batch.graph_mask].tolist()
 
@@ -66,8 +68,8 @@ plain_labels = torch.stack([dataset[i][1] for i in ids])
 print(f"{plain_graph.num_nodes()} nodes without padding, {batch.graph.num_nodes()} with padding")
 
 # %%
-# Here is where padding lies: after all real rows, as one graph of its own, so no message and no readout reaches
-# across.
+# The picture shows where padding is: after all real rows. Padding nodes and edges form a graph of their own, so no
+# message and no readout mixes them with real graphs.
 
 figure, axes = plt.subplots(3, 1, figsize=(8, 2.4), layout="constrained")
 for axis, name in zip(axes, ("node_mask", "edge_mask", "graph_mask"), strict=True):
@@ -76,11 +78,12 @@ for axis, name in zip(axes, ("node_mask", "edge_mask", "graph_mask"), strict=Tru
 figure.supxlabel("slot (white: real, grey: padding)")
 
 # %%
-# Two steps
-# ---------
+# One step on each batch
+# ----------------------
 #
-# Both models start with equal weights. For the padded one, ``tp.nn.convert`` replaces the batch norms by norms that
-# read the masks given by ``tp.nn.masked(batch)``. The weights keep their names, so checkpoints still fit.
+# Both models start with equal weights. For the padded batch, ``tp.nn.convert`` replaces the batch norms with norms that
+# leave padding out. They read the masks of the batch, which ``with tp.nn.masked(batch):`` provides. The weights keep
+# their names, so checkpoints still fit.
 
 plain_model = Model()
 padded_model = tp.nn.convert(copy.deepcopy(plain_model))
@@ -98,6 +101,8 @@ padded_loss.backward()
 # %%
 # Every difference is rounding
 # ----------------------------
+#
+# The first column is the largest absolute difference of each result.
 
 differences = {
     "outputs": (plain_output - padded_output[batch.graph_mask]).abs().max().item(),
@@ -116,7 +121,7 @@ assert max(differences.values()) < 1e-12
 # What it looks like when padding does leak
 # -----------------------------------------
 #
-# Without ``convert``, the batch norm averages over padding too. The loss is a plausible number, and wrong.
+# Without ``convert``, the statistics of the batch norms include padding. The loss then looks plausible, but is wrong.
 
 wrong_model = copy.deepcopy(plain_model)
 wrong_output = wrong_model(batch.graph)
@@ -136,7 +141,8 @@ axes.legend()
 # Do the same with your model
 # ---------------------------
 #
-# Replace ``Model`` and ``dataset`` above. If a difference is larger than rounding, the page about troubleshooting
-# lists the usual causes: a norm that was not converted, a readout of your own, positions that are all 0.
+# Replace ``Model`` and ``dataset`` above. If a difference is larger than rounding, :doc:`/troubleshooting` lists the
+# usual causes, such as a norm that was not converted, a readout that mixes all rows of the batch, or padding nodes that
+# all have the same position.
 
 torch.set_default_dtype(torch.float32)

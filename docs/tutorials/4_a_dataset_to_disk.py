@@ -1,18 +1,19 @@
 """
-A dataset to disk
-=================
+Write a dataset to disk
+=======================
 
-Reading graphs one by one from Python objects takes longer than a small network takes to train on them. A
-`tp.GraphStore` keeps all graphs in a few memory-mapped files, from which a batch is made in one pass. This page
-writes one, looks into it, and trains from it.
+A loader that collates Python objects graph by graph can take a large part of the training time of a small network. A
+`tp.GraphStore <dgl_tuplepack.GraphStore>` keeps all graphs in a few memory-mapped files, and makes a whole batch in
+one pass. This page writes a store, looks into it, and makes batches from it.
 """
 
 # %%
 # Write once
 # ----------
 #
-# ``tp.preprocess`` accepts a list, a dataset, an OGB folder, or a ``.bin`` file of DGL. It writes the graphs, searches
-# limits, plans every split, and compares the result with its checksums. Here it is a dataset with two splits.
+# ``tp.preprocess`` accepts a list, a dataset, an OGB folder, a ``.bin`` file of DGL, and other sources. It writes the
+# graphs to a store, searches limits, makes a plan for each split, and verifies the checksums of the files. The splits
+# are the attribute ``splits`` of the dataset, here one for training and one for validation.
 
 import tempfile
 import time
@@ -62,8 +63,9 @@ print(made)
 # What is in the folder
 # ---------------------
 #
-# The arrays are plain files, described by ``metadata.json``; the reference has the format. ``dgl-tuplepack info``
-# shows the same, and ``dgl-tuplepack verify`` compares every byte with its checksum.
+# The arrays are ``.npy`` files, which ``metadata.json`` describes (:doc:`/reference/format`). On the command line,
+# ``dgl-tuplepack info`` shows the contents of a store, and ``dgl-tuplepack verify`` compares every byte with its
+# checksums.
 
 for path in sorted(folder.rglob("*")):
     if path.is_file():
@@ -73,8 +75,8 @@ for path in sorted(folder.rglob("*")):
 # Open it
 # -------
 #
-# Opening reads no graphs, only their sizes: it takes milliseconds, in every worker and rank. The operating system
-# reads pages when a batch needs them, and shares them between processes. So a dataset may be larger than memory.
+# Opening a store reads no graphs, so it takes milliseconds, in every worker and rank. The operating system reads a part
+# of a file when a batch needs it, and shares it between processes. So a dataset may be larger than memory.
 
 store = tp.GraphStore(folder)
 print(len(store), "graphs;", {name: len(ids) for name, ids in store.splits.items()})
@@ -82,7 +84,7 @@ graph, label = store[0]
 print(graph)
 
 # %%
-# The sizes, and the limits that ``preprocess`` chose:
+# The sizes of the graphs, and the limits of a pack that ``preprocess`` chose:
 
 plots.plot_sizes(store.histogram, made.limits)
 
@@ -90,8 +92,8 @@ plots.plot_sizes(store.histogram, made.limits)
 # Train from it
 # -------------
 #
-# ``splits=True`` makes a loader for each split of the store, all with one shape. The limits and plans in the folder
-# are used.
+# ``splits=True`` makes a loader for each split of the store; the batches of all splits have one shape. The loaders use
+# the limits and plans that ``preprocess`` saved in the folder.
 
 loaders = tp.packed_loader(folder, graphs_per_batch=64, splits=True)
 for name, loader in loaders.items():
@@ -102,8 +104,8 @@ for name, loader in loaders.items():
 # How fast is it?
 # ---------------
 #
-# The same 64 graphs per batch, three ways: DGL's loader on the list, the drop-in loader on the store, whose batches
-# are equal to DGL's, and packed batches of the store.
+# We compare three loaders with 64 graphs per batch (the packed one with about 64): DGL's loader on the list; on the
+# store, ``tp.GraphDataLoader``, which makes the same batches as DGL's loader; and ``packed_loader`` on the store.
 
 
 def seconds(batches):
@@ -136,8 +138,9 @@ axes.invert_yaxis()
 # Several machines, several files
 # -------------------------------
 #
-# ``tp.preprocess_shards`` does the same for a dataset in many files, with a process for each core, or on a cluster. A
-# `tp.MultiStore` reads the result as one store.
+# ``tp.preprocess_shards`` does the same for a dataset in many files. It writes a store, called a *shard*, for each
+# file, with one process for each core or on a cluster. A `tp.MultiStore <dgl_tuplepack.MultiStore>` reads all shards as
+# one store. :doc:`/howto/shards` has the details.
 
 paths = []
 for number, part in enumerate(np.array_split(np.arange(num_graphs), 3)):

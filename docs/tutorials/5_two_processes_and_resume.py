@@ -1,18 +1,19 @@
 """
-Two processes, and resuming
-===========================
+Train with two processes, and resume
+====================================
 
-Several processes train on one dataset, one of them is interrupted, and training goes on where it stopped: no graph is
-lost, and none comes twice. This page runs real processes with ``torchrun``, and looks at what each of them gets.
+Two processes train on one dataset. Training is interrupted in the middle of an epoch, and a second run continues where
+the first one stopped: in each epoch, no graph is lost and none comes twice. This page runs real processes with
+``torchrun``, and looks at the batches that each of them gets.
 """
 
 # %%
 # A training script
 # -----------------
 #
-# The script below is what you would start with ``torchrun --nproc-per-node=2 train.py``. The loader reads rank and
-# number of processes from ``torch.distributed``. Every rank gets the same number of batches, so no process waits for
-# another at the end of an epoch.
+# The script below is started with ``torchrun --nproc-per-node=2 train.py FOLDER STEPS``. To show an interruption, it
+# ends after that many steps; with -1 it trains to the end. The loader reads its rank and the number of processes from
+# ``torch.distributed``. Every rank gets the same number of batches, so no process waits for a rank that has none left.
 
 import json
 import subprocess
@@ -101,11 +102,12 @@ tp.GraphStore.write(folder / "store", dataset)
 # Run it, and interrupt it after five steps
 # -----------------------------------------
 #
-# The second run finds the checkpoint. ``loader.load_state_dict`` restores the epoch and the position in it.
+# The second run finds the checkpoint of the first. ``loader.load_state_dict`` restores the epoch, and how many of its
+# batches the loop had received. The state of rank 0 is enough, because it is the same on all ranks.
 
 
 def train(stop_after):
-    """Run the script with two processes; return what each of them saw."""
+    """Run the script with two processes; return the batches that each of them got."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     arguments = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(folder / "train.py"), str(folder)]
     subprocess.run([*command, *arguments, str(stop_after)], check=True, capture_output=True)
@@ -129,7 +131,8 @@ for epoch in range(2):
 # Equal work
 # ----------
 #
-# In each step both processes get packs of nearly equal work, so neither waits long for the other.
+# The *work* of a pack is its number of real nodes and edges. In each step, both processes get packs of nearly equal
+# work, so neither waits long for the other. The picture shows the nodes.
 
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 for rank in range(2):
@@ -143,8 +146,8 @@ axes.legend(loc="lower left")
 # Notes
 # -----
 #
-# - Every process must have the same seed, data and settings. The ranks compare them once when the loader is made, and
-#   a difference is an error that names it.
-# - If packs do not divide evenly, a rank may get a batch with only padding at the end. Its loss is 0, and so are its
-#   gradients.
-# - PyTorch Lightning saves and restores the loader by itself: see the how-to about Lightning.
+# - Every process must have the same seed, data and settings. The ranks compare them once, when they make the loader. If
+#   they differ, an error names the difference.
+# - If packs do not divide evenly, a rank may get a batch of only padding at the end of an epoch. The loss and the
+#   gradients of such a batch are 0.
+# - PyTorch Lightning saves and restores the state of the loader itself: :doc:`/howto/lightning`.

@@ -2,9 +2,10 @@
 Molecules with positions
 ========================
 
-Models of atoms in space compute distances and angles. Padding nodes that all lie in the same place have the distance
-0, and the gradient of a norm at 0 is NaN: even a loss that leaves out padding then spoils the shared weights. This
-page shows the problem, and the one argument that avoids it.
+Models of atoms in space compute distances and angles. If all padding nodes have the same position, the distance between
+two of them is 0. The derivative of the square root at 0 is infinite, and infinity times 0 is NaN. So the gradients of
+shared weights become NaN, even if the loss leaves out padding. This page shows the problem, and the one argument that
+avoids it.
 """
 
 # %%
@@ -40,7 +41,7 @@ for number in range(200):
 # A small continuous-filter network
 # ---------------------------------
 #
-# Messages depend on the length of an edge.
+# Each message depends on the length of its edge.
 
 
 class Model(torch.nn.Module):
@@ -70,8 +71,8 @@ class Model(torch.nn.Module):
 
 
 # %%
-# Forces are gradients with respect to positions, and equivariant networks learn to move positions: gradients then
-# flow through the lengths of edges. A single weight that scales all positions shows what happens.
+# In models that predict forces, and in equivariant networks, gradients flow through the positions, and so through the
+# lengths of edges. To show what then happens, we scale all positions by a single weight, and compute its gradient.
 
 loss_fn = torch.nn.MSELoss(reduction="none")
 
@@ -89,16 +90,16 @@ def loss_and_gradient(batch, count):
 without = tp.packed_loader(dataset, graphs_per_batch=16)
 loss, gradient = loss_and_gradient(next(iter(without)), without.graphs_per_batch)
 print(f"without coordinates: loss {loss:.3f}, gradient {gradient:.3f}")
-assert gradient != gradient
+assert gradient != gradient  # it is NaN
 
 # %%
-# The loss looks right. The gradient is NaN, because the padding edges have length 0.
+# The loss is right. The gradient is NaN, because the padding edges have length 0.
 #
 # Name the positions
 # ------------------
 #
-# ``coordinates`` says which feature holds positions. Padding nodes then lie apart from each other: here farther than
-# the cutoff, so that their messages are those of no neighbour at all.
+# ``coordinates`` names the feature that holds positions, and gives the smallest distance between two padding nodes.
+# Here it is twice the cutoff, so padding edges are longer than all real edges. The loss does not change.
 
 loader = tp.packed_loader(dataset, graphs_per_batch=16, coordinates={"pos": 2 * cutoff})
 batch = next(iter(loader))
@@ -129,7 +130,7 @@ axes.legend()
 model = Model()
 optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
 losses = []
-for epoch in range(1, 11):
+for epoch in range(1, 11):  # epoch 0 was iterated above
     loader.set_epoch(epoch)
     for batch in loader:
         output = model(batch.graph)
@@ -147,5 +148,6 @@ axes.set(xlabel="step", ylabel="mean squared error")
 # Other features of edges
 # -----------------------
 #
-# If your dataset stores vectors or lengths of edges as features, give padding a value that your model can divide by,
-# such as ``feature_fill={"vector": [1.0, 0.0, 0.0]}``. The how-to about geometry has the details, also for angles.
+# If your dataset stores vectors or lengths of edges as features, set their value in padding to one that your model can
+# divide by, such as ``feature_fill={"vector": [1.0, 0.0, 0.0]}``. :doc:`/howto/geometry` has the details, also for
+# angles.

@@ -2,16 +2,16 @@
 Graphs and their line graphs
 ============================
 
-Networks of angles, such as ALIGNN, pass messages on two graphs at once: on atoms and bonds, and on bonds and the
-angles between them. An item is then two graphs that belong together. This page packs such items by the sizes of both
-graphs, and trains a small model.
+Networks that use angles, such as ALIGNN, pass messages on two graphs at once: on the graph of atoms and bonds, and on
+its line graph, whose nodes are the bonds and whose edges are the angles between them. Each item of the dataset then
+consists of two graphs. This page packs such items by the sizes of both graphs, and trains a small model.
 """
 
 # %%
 # Items with two graphs
 # ---------------------
 #
-# An item may be a dict of named graphs. The nodes of the line graph are the edges of the graph.
+# An item may be a dict of named graphs. Here the nodes of the graph ``bonds`` are the edges of the graph ``atoms``.
 
 import dgl
 import dgl.function as fn
@@ -41,8 +41,8 @@ print(graphs["atoms"], graphs["bonds"], sep="\n")
 # Declare what belongs together
 # -----------------------------
 #
-# A *tie* says that nodes of one graph are edges of the other. Then both have the same slots, also after padding and
-# sorting.
+# A *tie* declares that the nodes of one graph are the edges of the other. Bond i is then row i in both graphs of a
+# batch, also after padding and sorting.
 
 ties = {"nodes:bonds": "edges:atoms"}
 loader = tp.packed_loader(dataset, graphs_per_batch=16, ties=ties)
@@ -52,7 +52,8 @@ print(loader.limits)
 # Four numbers, four limits
 # -------------------------
 #
-# Each batch stays within limits on atoms, bonds and angles at once. One bar is the mean fill over an epoch.
+# Each batch stays within four limits at once: on the nodes and on the edges of both graphs. Each bar is the fraction of
+# slots that are real, as a mean over an epoch.
 
 batches = list(loader)
 filled = {
@@ -70,12 +71,12 @@ axes.invert_yaxis()
 # A model on both graphs
 # ----------------------
 #
-# ``batch.graphs`` has the two batched DGLGraphs. Features of bonds move from one graph to the other without any
-# index, because row i is the same bond in both.
+# ``batch.graphs`` has the two batched DGLGraphs. The model copies features of bonds from one graph to the other without
+# any index, because row i is the same bond in both.
 
 
 class Model(torch.nn.Module):
-    """Messages along angles, then along bonds, then a sum over atoms."""
+    """Messages along angles, then along bonds, then a mean over atoms."""
 
     def __init__(self):
         super().__init__()
@@ -111,10 +112,10 @@ for epoch in range(1, 6):  # epoch 0 was iterated above
 print(f"loss {losses[0]:.3f} in the first step, {losses[-1]:.3f} in the last")
 
 # %%
-# Padding stays outside
-# ---------------------
+# Padding changes no output
+# -------------------------
 #
-# The same graphs without padding give the same outputs, to rounding.
+# Without padding, the same graphs have the same outputs, up to rounding.
 
 batch = batches[0]
 ids = batch.graph_ids[batch.graph_mask].tolist()
@@ -125,5 +126,5 @@ print(f"largest difference {difference:.1e}")
 assert difference < 1e-4
 
 # %%
-# Norms of bonds need one more argument, because two components have equally many rows: see the reference page about
-# models, under ALIGNN.
+# Batch norms of bonds need one more argument, because the edges of ``atoms`` and the nodes of ``bonds`` have the same
+# number of rows: see "Two named graphs" in :doc:`/reference/models`.

@@ -26,6 +26,7 @@ REASONS = {
     "data-dependent expression": "it looks at values on the host",
     "any node has no edges": "it looks at values on the host",
     "storage": "it frees the memory of its inputs",
+    "returned non-Tensor": "it frees the memory of its inputs",
 }
 
 Run = Callable[..., Any]

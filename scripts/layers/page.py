@@ -18,43 +18,43 @@ EXCLUDED = {"CuGraph": "cugraph-ops kernels, which need their own graph format"}
 _INTRODUCTION = """\
 # Layers of dgl.nn on a TensorGraph
 
-Which DGL layers run on a `tp.TensorGraph`, and which of them compile. Every layer of `dgl.nn` whose forward accepts a
-graph was run on a batch of DGLGraphs and on a `TensorGraph` of the same batch, with equal parameters in float64. The
-batch contains empty graphs and nodes without edges.
+Which DGL layers run on a [`tp.TensorGraph`](../explain/compile.md#the-tensorgraph), and which of them compile? Every
+layer of `dgl.nn` whose forward pass accepts a graph was run on a batch of DGLGraphs and on a `TensorGraph` of the same
+batch, with equal parameters in float64. The batch contains empty graphs and nodes without edges.
 
 - *Equal*: outputs, and gradients of all inputs and parameters, differ by at most 1e-10 (relative for values above 1).
-- *Compiled once*: under `tp.compile` the layer is one graph, a second batch with other content triggers no
+- *Compiled once*: under `tp.compile` the layer becomes one compiled graph, a second batch with other content causes no
   recompilation, and outputs and gradients are equal again.
 
-**{equal} of {number} layers are equal, and {compiled} of them compile once as one graph.** Containers are counted
-separately.
+**{equal} of {number} layers are equal, and {compiled} of them compile once as one graph.** Only the first three
+tables are counted, not containers and further settings.
 
-`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it; this version
-used DGL {dgl} and torch {torch}.
+`python scripts/list_layers.py` writes this page, and `python scripts/list_layers.py --check` checks it. This version
+was written with DGL {dgl} and torch {torch}.
 
-Some layers check degrees on the host to reject nodes without incoming edges; they compile with
-`allow_zero_in_degree=True`. A layer that fails on a `TensorGraph` gives the reason in its error.
+Some layers refuse nodes without incoming edges. They check this on the host, which cannot be compiled; with
+`allow_zero_in_degree=True` they compile. If a layer fails on a `TensorGraph`, the error gives the reason.
 """
 _MECHANISM = """\
 ## How DGL's functions work on a TensorGraph
 
-Layers, models and users call DGL's free functions: `dgl.mean_nodes(graph, "h")`, `edge_softmax(graph, logits)`. These
-functions access the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is
-created after DGL was imported patches the functions below, in place and once:
+Layers and models call free functions of DGL, such as `dgl.mean_nodes(graph, "h")` and `edge_softmax(graph, logits)`.
+These functions access the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph`
+that is created after DGL was imported patches the functions below, in place and once:
 
-- Each function object stays the same; its code (`function.__code__`) is replaced by one line that checks the type of
-  the graph. Every reference to the function is affected: `from dgl import mean_nodes` in any file, before or after;
-  dicts, partial functions and defaults; DGL's own modules.
-- A `TensorGraph` goes to our implementation. Everything else goes to the original code with the same arguments, so
-  results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
-- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` have no graph argument. They go to our
-  implementation in code that torch.compile traces, and for tensors on a device that this build of DGL does not support.
+- Each function object stays the same, but its code (`function.__code__`) is replaced by one line that checks the type
+  of the graph. So every reference to the function is affected: `from dgl import mean_nodes` in any file, earlier or
+  later; functions in dicts, partial functions and default arguments; and DGL's own modules.
+- A call with a `TensorGraph` runs our implementation. Every other call runs the original code with the same arguments.
+  So results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
+- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` have no graph argument. They run our implementation
+  in code that torch.compile traces, and for tensors on a device that the installed build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows do not change.
-- `dgl_tuplepack.tensor_graph.restore()` restores the code of all functions. `install()` patches them without waiting
-  for a graph; call it if DGL is imported after the only graph was created.
+- `tp.tensor_graph.restore()` restores the code of all functions. `tp.tensor_graph.install()` patches them at once; call
+  it if you import DGL only after you have created your last `TensorGraph`.
 
 The functions are {functions}.
-Functions that call one of them work too, such as `dgl.ops.u_mul_e_sum` and `dgl.sum_nodes`.
+Functions that call one of these accept a `TensorGraph` too, such as `dgl.ops.u_mul_e_sum` and `dgl.sum_nodes`.
 """
 
 

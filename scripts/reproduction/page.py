@@ -24,16 +24,17 @@ _DIFFERENCES = """\
 
 1. **Minimum.** Under this name, the paper's companion code uses the larger of the two numbers, so its row repeats
    *maximum*. Here *minimum* is the real minimum.
-2. **Where the search continues.** After a placement, the companion code looks for packs with h(remainder) > h(size)
-   and skips packs with exactly h(size). The paper's text does not mention this, but the printed figures require it,
-   and `best_fit` does the same. By the text only, *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the others
-   as many as here. For first fit the paper prints no figures. `first_fit` follows the code and `first_fit_by_text` the
-   text; the table of first fit shows both.
-3. **Two conventions of efficiency.** The paper first lowers each limit to the largest content of any pack; the column
-   *here* follows it. *Against the limits* divides by the given limits, as `plan.efficiency` does. Both are equal if
-   some pack reaches every limit.
-4. **Node only and edge only** ignore the other limit, so their packs exceed it. Their efficiency against the limits
-   uses limits raised to what their packs need.
+2. **Where the search continues.** The heuristic gives each size, and the room left in each pack, a number h. After it
+   has placed a graph, the companion code continues with packs whose h is larger than the h of the size, and skips packs
+   with an equal h. The paper's text does not mention this, but the printed figures require it, and `best_fit` does the
+   same. By the text only, *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the other heuristics as many as
+   here. For first fit the paper prints no figures. `first_fit` follows the code, and `first_fit_by_text` the text; the
+   table of first fit shows both.
+3. **Two conventions of efficiency.** The paper first lowers each limit to the largest number that any pack contains;
+   the column *here* does the same. *Against the limits* divides by the given limits, as `plan.efficiency` does. Both
+   are equal if, for each limit, some pack reaches it.
+4. **Node only and edge only** ignore the other limit, so their packs exceed it. For their efficiency against the
+   limits, this limit is raised to what their packs need.
 5. **Rounding.** The paper prints one decimal, or two if a figure is small; *agrees* means equal after that rounding.
 """
 
@@ -54,7 +55,7 @@ def dataset_section(printed: Printed, histogram: tp.SizeHistogram, source: str, 
     save_picture(plot_methods({row.name: row.plan for row in rows}), out / f"{printed.name}-methods.png")
     save_picture(_heat_map(grid), out / f"{printed.name}-limits.png")
     parts = [
-        f"## {printed.name}\n\nFrom {source}.\n",
+        f"## {printed.name}\n\nFrom {source}, the script computes the following tables.\n",
         _table_1(printed, histogram, rows),
         _table_2(printed, rows),
         _first_fit(printed, histogram),
@@ -69,8 +70,9 @@ def page(sections: list[str], absent: list[str]) -> str:
     """Return the whole page."""
     head = (
         "# The paper's results, recomputed\n\n"
-        "Tables 1 and 2 and Figure 5 of Krell et al. 2022 (arXiv 2209.06354) next to the results of this package, "
-        "written by\n`python scripts/reproduce_paper.py`. Efficiencies are in per cent, of nodes and of edges.\n"
+        "This page compares Tables 1 and 2 and Figure 5 of the Tuple Packing paper (Krell et al. 2022, arXiv "
+        "2209.06354) with the\nresults of this package. `python scripts/reproduce_paper.py` writes it. Efficiencies "
+        "are in per cent, first of nodes,\nthen of edges.\n"
     )
     missing = f"Not available when this page was written: {', '.join(absent)}.\n" if absent else ""
     return "\n".join([head, *sections, _DIFFERENCES, missing]).rstrip("\n") + "\n"
@@ -111,7 +113,8 @@ def _table_2(printed: Printed, rows: list[Row]) -> str:
     bound = max(row.plan.lower_bound for row in rows)
     lines = [
         f"### Table 2: packs of at most {nodes:,} nodes, {edges:,} edges and {MOST_GRAPHS} graphs\n\n"
-        f"No plan within these limits has fewer than {bound:,} packs.\n\n"
+        f"No plan within these limits has fewer than {bound:,} packs. The columns are explained "
+        "[below](#what-differs-and-why).\n\n"
         "| method | paper | here | agrees | against the limits | packs |\n|---|---|---|---|---|---|\n"
     ]
     for row in rows:
@@ -147,10 +150,12 @@ def _figure_5(printed: Printed, grid: Grid) -> str:
     smallest, fullest, best = min(grid), max(grid, key=lambda limits: grid[limits]), _best(grid)
     text = (
         "### Figure 5: harmonic mean of the efficiencies over the limits\n\n"
-        f"Best fit, product, any number of graphs in a pack, {len(grid):,} limits from the largest graph to three "
-        f"times its size.\nThe smallest limits reach {grid[smallest]:.2%}; the highest mean is {grid[fullest]:.2%} at "
-        f"{fullest[0]:,} nodes and {fullest[1]:,} edges.\nThe star marks the fewest slots within "
-        f"0.5 % of the highest mean: {best[0]:,} nodes and {best[1]:,} edges with {grid[best]:.2%}.\n\n"
+        f"Best fit with the heuristic *product* and no cap on graphs, for {len(grid):,} pairs of limits, from the size "
+        "of the largest\ngraph to three times that size.\n"
+        f"The smallest limits reach {grid[smallest]:.2%}; the highest mean is {grid[fullest]:.2%} at "
+        f"{fullest[0]:,} nodes and {fullest[1]:,} edges.\n"
+        "The star marks the limits with the fewest slots among those within 0.5 % of the highest mean: "
+        f"{best[0]:,} nodes and {best[1]:,} edges\nwith {grid[best]:.2%}.\n\n"
         f"![Heat map of the limits]({printed.name}-limits.png)\n"
     )
     if not printed.limits:

@@ -39,10 +39,17 @@ def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
     seeds = min(len(by_arm[arm]) for arm in arms)
     return f"""# Training on packs and on shuffled batches
 
-ogbg-molhiv with OGB's split and encoders, GINE with 2 layers of width 64, Adam at a learning rate of 0.001 for all,
-{epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502 edges. Plain batches
-are shuffled and have a fixed size: the mean number of graphs in that many packs. "Unbiased" divides the summed losses
-of a batch by `sampler.graphs_per_batch`, "biased" by its own number of graphs.
+This study compares trainings on packs with trainings on shuffled batches of as many graphs. All use ogbg-molhiv with
+OGB's split and encoders, GINE with 2 layers of width 64, and Adam with a learning rate of 0.001. Each row of the tables
+stands for {epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502 edges.
+
+- "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
+- "Resample", "fixed" and "repack" decide
+  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch).
+- The "unbiased" loss divides the summed losses of a batch by `sampler.graphs_per_batch`, and the "biased" loss by the
+  number of graphs in this batch ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
+
+These commands train, count pairs of graphs, and write this page:
 
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
     python scripts/study_training.py pairs
@@ -55,7 +62,8 @@ def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## ROC-AUC",
         "",
-        "Mean ± standard deviation over the seeds, at the epoch with the best validation score and at the last epoch.",
+        "Mean ± standard deviation over the seeds. *Validation* and *test* are at the epoch with the best validation "
+        "score; *last* means the last epoch.",
         "",
         "| batches | graphs per batch | steps per epoch | validation | test | test, last | training loss, last |",
         "|---|---|---|---|---|---|---|",
@@ -98,8 +106,9 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## Packs compared with plain batches of as many graphs",
         "",
-        "Difference of the means with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
-        f"Bold: by Welch's t test, a difference this large has a probability below {_CHANCE:.0%} by chance alone.",
+        "Difference of the means, with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
+        f"A difference is bold if it is significant: by Welch's t test, chance alone would make one this large with a "
+        f"probability below {_CHANCE:.0%}. *A quarter through* means after a quarter of the epochs.",
         "",
         f"| batches | {' | '.join(measure.name for measure in _MEASURES)} |",
         "|---|" + "---|" * len(_MEASURES),
@@ -124,9 +133,10 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     listed = f" They are: {'; '.join(significant)}." if significant else ""
     lines += [
         "",
-        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance alone; "
-        f"{len(significant)} do.{listed} The test score at the epoch with the best validation has a standard deviation "
-        f"of up to {widest:.1f} points over the seeds, so this many seeds cannot detect smaller differences.",
+        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, even if packs "
+        f"made no difference; {len(significant)} do.{listed} The test score at the epoch with the best validation "
+        f"score has a standard deviation of up to {widest:.1f} points over the seeds, so this many seeds cannot detect "
+        "smaller differences.",
     ]
     return "\n".join(lines)
 
@@ -148,9 +158,9 @@ def _pairs(out: Path) -> str:
     lines = [
         "## Which graphs meet",
         "",
-        f'Share of pairs of training graphs that meet in a batch at least once in {number} epochs. "Shuffling" is the '
-        "expected share for shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs with b of N "
-        "graphs per batch.",
+        f'Share of the pairs of training graphs that meet in a batch at least once in {number} epochs. "Shuffling" is '
+        "the share that is expected for shuffled batches with as many graphs: 1 - (1 - (b - 1) / (N - 1))^epochs, with "
+        "b graphs per batch and N graphs in total.",
         "",
         "| batches | counted | shuffling |",
         "|---|---|---|",
