@@ -109,12 +109,14 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
     first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
     # The first node of each graph.
     firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
-    pairs = [
-        np.stack([src + np.repeat(firsts[e[0]], block.num_edges[e]), dst + np.repeat(firsts[e[2]], block.num_edges[e])])
-        for e, (src, dst) in block.endpoints.items()
-    ]
-    src, dst = torch.from_numpy(np.concatenate([np.empty((2, 0), np.int64), *pairs], axis=1))
-    graph = dgl.graph((src, dst), num_nodes=sum(totals))
+    src, dst = np.empty((2, sum(map(int, map(np.sum, block.num_edges.values())))), np.int64)
+    begin = 0
+    for e, ends in block.endpoints.items():
+        rows = slice(begin, begin + len(ends[0]))
+        for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
+            np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
+        begin = rows.stop
+    graph = dgl.graph((torch.from_numpy(src), torch.from_numpy(dst)), num_nodes=sum(totals))
     has_types = len(block.num_nodes) + len(block.num_edges) > 2
     for frame, first, counts, inner in (
         (graph.ndata, task.first_node, block.num_nodes, "inner_node"),
