@@ -168,10 +168,23 @@ def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
     assert set(store_format.DTYPES) <= set(re.findall(r"\w+", of_content))
 
 
+def test_the_format_page_tells_all_of_a_large_graph(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
+    of_arrays, of_document = page.partition("## The record of one large graph")[2].split("| key of `document`")
+    store = tp.GraphStore.write(tmp_path / "store", [(dgl.graph(([0], [1])), 1.0)], splits={"train": [0]})
+    tp.partition(store, tmp_path / "parts", 1, workers=1)
+    with np.load(tmp_path / "parts" / "part0" / "graphs.npz") as arrays:
+        assert keys_in(of_arrays) - {"label1", "split1"} == {*arrays}
+        assert keys_in(of_document) == {*json.loads(arrays["document"].item())}
+    for file in ("part0/part.json", "partition.json"):
+        for key in json.loads((tmp_path / "parts" / file).read_text()):
+            assert f"`{key}`" in of_document
+
+
 def test_the_format_page_tells_all_of_shards(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "reference" / "format.md").read_text(encoding="utf-8")
     of_manifest, of_shard, of_source = re.split(
-        r"^The object|^`source", page.partition("## Shards")[2], flags=re.MULTILINE
+        r"^The object|^`source", page.partition("## Shards")[2].partition("\n## ")[0], flags=re.MULTILINE
     )
     graphs = [dgl.graph(([0], [1]))]
     tp.preprocess_shards({"one": graphs}, tmp_path, limits=tp.Limits(9, 9), workers=1)
