@@ -22,6 +22,8 @@ _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
 )  # fmt: skip
+# They mix rows only in their running statistics.
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
@@ -64,8 +66,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     -----
     UserWarning
         Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation
-        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; PyG's InstanceNorm
-        with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that override the
+        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; torch's and
+        PyG's InstanceNorm with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that override the
         forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
@@ -132,5 +134,7 @@ def _mixes_rows_without_masks(module: nn.Module) -> bool:
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):
+        return True
+    if isinstance(module, _INSTANCE_NORMS) and module.track_running_stats:
         return True
     return mixes_rows(module)

@@ -48,7 +48,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     With `across_ranks`, the forward and the backward pass run two all-reduces of C numbers each. Do not apply
     ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
-    replaces the layer by torch's, which fails when it is given a mask.
+    replaces the layer by torch's, which fails if it is called with a mask, and includes padding inside `masked`.
 
     Examples
     --------

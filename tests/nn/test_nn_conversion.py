@@ -194,7 +194,10 @@ class OwnNorm(nn.BatchNorm1d):
         return super().forward(input) * 2
 
 
-@pytest.mark.parametrize("layer", [OwnNorm(2), nn.LazyBatchNorm1d(), nn.BatchNorm2d(2), "scripted"])
+TRACKING = nn.InstanceNorm1d(2, track_running_stats=True)
+
+
+@pytest.mark.parametrize("layer", [OwnNorm(2), nn.LazyBatchNorm1d(), nn.BatchNorm2d(2), TRACKING, "scripted"])
 def test_what_cannot_be_converted_is_told(layer: Any) -> None:
     layer = torch.jit.script(nn.BatchNorm1d(3)) if layer == "scripted" else layer
     with pytest.warns(UserWarning, match=rf"leaves 1 \({type(layer).__name__}\)"):

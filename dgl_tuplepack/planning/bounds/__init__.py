@@ -58,7 +58,7 @@ def lower_bound(
     Notes
     -----
     Every bound is evaluated in exact integer arithmetic, even if the duals that prove it are found in floating point.
-    The bounds in closed form take time O(C log C k); see `pattern_lp` and `pricing` for the other bounds.
+    The bounds in closed form take time O(C log C k²); see `pattern_lp` and `pricing` for the other bounds.
 
     Examples
     --------

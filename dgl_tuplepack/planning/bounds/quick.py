@@ -17,7 +17,7 @@ def quick_bound(instance: Instance) -> int:
     They are the continuous bound and the bounds from large graphs (see `large_bound`), for every component and for the
     even mixture of every two components (see `_mixtures`).
 
-    Time O(C log C d), exact integer arithmetic.
+    Time O(C log C k²) for k components, exact integer arithmetic.
 
     Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
     "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
