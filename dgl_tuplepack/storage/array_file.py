@@ -36,6 +36,7 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
     magic = b"\x93NUMPY\x01\x00"
     # Long enough for the largest number of rows, and a multiple of 64 bytes, as in numpy's own files.
     length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
+    # Leave room for the length of the body (2 bytes) and the final newline.
     body = text(shape[0]).ljust(length - len(magic) - 3) + "\n"
     return magic + len(body).to_bytes(2, "little") + body.encode("latin1")
 
@@ -59,6 +60,7 @@ class ArrayWriter:
         narrow: bool = False,
     ) -> None:
         allowed = allowed_storage(content, dtype)
+        # The values of the `ArrayEntry` that are known before rows are written.
         self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
         self._path, self._row_shape, self._rows = folder / file, row_shape, 0
         # Dtypes that the file may still get, narrowest first; the first one is in use.

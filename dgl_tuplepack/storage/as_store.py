@@ -18,9 +18,9 @@ from dgl_tuplepack.storage.reader import Stored
 
 @contextmanager
 def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[StoredGraphs]:
-    """Open a store of the graphs of a source, which can be written as one large graph (else SchemaError).
+    """Open a store of the graphs of a source; raise SchemaError if the graphs cannot be written as one large graph.
 
-    The graphs of any other source are written to `folder` first, block by block, and removed at the end.
+    A source other than a store is first written to `folder`, block by block; the folder is removed at the end.
     """
     opened = resolve(source).with_levels(levels)
     if isinstance(opened, Stored) and isinstance(store := opened.by_position(), StoredGraphs):

@@ -30,6 +30,7 @@ from dgl_tuplepack.storage.write import plain_name
 
 FEATURE_FORMATS = ("numpy", "parquet")
 _ENDINGS = {"csv": "csv", "numpy": "npy", "parquet": "parquet"}
+# Number of lines of a CSV file that are written at once.
 _LINES = 1 << 16
 
 
@@ -56,15 +57,17 @@ def write_chunks(
     folder
         Folder to make, or an empty folder.
     chunks
-        Number of chunks, >= 1, of about equal numbers of nodes and edges. There are never more chunks than graphs.
+        Number of chunks, >= 1. The sum of nodes and edges is about equal in all chunks. There are never more chunks
+        than graphs.
     edges_as
         Format of the files of edges: "csv" (two numbers in a line, separated by a space), "numpy" or "parquet".
     features_as
-        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features stay numpy.
+        Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features, and features
+        whose rows have no values, are always written as numpy.
     name
         Name of the large graph.
     overwrite
-        Replace existing chunks. They stay valid until the new ones are complete.
+        Replace existing chunks. The existing chunks stay valid until the new ones are complete.
 
     Returns
     -------
@@ -82,9 +85,9 @@ def write_chunks(
 
     Notes
     -----
-    Each node has the number of its graph as the data ``graph_id``. Schema, labels and splits are in a file that
-    ``metadata.json`` names under the key ``dgl_tuplepack``. One chunk is in memory at a time, and all labels. A source
-    other than a store is first written to a temporary store in the folder.
+    Each node has the position of its graph in the source as the data ``graph_id``. Schema, labels and splits are in a
+    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Only one chunk is in memory at a time, but the
+    labels of all graphs are. A source other than a store is first written to a temporary store in the folder.
 
     Examples
     --------
@@ -108,15 +111,19 @@ def write_chunks(
 
 
 def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features_as: str) -> dict[str, Any]:
-    """Write all chunks into the folder `data`; return the content of ``metadata.json`` but for the name."""
+    """Write all chunks into the folder `data`; return the content of ``metadata.json`` without the name."""
     schema, sizes = store.schema, store.sizes.array
     types = [*schema.node_types, *map(text_of, schema.edge_types)]
     bounds = chunk_bounds(sizes.sum(axis=1), chunks)
+    # Type -> number of nodes (edges) in each chunk.
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
+    # Format and files: of features by content, type and name; of endpoints (`edges`) by edge type.
     specs: dict[str, dict[str, Any]] = {"node_data": {}, "edge_data": {}}
     edges: dict[str, Any] = {}
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
+    # Type -> first node (edge) of each graph in the large graph, int64 [N].
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
+    # Content, type and name of an array -> the number in the names of its files.
     number_of_file: dict[tuple[str, str, str], int] = {}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
@@ -153,10 +160,11 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
     """Yield the edges, the graph of each node, and the features of some graphs, each with its content, type and name.
 
-    `firsts` has the number of the first node of each graph, by type.
+    `firsts` has, by type, the id that the first node of each graph has in the large graph.
     """
     for e, ends in block.endpoints.items():
         counts = block.num_edges[e]
+        # Source and destination of each edge in the large graph: two arrays [E].
         columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
         yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
     for t, features in block.node_features.items():
@@ -167,14 +175,16 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
-    """Return the first graph of each chunk, and the number of graphs; chunks have about equal weights."""
+    """Return the first graph of each chunk, then the number of graphs; chunks have about equal total weights."""
     number = len(weights)
     chunks = min(chunks, number)
     if not chunks:
         raise SizesError("there are no graphs; at least one is needed.")
+    # For each chunk except the first: the total weight that should precede the chunk, and its first graph.
     goals = np.arange(1, chunks) * (weights.sum() / chunks)
     inner = np.searchsorted(np.cumsum(weights), goals, side="left") + 1
-    # Every chunk has at least one graph.
+    # Every chunk has at least one graph: chunk i begins at graph i or later, after the first graph of chunk i - 1, and
+    # early enough to leave one graph for each later chunk.
     place = np.arange(1, chunks)
     inner = np.maximum.accumulate(np.maximum(inner, place) - place) + place
     return np.concatenate([[0], np.minimum(inner, number - chunks + place), [number]]).astype(np.int64)
@@ -189,6 +199,7 @@ def _write_csv(file: Path, array: Array) -> None:
 
 def _write_parquet(file: Path, array: Array) -> None:
     pyarrow, parquet = load("pyarrow"), load("pyarrow.parquet")
+    # One column for each value of a row. With -1, `reshape` cannot infer the width of an empty array.
     columns = array.reshape(len(array), -1 if array.size else int(np.prod(array.shape[1:])))
     names = list(map(str, range(columns.shape[1])))
     table = pyarrow.table([pyarrow.array(np.ascontiguousarray(column)) for column in columns.T], names=names)

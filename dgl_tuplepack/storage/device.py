@@ -46,7 +46,7 @@ class DeviceStore:
         self.store, self.device = store, torch.device(device)
         for part in store.parts:
             part.check_positions()
-        # Type -> for each part, its first row in the joined arrays, int64 [parts]; None is the key of labels.
+        # Type -> the first row of each part in the joined arrays, int64 [parts]; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
         }
@@ -155,8 +155,8 @@ class DeviceStore:
         """
         types: list[Any] = [*schema.types.values(), None]
         numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
-        # Each column is for one graph. Two rows for each type: the first row of the graph in the joined arrays, and its
-        # number of rows. The last row has the ids.
+        # Each column of the table is for one graph. Each type has two rows of the table: the first row of the graph in
+        # the joined arrays, and the graph's number of rows. The last row of the table has the ids.
         table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
         for index, t in enumerate(types):
             # graphs.rows[index, 0]: the first row of each graph in its part; graphs.rows[index, 1]: its number of rows.
@@ -184,6 +184,7 @@ class DeviceStore:
                 for end, first in zip(ENDS, firsts, strict=True)
             )
             ends[e] = src, dst
+        # A column is (content, type, name); the type of labels is None.
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
         return JoinedGraphs(numbers, {t: lengths[t] for t in types[:-1]}, ends, columns), sent[-1]
 

@@ -29,7 +29,7 @@ _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
     """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    `what` is "store" or "chunks". Both have a folder of this layout, but neither replaces the other.
+    `what` is "store" or "chunks". Both use this layout of folders, but neither may overwrite the other.
 
     If the caller fails before the metadata is saved, the new folder is removed, and an existing store is unchanged. On
     success, all older data folders are removed, including folders that killed processes left behind. Raise the errors
@@ -61,7 +61,7 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     """Make the folder `path` and lock it for the ``with`` block.
 
-    Raise FormatError if another process holds the lock, or if the system does not allow the folder or the lock.
+    Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
     `check` is called before the lock file is made, to raise an error for a folder with other content. If the caller
     fails and the folder holds only the lock file, that file is removed, and also the folder if this function made it.
     """
@@ -89,7 +89,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 def writing_to(path: Path) -> Iterator[None]:
     """Turn system errors in the ``with`` block into a FormatError that names `path`.
 
-    The block must not read from a source of graphs: its errors would get the wrong message.
+    The block must not read from a source of graphs: errors of the source would get the wrong message.
     """
     try:
         yield
@@ -112,13 +112,13 @@ def _is_current(path: Path, data: Path) -> bool:
     """Return whether the metadata of the store at `path` names the new data folder `data`.
 
     The metadata may be damaged, so its bytes are searched for the name. Names are random, so only metadata that was
-    written for this folder contains it.
+    written for this folder contains its name.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
 def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
-    """Raise FormatError unless a store, or chunks as `what` says, may be written to `path`.
+    """Raise FormatError unless a store (or chunks, if `what` is "chunks") may be written to `path`.
 
     `path` may be missing, empty, or the folder of an unfinished store; with `overwrite`, also the folder of a store.
     """
@@ -147,8 +147,9 @@ def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
 
 
 def _kind(path: Path) -> str | None:
-    """Return "store" or "chunks", what the folder at `path` holds; None if its metadata cannot be read."""
+    """Return whether the folder at `path` holds a "store" or "chunks"; None if its metadata cannot be read."""
     try:
+        # The metadata of chunks has no key "format".
         return "store" if "format" in read_json(path / METADATA) else "chunks"
     except (FormatError, TypeError):
         return None

@@ -37,9 +37,9 @@ NARROWED = {"int64": ("uint8", "int16", "int32", "int64"), "int32": ("uint8", "i
 # Dtypes that a file of endpoints may have, narrowest first.
 ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 
-# Contents whose values are always int64, in the file too.
+# Values of `ArrayEntry.content` for arrays that are int64 in the schema and in the file.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
-# All contents that an array may have.
+# All values that `ArrayEntry.content` may have.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
 # Both torch and numpy 2 allow at most 64 axes.
 _MOST_AXES = 64
@@ -255,6 +255,7 @@ class StoreMetadata:
         for t in types:
             # Raises ValueError if the arrays of a type differ in length.
             self.num_rows(t)
+        # The keys of `dims` and `rows` are (content, type, name), like the keys of `shapes`.
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the PyG layout names arrays that the store does not have")
         # Making the schema raises an error for ties and indices that do not fit.

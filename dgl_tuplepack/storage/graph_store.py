@@ -69,7 +69,7 @@ class StoredGraphs(Selection):
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
             As in `PaddedCollate`, which makes equal batches. With several limits, the ids of a `PackBatchSampler` carry
-            the shape of their batch; the graphs of other ids are padded to the smallest shape that holds them.
+            the shape of their batch; a batch of other ids is padded to the smallest shape that holds its graphs.
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         separate
@@ -77,9 +77,9 @@ class StoredGraphs(Selection):
             layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
             than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; its random
-            numbers depend on the ids that batches report (`graph_ids`). If a transform does the same in every epoch,
-            pass it to `GraphStore.write` as `pre_transform` instead.
+            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; the
+            random numbers of the transform depend on the ids that batches report (`graph_ids`). If a transform does the
+            same in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,

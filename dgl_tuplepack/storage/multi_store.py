@@ -14,7 +14,7 @@ from dgl_tuplepack.storage.part import Part
 
 
 class MultiStore(StoredGraphs):
-    """All graphs of a dataset that was preprocessed in shards, one shard after the other.
+    """All graphs of a dataset that was preprocessed in shards, in the order of the shards.
 
     It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
     shards; making it takes little longer than making a batch from one shard.

@@ -38,7 +38,8 @@ class PaddedBatches:
         # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
         # If edges are sorted, one row for each edge type: the indices of its three fields, and of its tied node type or
-        # -1. `sorting_order` puts edges that nodes are tied to before the edges at those nodes.
+        # -1. Sorting edges also moves nodes that are tied to them, so `sorting_order` puts such edges before the edges
+        # whose endpoints are these nodes.
         self._sorted = np.array(
             [
                 [field_index[content, e] for content in ("destinations", "row_pointers", "edge_order")]
@@ -50,7 +51,7 @@ class PaddedBatches:
         self._sort_edges = _sort_edges() if len(self._sorted) else None
 
     def __call__(self, graphs: GraphRows) -> PaddedBatch:
-        """Return the batch of the graphs; raise GraphTooLargeError if they exceed the packs."""
+        """Return the batch of the graphs; raise GraphTooLargeError if the graphs do not fit into the shape."""
         self.shape.check_content(graphs.totals.tolist())
         memory, tensors = self._memory.take()
         self._assembler.fill(memory, graphs, self._slots)

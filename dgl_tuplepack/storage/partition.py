@@ -1,4 +1,4 @@
-"""Divide whole graphs into balanced parts, in the files that `dgl.distributed` opens."""
+"""Distribute whole graphs over balanced parts, and write the files that `dgl.distributed` opens."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.partition_part import ASSIGNED, PartTask, write_part
 from dgl_tuplepack.storage.shards.workers import number_of_processes, run_all, submitting
 
+# The record of a partition, and the folder of a temporary store.
 STATE, SOURCE = "partition.json", ".source"
 _STATE_FILE = JsonFormat("dgl_tuplepack.partition", 1, "partition", "write the partition again (overwrite=True)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -51,7 +52,7 @@ class Partitioned:
     bound
         The smallest imbalance that any assignment of whole graphs could have.
     written, kept
-        Numbers of the parts written in this run, and of the existing parts that were verified and kept.
+        Indices of the parts written in this run, and of the existing parts that were verified and kept.
     """
 
     config: Path
@@ -84,19 +85,19 @@ def partition(
         As in `GraphStore.write`.
     folder
         Folder to make, an empty folder, or the folder of the same partition: a second run writes only missing and
-        damaged parts. With several machines, all of them must see it.
+        damaged parts. With several machines, all of them must see the folder.
     parts
         Number of parts, 1..2**20. If there are fewer graphs, some parts are empty.
     balance
-        Further components to balance, such as ``["train"]`` or ``["train_mask"]``: a split, whose graphs count with
-        all their nodes, or a bool or integer node feature, of which values other than 0 count.
+        Further components to balance, such as ``["train"]`` or ``["train_mask"]``. The name of a split counts all nodes
+        of the graphs in the split; the name of a bool or integer node feature counts the nodes whose value is not 0.
     name
         Name of the large graph, and of the JSON file: letters, digits, "_", "." and "-".
     overwrite
         Write all parts again, and replace another partition in the folder.
     workers
-        Processes of the pool; None: one for each core. 1: everything happens in this process. Each has one part in
-        memory.
+        Processes of the pool; None: one for each core. 1: everything happens in this process. Each process has
+        one part in memory.
     executor
         Run the tasks on this executor instead, as in `preprocess_shards`.
 
@@ -110,18 +111,18 @@ def partition(
     FormatError
         The folder has other content or another partition, cannot be written, or a file of the source is damaged.
     ShardsError
-        Parts could not be written; the message names each and the cause. The others are kept.
+        Parts could not be written; the message names each failed part and the cause. The other parts are kept.
     SchemaError, SizesError
         Graphs differ in types or features, have names that DGL's files cannot hold, or there are no graphs; `balance`
-        names neither a split nor such a feature.
+        has a name that is neither a split nor a bool or integer node feature.
     InputError
         Another argument is not allowed.
 
     Notes
     -----
-    The files are those of `dgl.distributed.partition_graph`, with ``orig_nids.dgl`` and ``orig_eids.dgl`` in each part,
-    a file such as ``_N.txt`` with the part of each node, and the records of this package. As in DGL, bool features are
-    saved as uint8. A source other than a store is first written to a temporary store in the folder.
+    The folder has the files of `dgl.distributed.partition_graph`. It also has ``orig_nids.dgl`` and ``orig_eids.dgl``
+    in each part, a file such as ``_N.txt`` with the part of each node, and the records of this package. As in DGL, bool
+    features are saved as uint8. A source other than a store is first written to a temporary store in the folder.
 
     Examples
     --------
@@ -148,8 +149,10 @@ def partition(
         assigned = balanced_parts(sizes, parts)
         totals = totals_of(sizes.array, assigned, parts)
         types = (*store.schema.node_types, *store.schema.edge_types)
+        # int64 [parts, node types] and [parts, edge types]: the numbers of nodes and of edges in each part.
         nodes, edges = np.split(totals[:, : len(types)], [len(store.schema.node_types)], axis=1)
         identity = _begin(store, out, name, assigned, parts, overwrite)
+        # For nodes, then for edges: the first id of each part in the large graph.
         firsts = [np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges)]
         tasks = {
             f"part{part}": (PartTask(store, out, part, int(node), int(edge), identity),)
@@ -162,23 +165,29 @@ def partition(
         dict(zip(sizes.components, values.tolist(), strict=True))
         for values in (imbalance_of(totals), imbalance_bound(sizes, parts))
     )
+    # done: for each part in order, whether it was written in this run.
     written, kept = (tuple(i for i, new in enumerate(done.values()) if new == wanted) for wanted in (True, False))
     return Partitioned(out / f"{name}.json", imbalance, bound, written, kept)
 
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
-    """Return the sizes of the graphs, with a component for each split or node feature in `names`."""
+    """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
     sizes, schema = store.sizes, store.schema
+    # Name -> the new component of all graphs, as a list of arrays: one array for a split, one for each block (added
+    # below) for a feature.
     columns: dict[str, list[Any]] = {}
     for name in names:
         specs = [specs[name] for specs in schema.node_features.values() if name in specs]
         if any(spec.shape or spec.dtype.is_floating_point or spec.dtype.is_complex for spec in specs):
-            raise SizesError(f"the node feature {name!r:.100} is {specs[0]}; balance needs one bool for each node.")
+            raise SizesError(
+                f"the node feature {name!r:.100} is {specs[0]}; balance needs one bool or integer for each node."
+            )
         if not specs and name not in store.splits:
             known = sorted({*store.splits, *(n for specs in schema.node_features.values() for n in specs)})
             raise SizesError(f"balance names {name!r:.100}, but there are only the splits and node features {known}.")
         if name in sizes.components:
             raise SizesError(f"balance names {name!r:.100}, which is always balanced; leave it out.")
+        # For a split: all nodes of the graphs in it, and 0 for other graphs.
         columns[name] = (
             [] if specs else [np.where(np.isin(np.arange(len(store)), store.splits[name]), sizes.num_nodes, 0)]
         )
@@ -196,9 +205,10 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
 
 
 def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts: int, overwrite: bool) -> str:
-    """Write what precedes the parts; return the identity of the partition: its graphs, and the part of each.
+    """Write all files except the parts and the file that DGL opens; return the identity of the partition.
 
-    Raise FormatError for another partition in the folder, or remove it if `overwrite` is set.
+    The identity is a hash of the graphs, and of the part of each graph. If the folder has another partition, raise
+    FormatError. With `overwrite`, remove any partition in the folder instead.
     """
     arrays = [[[e.content, e.type, e.name, e.dtype, e.sha256] for e in part.metadata.arrays] for part in store.parts]
     chosen = b"" if store.chosen is None else store.chosen.tobytes()
@@ -211,7 +221,7 @@ def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts:
             with _STATE_FILE.reading(out / STATE) as document:
                 earlier = {key: document[key] for key in state}
         except FormatError:
-            # Nothing is known of a damaged record, so its files stay.
+            # The names in a damaged record cannot be trusted, so no files are removed.
             pass
         if earlier != state and not overwrite:
             raise FormatError(
@@ -220,7 +230,7 @@ def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts:
             )
     with writing_to(out):
         if overwrite:
-            # The file that DGL opens goes first.
+            # The file that DGL opens is the first in the list, so it is removed first.
             for path in (out / Path(file).name for file in earlier.get("files", ())):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         for leftover in out.glob(".*.partial"):
@@ -229,6 +239,7 @@ def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts:
         content = io.BytesIO()
         np.save(content, assigned)
         write_bytes(out / ASSIGNED, content.getvalue())
+        # For each node type, a file with the part of each node, one line for each node.
         lines = [f"{part}\n".encode() for part in range(parts)]
         for t, counts in zip(node_types, store.sizes.array.T, strict=False):
             text = b"".join([lines[p] * n for p, n in zip(assigned.tolist(), counts.tolist(), strict=True)])
@@ -237,7 +248,10 @@ def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts:
 
 
 def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) -> dict[str, Any]:
-    """Return the content of the file that DGL opens; `nodes` and `edges` are the numbers of each part and type."""
+    """Return the content of the file that DGL opens.
+
+    `nodes` and `edges`, int64 ``[parts, types]``, have the number of nodes or edges of each type in each part.
+    """
     node_map, edge_map = (
         dict(zip(types, _ranges(numbers), strict=True))
         for types, numbers in ((store.schema.node_types, nodes), (map(text_of, store.schema.edge_types), edges))
@@ -259,7 +273,11 @@ def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) ->
 
 
 def _ranges(numbers: IntArray) -> list[list[list[int]]]:
-    """Return the range ``[first, end]`` of each part for each type; ids run part by part, inside a part by type."""
+    """Return, for each type, the range ``[first, end]`` of its ids in each part.
+
+    `numbers` ``[parts, types]`` are the numbers of ids. Ids are assigned part by part, and type by type within a part.
+    """
+    # Without an axis, `cumsum` adds up the flattened array.
     ends = np.cumsum(numbers).reshape(numbers.shape)
     ranges: list[list[list[int]]] = np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist()
     return ranges

@@ -1,4 +1,4 @@
-"""Write one part of a partition, in the files of `dgl.distributed.partition_graph` of DGL 1.1.3."""
+"""Write one part of a partition, as the files that `dgl.distributed.partition_graph` of DGL 1.1.3 writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
 
 @dataclass(frozen=True)
 class PartTask:
-    """One part to write: its number, its first global node and edge, and the identity of the partition."""
+    """One part to write: its index, its first node and edge in the large graph, and the identity of the partition."""
 
     store: StoredGraphs
     out: Path
@@ -53,7 +53,7 @@ class PartTask:
 
 
 def write_part(task: PartTask) -> bool:
-    """Write the folder of a part, complete or not at all; return False if an intact one exists."""
+    """Write the folder of a part, complete or not at all; return False if an intact part exists already."""
     folder = task.out / f"part{task.part}"
     try:
         if is_there(folder / PART) and check_files(folder) == task.identity:
@@ -76,10 +76,12 @@ def write_part(task: PartTask) -> bool:
 
 def _write(task: PartTask, folder: Path) -> None:
     store, schema = task.store, task.store.schema
+    # The positions of the part's graphs in the source.
     ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
     names = {t: t if isinstance(t, str) else text_of(t) for t in types}
+    # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs.
     originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
     for by_type, features_file, ids_file in (
         (schema.node_features, NODE_FEATURES, "orig_nids.dgl"),
@@ -94,6 +96,7 @@ def _write(task: PartTask, folder: Path) -> None:
         load("dgl.data").save_tensors(str(folder / features_file), kept)
         load("dgl.data").save_tensors(str(folder / ids_file), {names[t]: originals[t] for t in by_type})
     load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(task, block)])
+    # Graph -> its position in the part; -1 for a graph of another part.
     position = np.full(len(store), -1)
     position[ids] = np.arange(len(ids))
     splits = {name: (found := position[chosen])[found >= 0] for name, chosen in store.splits.items()}
@@ -107,12 +110,13 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
     dgl = load("dgl")
     totals = [int(counts.sum()) for counts in block.num_nodes.values()]
     first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
-    # The first node of each graph.
+    # Node type -> the first node of each graph in the homogeneous graph.
     firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
     src, dst = np.empty((2, sum(map(int, map(np.sum, block.num_edges.values())))), np.int64)
     begin = 0
     for e, ends in block.endpoints.items():
         rows = slice(begin, begin + len(ends[0]))
+        # Endpoints in `own` are counted from 0 in each graph; `rows` are the edges of type e in the homogeneous graph.
         for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
             np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
         begin = rows.stop
@@ -122,8 +126,10 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
         (graph.ndata, task.first_node, block.num_nodes, "inner_node"),
         (graph.edata, task.first_edge, block.num_edges, "inner_edge"),
     ):
+        # The number of nodes (edges) of each type in the part.
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
         rows = int(number.sum())
+        # In DGL, NID is the same text as EID, and NTYPE the same as ETYPE.
         frame[dgl.NID] = torch.arange(first, first + rows)
         frame[inner] = torch.ones(rows, dtype=torch.uint8)
         if has_types:
@@ -135,6 +141,6 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
 def _original_rows(counts: IntArray, ids: IntArray) -> Tensor:
     """Return the rows of some graphs in an array of all graphs; `counts` has the number of rows of each graph."""
     ends = np.cumsum(counts[ids])
-    # From a row of the chosen graphs to a row of all graphs, the same for each row of a graph.
+    # For each chosen graph: its first row in the array of all graphs, minus its first row among the chosen graphs.
     shift = (np.cumsum(counts) - counts)[ids] - (ends - counts[ids])
     return torch.from_numpy(np.arange(ends[-1] if len(ids) else 0) + np.repeat(shift, counts[ids]))

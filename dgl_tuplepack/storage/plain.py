@@ -40,7 +40,7 @@ class PlainBatches:
         # Key, dtype and shape of a row of each tensor that is made.
         made = [entry for entry in tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
         # For each tensor: index in `types` of the type of its rows, shape of a row, dtype of numpy (None if numpy lacks
-        # it), dtype of torch. The type None has one row for each graph: labels, and numbers per graph.
+        # it), dtype of torch. The type None has one row for each graph: labels, and numbers of nodes (edges) per graph.
         types = [*schema.types.values(), None]
         self._made = [
             (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
@@ -48,7 +48,8 @@ class PlainBatches:
         ]
         # For PyG, this many tensors at the start come in pairs: sources and destinations, each pair in one tensor.
         self._pairs = 2 * len(schema.edge_types) if for_pyg else 0
-        # Each tensor has its own stretch of memory. Nothing is padded, but the kernel needs an address of padding.
+        # Each tensor has its own stretch of memory; its number of rows (0 here) is not used. Nothing is padded, but the
+        # kernel needs an address of padding.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 

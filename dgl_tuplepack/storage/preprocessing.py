@@ -86,7 +86,7 @@ def preprocess(
         all graphs if there are fewer; if the largest graph makes that impossible, the smallest limits with nearly the
         best efficiency.
     multiple_of
-        With searched limits, the padded shape is a multiple of this number.
+        With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
         Seed of the plans.
 
@@ -100,8 +100,8 @@ def preprocess(
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
         As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits give batches
         of `graphs_per_batch` graphs, the error is raised after the store has been written without plans. If sizes can
-        be read before the graphs, as for an OGB folder or a store without `pre_transform`, it is raised before anything
-        is written.
+        be read before the graphs, as for an OGB folder or a store without `pre_transform`, the error is raised before
+        anything is written.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

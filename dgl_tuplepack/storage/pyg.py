@@ -19,6 +19,7 @@ class PygBuilder:
     def __init__(self, schema: Schema) -> None:
         # Features and labels, each as (content, type, name).
         columns = [column for column, _ in schema.columns()]
+        # False: the batches are not padded.
         self._template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
         self._indices, self._num_edge_types = schema.index_columns, len(schema.edge_types)
 

@@ -31,12 +31,12 @@ class Stored(SizedSource):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder by its metadata or manifest, the file that is written last."""
+        """Recognise a folder by the file that is written last, `metadata.json` (store) or `manifest.json` (shards)."""
         return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, a subset of one, or its view ``store.batched()``."""
+        """Recognise an opened store, a subset of one, or a view ``store.batched()``."""
         if isinstance(given, BatchView) and not given.shapes:
             given = given.store
         return cls(given) if isinstance(given, StoredGraphs) else None
@@ -74,15 +74,16 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Return one block of the graphs `ids`, in this order; without ids, the block is empty.
 
-    `ids` count all graphs of all parts, even if the selection is a subset. Rows are read part by part, then put into
-    the order of `ids`.
+    `ids` are positions among all graphs of all parts, even if the selection is a subset. Rows are read part by part,
+    then put into the order of `ids`.
     """
     # part_of[i]: index of the part that holds graph ids[i].
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
-    # After sorting by part, graph ids[order[j]] is number j, and graph ids[i] is number position[i].
+    # After sorting by part, the graph at index j is ids[order[j]], and graph ids[i] is at index position[i].
     order = np.argsort(part_of, kind="stable")
     position = np.argsort(order)
-    # For each part with chosen graphs (without ids, the first part): the part, and the indices of these graphs in it.
+    # For each part that holds some of the graphs: the part, and the indices of these graphs in the part (`own` below).
+    # Without ids, the list has the first part and no graphs.
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
         for part in (np.unique(part_of) if len(ids) else [0])
@@ -111,7 +112,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
         gathered_rows = position
         if t is not None:
             lengths = sorted_lengths(t)
-            # The rows of graph number j begin at (cumsum - lengths)[j].
+            # The rows of the graph at index j begin at (cumsum - lengths)[j].
             gathered_rows = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
         rows: Array = np.concatenate(gathered)[gathered_rows]
         return rows
@@ -120,5 +121,5 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
 
 
 def _spans(first: IntArray, lengths: IntArray) -> IntArray:
-    """Return the integers of all spans, one span after the other: ``first[i]``, ``first[i] + 1``, ..."""
+    """Return the integers of all spans, one span after the other; span i is ``first[i]:first[i] + lengths[i]``."""
     return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

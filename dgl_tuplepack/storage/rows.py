@@ -34,6 +34,7 @@ class GraphRows:
     @property
     def part_ids(self) -> IntArray:
         """Index of each graph in its part."""
+        # The last type is labels: the row of a graph in its part is the index of the graph.
         return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 

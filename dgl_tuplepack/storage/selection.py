@@ -177,7 +177,7 @@ class Selection:
         # A negative index counts from the end. `as_ids` raises an error for an index outside 0..N-1.
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])
-        # The graph is in the last part that begins at it or before it.
+        # The graph is in the last part whose first graph is this graph or an earlier one.
         part_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
         return self.parts[part_index].item(graph_id - int(self.first_ids[part_index]))
 

@@ -57,8 +57,8 @@ class BatchView:
     Raises
     ------
     GraphTooLargeError, SizesError
-        When a batch is read: the graphs exceed the packs, an id is not in 0..N-1, or there are more nodes or edges than
-        the index type of the graphs can count.
+        When a batch is read: the graphs do not fit into the shape, an id is not in 0..N-1, or there are more nodes or
+        edges than the index type of the graphs can count.
     FormatError
         When a batch is read: offsets or endpoints are wrong, because the files were damaged after opening.
     """
@@ -116,7 +116,7 @@ class BatchView:
         return self._transform(batch, self.store.selection.ids_in_store(graphs.positions).tolist(), epoch_of(ids))
 
     def _item(self, i: int) -> Any:
-        """Return one graph: the item of the store for DGL, the only graph of a batch for PyG."""
+        """Return one graph: for DGL, an item of the store; for PyG, the graph of a batch that holds only this graph."""
         if self.framework == "dgl":
             return self.store.item(i)
         position = int(i)

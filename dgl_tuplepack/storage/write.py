@@ -109,7 +109,7 @@ class StoreWriter:
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
 
     def _append_offsets(self, content: str, type_: str | EdgeType, counts: IntArray) -> None:
-        """Append the row after the last row of each graph; `counts` are the rows of each graph."""
+        """Append the offset at which the rows of each graph end; `counts` has the number of rows of each graph."""
         offsets = self._totals[type_] + np.cumsum(counts)
         self._totals[type_] = int(offsets[-1])
         self._writers[content, type_, None].append(offsets)

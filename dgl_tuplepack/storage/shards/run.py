@@ -87,10 +87,10 @@ def preprocess_shards(
     ----------
     shards
         Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. Graphs in memory are
-        written again in each run. The keys of a mapping name the shards; otherwise their paths do. All graphs have the
-        same types and features. Either all shards have splits or none has; a shard may lack some of the splits.
+        written again in each run. The keys of a mapping name the shards; otherwise their paths do. All graphs must have
+        the same types and features. Either all shards have splits or none has; a shard may lack some of the splits.
     out
-        Folder of the dataset, with a folder for each shard. With several machines, all of them must see it.
+        Folder of the dataset, with a folder for each shard. With several machines, all of them must see the folder.
     limits
         Limits of the packs; None: search them for all graphs of all shards.
     graphs_per_batch
@@ -227,8 +227,8 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
     for shard in written:
         if with_splits is not None and not shard.has_splits:
             failed[shard.name] = (
-                f"it has no splits, but {with_splits} has, so its graphs would be in no split; write it as a store, "
-                'GraphStore.write(..., splits={"train": ...}), and give the store as the shard, or leave it out.'
+                f"it has no splits, but {with_splits} has, so the graphs of this shard would be in no split; leave the "
+                'shard out, or write it as a store, GraphStore.write(..., splits={"train": ...}), and give the store.'
             )
         try:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)

@@ -37,7 +37,10 @@ class Shard:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def local_path(self) -> Path | None:
-        """Return the path of the source, with links resolved; None for an object, or outside the local file system."""
+        """Return the path of the source, with links resolved.
+
+        Return None for an object without files, and for a source that is not on the local file system.
+        """
         try:
             url = _files_of(self.source)
             if url is None:
@@ -85,8 +88,8 @@ class Shard:
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
     """Return the shards, with distinct and plain names for their folders; raise SizesError if that is impossible.
 
-    The keys of a mapping are the names. In a list, a path is named by its last component; if names repeat, all paths
-    are named by more of their last components. Other objects are named by their position.
+    The keys of a mapping are the names. In a list, a path is named by its last component. If names repeat, all paths
+    are named by their last two components, or three, and so on. Objects without a path are named by their position.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")

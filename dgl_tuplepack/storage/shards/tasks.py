@@ -91,8 +91,8 @@ def _finished(
 ) -> GraphStore | None:
     """Return the store in a folder if it is intact and was written from the same source with the same settings.
 
-    Raise FormatError if it was written with a transform other than `expected`, or with ties, indices or levels other
-    than `declared`: the other shards would then have to be written again too.
+    Raise FormatError if the store was written with a transform other than `expected`, or with ties, indices or levels
+    other than `declared`: such a change affects all shards, so the caller must set `overwrite`.
     """
     try:
         store = GraphStore(folder)
@@ -120,7 +120,7 @@ def _finished(
 
 
 def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
-    """Write the plans of a shard; return False if they exist already."""
+    """Write the plans of a shard; return False if plans with these limits and this seed exist already."""
     store = GraphStore(out / name)
     try:
         _check_plans(store, limits, seed)
@@ -135,15 +135,15 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as in "
-                f"{MANIFEST}; preprocess the shards again."
+                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, which "
+                f"{MANIFEST} has; preprocess the shards again."
             )
 
 
 def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
     """Check every byte of a shard, and that its plans and its store are as the manifest describes them.
 
-    `shard` is its entry in the manifest. Raise FormatError if a check fails.
+    `shard` is the shard's entry in the manifest. Raise FormatError if a check fails.
     """
     store = GraphStore(out / shard.name)
     store.verify()

@@ -32,8 +32,8 @@ class Failed:
 
 
 _DIED = Failed(
-    "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers, "
-    "which does only what is missing."
+    "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers: a new "
+    "run does only what is missing."
 )
 # In a process of the pool: whether the run was interrupted. If so, tasks in the queue must not start.
 _interrupted = False
@@ -41,7 +41,7 @@ _interrupted = False
 
 @contextmanager
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
-    """Yield a function that submits a task to the executor or to a pool; None for one worker, which is this process."""
+    """Yield a function that submits a task to the executor or to a pool; None for one worker: this process."""
     if executor is not None:
         yield lambda *task: executor.submit(_attempt, *task)
     elif workers == 1:
@@ -83,7 +83,7 @@ def run_all(
 ) -> dict[str, Any]:
     """Return the results of all tasks by name, in the order of the tasks.
 
-    Raise ShardsError, which names each failed task and the cause, if there are any.
+    If tasks failed, raise ShardsError, which names each failed task and the cause.
 
     `unit` is the unit of the progress bar; messages call the tasks `what`.
     """
@@ -93,12 +93,12 @@ def run_all(
 
 
 def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
-    """Raise ShardsError if tasks failed; `failed` maps the name of each failed task to the cause."""
+    """Raise ShardsError if tasks failed: `failed` maps their names to the causes; `number` counts all tasks."""
     if failed:
         causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(
-            f"{len(failed)} of {number} {what} failed, the others are done; correct the causes and run again, which "
-            f"does only what is missing.{causes}"
+            f"{len(failed)} of {number} {what} failed, the others are done; correct the causes and run again: a "
+            f"new run does only what is missing.{causes}"
         )
 
 
