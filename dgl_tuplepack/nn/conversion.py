@@ -66,9 +66,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     -----
     UserWarning
         Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation
-        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; torch's and
-        PyG's InstanceNorm with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that override the
-        forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
+        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; InstanceNorm of torch
+        or PyG with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that
+        override the forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------

@@ -115,33 +115,16 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     schema, sizes = store.schema, store.sizes.array
     types = [*schema.node_types, *map(text_of, schema.edge_types)]
     bounds = chunk_bounds(sizes.sum(axis=1), chunks)
-    # Type -> number of nodes (edges) in each chunk.
+    # Type -> number of nodes (edges) in each chunk, and first node (edge) of each graph in the large graph, int64 [N].
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
-    # Format and files: of features by content, type and name; of endpoints (`edges`) by edge type.
-    specs: dict[str, dict[str, Any]] = {"node_data": {}, "edge_data": {}}
-    edges: dict[str, Any] = {}
-    labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
-    # Type -> first node (edge) of each graph in the large graph, int64 [N].
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
-    # Content, type and name of an array -> the number in the names of its files.
-    number_of_file: dict[tuple[str, str, str], int] = {}
+    files = _Files(data, edges_as, features_as)
+    labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
-            form = edges_as if content == "edges" else features_as
-            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-                # Parquet has no complex numbers, and no rows without values.
-                form = "numpy"
-            # Files have numbers: two names may differ only in characters that file names cannot have.
-            number = number_of_file.setdefault((content, t, name), len(number_of_file))
-            file = data / content / f"{number:02d}_{plain_name([t, name]) or 'all'}-{chunk}.{_ENDINGS[form]}"
-            file.parent.mkdir(exist_ok=True)
-            _WRITERS[form](file, array)
-            of_type, key = (edges, t) if content == "edges" else (specs[content].setdefault(t, {}), name)
-            described = {"name": form, **({"delimiter": " "} if form == "csv" else {})}
-            spec = of_type.setdefault(key, {"format": described, "data": []})
-            spec["data"].append(f"{data.name}/{content}/{file.name}")
+            files.write(content, t, name, chunk, array)
         for label, values in block.labels.items():
             labels[label].append(values)
     joined = {label: np.concatenate(values) for label, values in labels.items()}
@@ -151,10 +134,38 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
         "num_nodes_per_chunk": [counts[t] for t in schema.node_types],
         "edge_type": [text_of(e) for e in schema.edge_types],
         "num_edges_per_chunk": [counts[text_of(e)] for e in schema.edge_types],
-        "edges": edges,
-        **specs,
+        **files.described,
         RECORD_KEY: f"{data.name}/{RECORD}",
     }
+
+
+class _Files:
+    """The files of all chunks, and their part of ``metadata.json``: `described`, by content, type and name."""
+
+    def __init__(self, data: Path, edges_as: str, features_as: str) -> None:
+        self._data, self._formats = data, {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
+        # Content, type and name of an array -> beginning of the names of its files.
+        self._stems: dict[tuple[str, str, str], str] = {}
+        self.described: dict[str, dict[str, Any]] = {content: {} for content in self._formats}
+
+    def write(self, content: str, t: str, name: str, chunk: int, array: Array) -> None:
+        """Write the array of one chunk to a file of its own."""
+        # Features are described by type and name, edges by type only.
+        by_key, key = self.described[content], t
+        if content != "edges":
+            by_key, key = by_key.setdefault(t, {}), name
+        form = self._formats[content]
+        if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+            # Parquet has no complex numbers, and no rows without values.
+            form = "numpy"
+        if key not in by_key:
+            # Number the arrays: two names may differ only in characters that file names cannot have.
+            by_key[key] = {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
+            self._stems[content, t, name] = f"{len(self._stems):02d}_{plain_name([t, name]) or 'all'}"
+        file = self._data / content / f"{self._stems[content, t, name]}-{chunk}.{_ENDINGS[form]}"
+        file.parent.mkdir(exist_ok=True)
+        _WRITERS[form](file, array)
+        by_key[key]["data"].append(f"{self._data.name}/{content}/{file.name}")
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -24,7 +25,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.large_graph import text_of
-from dgl_tuplepack.graphs.readers.partition import EDGE_FEATURES, GRAPH_FILE, NODE_FEATURES
+from dgl_tuplepack.graphs.readers.partition import EDGE_FEATURES, GRAPH_FILE, NODE_FEATURES, PART
 from dgl_tuplepack.planning.balance import MOST_PARTS, balanced_parts, imbalance_bound, imbalance_of, totals_of
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.as_store import as_store
@@ -151,7 +152,11 @@ def partition(
         types = (*store.schema.node_types, *store.schema.edge_types)
         # int64 [parts, node types] and [parts, edge types]: the numbers of nodes and of edges in each part.
         nodes, edges = np.split(totals[:, : len(types)], [len(store.schema.node_types)], axis=1)
-        identity = _begin(store, out, name, assigned, parts, overwrite)
+        identity = _identity_of(store, assigned)
+        text_files = [f"{t}.txt" for t in store.schema.node_types]
+        files = [f"{name}.json", ASSIGNED, *text_files, *(f"part{part}" for part in range(parts))]
+        _begin(out, identity, files, overwrite)
+        _write_assignment(store, out, assigned, parts)
         # For nodes, then for edges: the first id of each part in the large graph.
         firsts = [np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges)]
         tasks = {
@@ -172,79 +177,84 @@ def partition(
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
     """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
-    sizes, schema = store.sizes, store.schema
-    # Name -> the new component of all graphs, as a list of arrays: one array for a split, one for each block (added
-    # below) for a feature.
-    columns: dict[str, list[Any]] = {}
+    sizes = store.sizes
     for name in names:
-        specs = [specs[name] for specs in schema.node_features.values() if name in specs]
-        if any(spec.shape or spec.dtype.is_floating_point or spec.dtype.is_complex for spec in specs):
-            raise SizesError(
-                f"the node feature {name!r:.100} is {specs[0]}; balance needs one bool or integer for each node."
-            )
-        if not specs and name not in store.splits:
-            known = sorted({*store.splits, *(n for specs in schema.node_features.values() for n in specs)})
-            raise SizesError(f"balance names {name!r:.100}, but there are only the splits and node features {known}.")
         if name in sizes.components:
             raise SizesError(f"balance names {name!r:.100}, which is always balanced; leave it out.")
-        # For a split: all nodes of the graphs in it, and 0 for other graphs.
-        columns[name] = (
-            [] if specs else [np.where(np.isin(np.arange(len(store)), store.splits[name]), sizes.num_nodes, 0)]
-        )
-    of_features = [name for name, counts in columns.items() if not counts]
-    for block in (resolve(store).blocks() or ()) if of_features else ():
-        for name in of_features:
-            counts = np.zeros(len(block), np.int64)
-            for t, features in block.node_features.items():
-                if name in features:
-                    graph_of_node = np.repeat(np.arange(len(block)), block.num_nodes[t])
-                    counts += np.bincount(graph_of_node[features[name] != 0], minlength=len(block))
-            columns[name].append(counts)
-    array = np.column_stack([sizes.array, *map(np.concatenate, columns.values())])
+    columns = {name: _counted_nodes(store, name) for name in names}
+    array = np.column_stack([sizes.array, *columns.values()])
     return GraphSizes(array, (*sizes.components, *columns))
 
 
-def _begin(store: StoredGraphs, out: Path, name: str, assigned: IntArray, parts: int, overwrite: bool) -> str:
-    """Write all files except the parts and the file that DGL opens; return the identity of the partition.
+def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
+    """Return how many nodes of each graph count for `name`, int64 ``[N]``; raise SizesError if nothing has that name.
 
-    The identity is a hash of the graphs, and of the part of each graph. If the folder has another partition, raise
-    FormatError. With `overwrite`, remove any partition in the folder instead.
+    For a split, all nodes of its graphs count. For a node feature, nodes count whose value is not 0.
     """
+    of_types = store.schema.node_features.values()
+    specs = [specs[name] for specs in of_types if name in specs]
+    if bool(specs) == (name in store.splits):
+        known = sorted({*store.splits, *(feature for own in of_types for feature in own)})
+        found = "both a split and a node feature" if specs else f"not one of the splits and node features {known}"
+        raise SizesError(f"balance names {name!r:.100}, which is {found}; give the name of one of them.")
+    if not specs:
+        in_split = np.isin(np.arange(len(store)), store.splits[name])
+        return np.where(in_split, store.sizes.num_nodes, 0)
+    for spec in specs:
+        if spec.shape or spec.dtype.is_floating_point or spec.dtype.is_complex:
+            raise SizesError(
+                f"the node feature {name!r:.100} is {spec}; balance needs one bool or integer for each node."
+            )
+    counts = []
+    for block in resolve(store).blocks() or ():
+        counts.append(np.zeros(len(block), np.int64))
+        for t, features in block.node_features.items():
+            if name in features:
+                graph_of_node = np.repeat(np.arange(len(block)), block.num_nodes[t])
+                counts[-1] += np.bincount(graph_of_node[features[name] != 0], minlength=len(block))
+    return np.concatenate(counts)
+
+
+def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
+    """Return a hash of the graphs, and of the part of each graph."""
     arrays = [[[e.content, e.type, e.name, e.dtype, e.sha256] for e in part.metadata.arrays] for part in store.parts]
     chosen = b"" if store.chosen is None else store.chosen.tobytes()
-    identity = hashlib.sha256(json.dumps(arrays).encode() + chosen + assigned.tobytes()).hexdigest()
-    node_types = store.schema.node_types
-    files = [f"{name}.json", ASSIGNED, *(f"{t}.txt" for t in node_types), *(f"part{part}" for part in range(parts))]
-    state, earlier = {"identity": identity, "files": files}, dict[str, Any]()
+    return hashlib.sha256(json.dumps(arrays).encode() + chosen + assigned.tobytes()).hexdigest()
+
+
+def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
+    """Record the partition that follows in the folder. If the folder has another one, remove it, or raise FormatError.
+
+    `files` are the names of all files and folders of the partition; the file that DGL opens comes first.
+    """
+    state = {"identity": identity, "files": files}
+    earlier: dict[str, Any] = {"files": []}
     if is_there(out / STATE):
-        try:
-            with _STATE_FILE.reading(out / STATE) as document:
-                earlier = {key: document[key] for key in state}
-        except FormatError:
-            # The names in a damaged record cannot be trusted, so no files are removed.
-            pass
+        # Without a readable record, only the parts are known, by their own records.
+        with contextlib.suppress(FormatError), _STATE_FILE.reading(out / STATE) as document:
+            earlier = {key: document[key] for key in state}
         if earlier != state and not overwrite:
             raise FormatError(
                 f"{out} holds another partition (of other graphs, or with another name or number of parts); choose "
                 "another folder, or overwrite it (overwrite=True, --overwrite)."
             )
     with writing_to(out):
-        if overwrite:
-            # The file that DGL opens is the first in the list, so it is removed first.
-            for path in (out / Path(file).name for file in earlier.get("files", ())):
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        for leftover in out.glob(".*.partial"):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        removed = [out / Path(file).name for file in earlier["files"]] if overwrite else []
+        removed += [file.parent for file in out.glob(f"part*/{PART}")] if overwrite else []
+        for path in (*removed, *out.glob(".*.partial")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         _STATE_FILE.write(out / STATE, state, indent=1)
-        content = io.BytesIO()
-        np.save(content, assigned)
-        write_bytes(out / ASSIGNED, content.getvalue())
-        # For each node type, a file with the part of each node, one line for each node.
-        lines = [f"{part}\n".encode() for part in range(parts)]
-        for t, counts in zip(node_types, store.sizes.array.T, strict=False):
-            text = b"".join([lines[p] * n for p, n in zip(assigned.tolist(), counts.tolist(), strict=True)])
-            write_bytes(out / f"{t}.txt", text)
-    return identity
+
+
+def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts: int) -> None:
+    """Write the part of each graph, and for each node type a text file with the part of each node, one in a line."""
+    content = io.BytesIO()
+    np.save(content, assigned)
+    write_bytes(out / ASSIGNED, content.getvalue())
+    lines = [f"{part}\n".encode() for part in range(parts)]
+    for t, counts in zip(store.schema.node_types, store.sizes.array.T, strict=False):
+        text = b"".join([lines[p] * n for p, n in zip(assigned.tolist(), counts.tolist(), strict=True)])
+        write_bytes(out / f"{t}.txt", text)
 
 
 def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) -> dict[str, Any]:

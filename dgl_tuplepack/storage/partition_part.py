@@ -128,10 +128,10 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
     ):
         # The number of nodes (edges) of each type in the part.
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
-        rows = int(number.sum())
+        total = int(number.sum())
         # In DGL, NID is the same text as EID, and NTYPE the same as ETYPE.
-        frame[dgl.NID] = torch.arange(first, first + rows)
-        frame[inner] = torch.ones(rows, dtype=torch.uint8)
+        frame[dgl.NID] = torch.arange(first, first + total)
+        frame[inner] = torch.ones(total, dtype=torch.uint8)
         if has_types:
             frame[dgl.NTYPE] = torch.arange(len(number), dtype=torch.int32).repeat_interleave(number)
     graph.ndata["part_id"] = torch.full((graph.num_nodes(),), task.part)

@@ -207,6 +207,9 @@ def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> Non
     for balance, parts in ((["x"], ("'x'", "one bool")), (["valid"], ("'valid'", "'test'", "train_mask"))):
         with refused(SizesError, *parts):
             divided(store, tmp_path / "other", 4, balance=balance)
+    both = tp.GraphStore.write(tmp_path / "both", items, splits={"train_mask": [0]})
+    with refused(SizesError, "'train_mask'", "both a split and a node feature"):
+        divided(both, tmp_path / "other", 4, balance=["train_mask"])
     with refused(SizesError, "'nodes'", "always balanced"):
         divided(
             tp.GraphStore.write(tmp_path / "t", items, splits={"nodes": [1]}), tmp_path / "other", 4, balance=["nodes"]
@@ -237,6 +240,13 @@ def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> 
         ".lock", "_N.txt", "graph_parts.npy", "other.json", "part0", "part1", "partition.json",
     ]  # fmt: skip
     assert done.written == (0, 1)
+    # A damaged record names no files, but parts of ours are found.
+    divided(source, out, 3, overwrite=True)
+    flip(out / "partition.json", -20)
+    with refused(FormatError, "another partition"):
+        divided(source, out, 2)
+    done = divided(source, out, 2, overwrite=True)
+    assert [path.name for path in sorted(out.glob("part*"))] == ["part0", "part1", "partition.json"]
     # A part is a source of a partition, too.
     assert sum(map(len, ids_of(divided(out / "part0", tmp_path / "deeper", 2), 2))) == len(ids_of(done, 2)[0])
 

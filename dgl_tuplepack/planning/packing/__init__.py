@@ -75,7 +75,8 @@ def pack(
         Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights.
     seed
-        0..2**64-1; determines everything random. Equal seeds give equal plans on every platform, for equal versions of HiGHS.
+        0..2**64-1; determines everything random. Equal seeds give equal plans on every platform, with
+        equal versions of HiGHS.
     random_ties
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
