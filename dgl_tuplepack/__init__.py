@@ -95,8 +95,8 @@ _PUBLIC = {
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
 # Rooms and modules that do not need torch.
 _WITHOUT_TORCH = ("planning", "graphs", "errors")
-# Names of subclasses of DGL or PyG classes -> the package of the base class. A star import includes these names only if
-# that package is imported already.
+# Classes that subclass a class of DGL, and the module with a subclass of a PyG class -> that package. A star import
+# includes these names only if the package is imported already.
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
@@ -115,7 +115,8 @@ def _offered() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, and keep it as an attribute of the package."""
     if name == "__all__":
-        # A star import reads `__all__`. Names that are not in _SUBCLASSES need only this package, which is imported.
+        # A star import reads `__all__`. Include a name unless its package in _SUBCLASSES is not imported yet; for other
+        # names, `get` returns this package, which is imported.
         return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":

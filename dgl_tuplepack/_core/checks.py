@@ -40,8 +40,8 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 
 def as_integer(value: Any) -> int | None:
-    """Return `value` as an int if it is an integer of Python or numpy, or in a 0-d array or tensor; else None."""
-    # Refuse bools and arrays with axes first: `operator.index` accepts bools, and tensors ``[1]``.
+    """Return `value` as an int if it is a Python or numpy integer, or a 0-d array or tensor of one; else None."""
+    # Refuse bools and arrays with axes first: `operator.index` accepts bools, and tensors of shape [1].
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -166,12 +166,13 @@ def as_integers(ids: Any) -> NDArray[Any]:
     try:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
-        # Rows of unequal length, or a tensor that is sparse or on another device. Replace it by a row of floats,
-        # which is refused below.
+        # The ids are rows of unequal length, or a tensor that is sparse or on another device. Use a row of floats in
+        # their place, which the check below refuses.
         row = np.empty(1)
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
+    # numpy makes an empty list an array of floats, so convert it.
     row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu":
         raise SizesError(

@@ -81,7 +81,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file like `open_file`, but raise OSError instead, or ValueError for characters that paths cannot have."""
+    """Open a file like `open_file`, but raise OSError or ValueError (impossible characters) instead of FormatError."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

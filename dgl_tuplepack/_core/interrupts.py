@@ -26,6 +26,6 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        # Also if the block fails: the interrupt must not be lost.
+        # Deliver the delayed interrupt, even if the block failed.
         if held:
             before(signal.SIGINT, None)

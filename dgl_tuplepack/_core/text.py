@@ -11,8 +11,8 @@ from typing import Any
 def printable(text: object) -> str:
     r"""Return `text` on one line, with escapes for characters that are not safe to display.
 
-    Not safe are control and format characters, line ends, unassigned characters, and surrogates, which represent bytes
-    of paths that are not UTF-8.
+    Characters are not safe if `str.isprintable` is False: control and format characters, line ends, spaces other than
+    " ", unassigned characters, and surrogates. Surrogates stand for bytes of a path that are not valid UTF-8.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def printable(text: object) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows with the same keys as CSV text; a nested mapping becomes one column for each of its keys."""
+    """Return rows, all with the same keys, as CSV text; a nested mapping becomes one column for each of its keys."""
     flat = [_flat(row) for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")

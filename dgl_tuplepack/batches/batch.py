@@ -96,7 +96,7 @@ class PaddedBatch(BatchContent):
 
     @property
     def graphs(self) -> dict[str, DGLGraph]:
-        """The batched DGLGraph of each name, with its own types, built at first use.
+        """Name -> the batched DGLGraph of that named graph, whose types do not contain the name; built at first use.
 
         A batch of graphs without names raises SchemaError; use `graph`.
         """
@@ -159,7 +159,7 @@ class PaddedBatch(BatchContent):
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> PaddedBatch:
-        """Return a batch of the results of `function` for each tensor. The new batch builds its graph at first use."""
+        """Return a copy with `function` applied to every tensor. The copy builds its own graph at first use."""
 
         def mapped(value: Any) -> Any:
             if isinstance(value, dict):

@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.transform import check_callable
 
 # Fields of a batch that a transform may change, directly or through its graph. All others must stay unchanged.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
-# Content ("node feature", "edge feature" or "label") and type of columns; the type of labels is None.
+# Content ("node feature", "edge feature" or "label") and type of a group of columns; the type of labels is None.
 _Group = tuple[str, Any]
 
 
@@ -104,15 +104,15 @@ class BatchTransform:
                 if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != slots:
                     shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
                     raise TransformError(
-                        f"the transform {self.name} made the {content} {name!r} of {where} {shape}, but it must have "
+                        f"after the transform {self.name}, the {content} {name!r} of {where} is {shape}, but must have "
                         f"{slots} rows, one for each slot."
                     )
             found_specs = _specs(columns)
             expected = found_specs if self._specs is None else self._specs[content, t]
             if found_specs != expected:
                 raise TransformError(
-                    f"the transform {self.name} gave {where} the {content}s {_listed(found_specs)}, but a padding-only "
-                    f"batch {_listed(expected)}; all batches must have the same names, shapes and dtypes."
+                    f"after the transform {self.name}, {where} has the {content}s {_listed(found_specs)}, but a "
+                    f"padding-only batch has {_listed(expected)}; all batches need the same names, shapes and dtypes."
                 )
 
 

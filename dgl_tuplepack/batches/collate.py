@@ -43,8 +43,8 @@ class PaddedCollate:
     packs_per_batch
         Number of packs in a batch, p >= 1, as in the sampler.
     label_fill, feature_fill
-        Value of padding: a number, or a dict from names to values. Such a value is a number, or an array with the shape
-        of one node's, edge's or graph's value. Names that the dict lacks get 0.
+        Value of padding: a number, or a dict from names to values. Each value in the dict is a number, or an array with
+        the shape of one node's, edge's or graph's value. Names that the dict lacks get 0.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
         such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
@@ -131,7 +131,7 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
-            # The types whose nodes (edges) labels index; the transform must not remove any of these.
+            # The types that labels index; the transform must not remove nodes (edges) of these types.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
@@ -179,7 +179,7 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
-        """Return the padded batch of some items. Its shape is number `sampler_shape`; None: the smallest that fits."""
+        """Return the padded batch of items. `sampler_shape` is the index of its shape; None: the smallest that fits."""
         schema = self.schema
         graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:

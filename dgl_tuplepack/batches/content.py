@@ -140,9 +140,9 @@ class BatchContent:
             yield t, features_of(graph, own_type), own_features[t]
 
     def _changed_shape(self) -> list[str]:
-        """Return a text for each type of which the graph has more or fewer nodes (edges) than the batch.
+        """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots.
 
-        The graph differs from the batch only if the user has changed the graph in place.
+        The numbers differ only if the user has changed the graph in place.
         """
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
         # Type, number of nodes (edges) in the graph, and number of slots in the batch.
@@ -196,7 +196,7 @@ def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed
     for name in dict.fromkeys([*own, *in_graph]):
         # The value for both; None if the feature was deleted.
         value = in_graph.get(name)
-        # If it has not changed in the graph, use the value in the batch.
+        # If the feature has not changed in the graph, use the value in the batch.
         if value is agreed.get(name):
             value = own.get(name)
         if value is None:

@@ -62,5 +62,6 @@ def padding_positions(spec: ArraySpec, first: int, number: int, distance: float)
     for axis in range(1, min(width, 3)):
         positions[:, axis] = (slots % 3 == axis).double()
     positions = (positions * distance).to(spec.dtype)
+    # Repeat each position along all axes between the slots and the coordinates: [number, D] -> [number, ..., D].
     leading = (1,) * (len(spec.shape) - 1)
     return positions.reshape(number, *leading, *spec.shape[-1:]).expand(number, *spec.shape).contiguous()

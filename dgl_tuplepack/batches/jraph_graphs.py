@@ -39,7 +39,7 @@ def graphs_tuple(batch: BatchContent) -> Any:
     def array(tensor: Tensor) -> Array:
         """Return a tensor as a NumPy array."""
         if tensor.dtype == torch.bfloat16:
-            # NumPy has no bfloat16, but ml_dtypes has; JAX installs it.
+            # NumPy has no bfloat16, but the package ml_dtypes has, which JAX installs.
             bfloat16 = importlib.import_module("ml_dtypes").bfloat16
             return array(tensor.detach().contiguous().view(torch.int16)).view(bfloat16)
         made: Array = tensor.numpy(force=True)

@@ -1,4 +1,4 @@
-"""The tensors of a padded batch: the dtype and shape of each, and the batch that is made of them.
+"""The tensors of a padded batch: the dtype and shape of each tensor, and a function that makes a batch of them.
 
 Two modules make batches: `pad_graph.py` with torch operations, and `storage/assembler.py` in one compiled pass.
 """
@@ -23,7 +23,10 @@ Spec = tuple[torch.dtype, tuple[int, ...]]
 
 
 def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
-    """Return the dtype and shape of each tensor; `slots` has the number of slots by type and, under None, of graphs."""
+    """Return the dtype and shape of each tensor.
+
+    `slots` maps each node or edge type to its number of slots, and None to the number of graph slots.
+    """
     graphs = slots[None]
     layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
     layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}

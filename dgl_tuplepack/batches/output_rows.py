@@ -127,7 +127,7 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         return _rows(
             of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
         )  # fmt: skip
-    # PyG made the batch. An edge belongs to the graph of its source node.
+    # PyG made the batch: `ptr` has the first node of each graph. An edge belongs to the graph of its source node.
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}

@@ -17,6 +17,7 @@ from dgl_tuplepack.graphs.relations import Column
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     """Return a padded batch with `graph_ids` None; raise GraphTooLargeError if the graphs exceed the shape."""
     # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. `shape.slots` has the same keys.
+    # Both are in the order nodes, edges, graphs.
     schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
     # The keys of the tensors are those of `layout_of`.
@@ -37,6 +38,7 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     ends = []
     # In a chain, a padding edge ends at the padding node after its source. Otherwise it is a self-loop, or joins nodes
     # of two types.
+    # ahead: shift of the sources, and of the destinations.
     ahead = (0, int(shape.has_padding_chains(edge_type)))
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first_padding = graphs.numbers[node_type]

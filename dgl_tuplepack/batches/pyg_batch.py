@@ -47,7 +47,7 @@ class Origin:
     # Whether there is padding, and whether graphs are named. Compiled code reads these instead of varying numbers.
     is_padded: bool = False
     is_named: bool = False
-    # Masks by component name, as they were made, with the numbers of real rows.
+    # The masks with which the batch was made, by component name, and their numbers of real rows.
     row_masks: Mapping[str, RowMask] = field(default_factory=dict)
 
     @functools.cached_property

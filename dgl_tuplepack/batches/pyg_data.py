@@ -27,7 +27,7 @@ class Joining(NamedTuple):
 
 
 class _Stored:
-    """A graph whose `__inc__` and `__cat_dim__` give the results of its original class, without being of that class."""
+    """A graph that PyG joins like the graph's original class, although the graph is not an object of that class."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, attribute = self._joining_and_attribute(key, args)
@@ -61,7 +61,10 @@ class _Stored:
         )
 
     def _joining_and_attribute(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
-        """Return the joining rules, and the attribute as (type, key); ``given[0]``, if passed, is its storage."""
+        """Return the joining rules, and the attribute as (type, key).
+
+        ``given[0]``, if passed, is the storage that has the attribute.
+        """
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
@@ -96,7 +99,7 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
     """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG."""
-    # names.columns: for each feature and label, (column, type of its storage, name of the attribute there).
+    # names.columns: for each feature and label, (column, key of its storage, name of the attribute there).
     types = names.types
     axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
     shifted_by: dict[Attribute, tuple[Attribute, ...]] = {

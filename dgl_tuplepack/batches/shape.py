@@ -122,11 +122,11 @@ class PaddedShape:
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Edge types that nodes are tied to come first: they set the number of slots of these nodes, and the number of
-        # padding edges that must cover these nodes depends on it.
+        # Edge types that nodes are tied to come first: they set the number of slots of these nodes. With cover_padding,
+        # edges that end at these nodes need that many padding edges.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
-            # spare: slots for padding edges. With cover_padding, one for each destination node; otherwise as many as
-            # tied nodes reserve, or one if indices must be able to point to padding.
+            # spare: slots for padding edges. With cover_padding: one for each slot of the destination nodes. Otherwise:
+            # `reserved` slots if nodes are tied to the edges, one slot if indices point to the edges, or none.
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
             if e in tied:
@@ -212,18 +212,18 @@ class PaddedShape:
 
 
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
-    """Return the number of the shape that a batch is padded to: its position in `shapes`.
+    """Return the index in `shapes` of the shape that a batch is padded to.
 
-    If the sampler chose a shape, return the number of that shape, so that all ranks have the same shape in a step.
-    Otherwise choose the smallest shape that holds the content. If no shape holds it, choose the largest shape, whose
-    `check_content` then raises. Raise SamplerError if the number from the sampler is not a position in `shapes`.
+    If the sampler chose a shape, return the sampler's index, so that all ranks have the same shape in a step. Otherwise
+    choose the smallest shape that holds the content. If no shape holds the content, choose the largest shape, whose
+    `check_content` then raises. Raise SamplerError if the index from the sampler is out of range.
     """
     if len(shapes) == 1:
         return 0
     if from_sampler is not None:
         if from_sampler >= len(shapes):
             raise SamplerError(
-                f"the sampler chose shape {from_sampler}, but batches are padded to {len(shapes)} shapes, from 0; "
+                f"the sampler chose shape {from_sampler}, but there are only the shapes 0 to {len(shapes) - 1}; "
                 "pad to sampler.limits."
             )
         return from_sampler

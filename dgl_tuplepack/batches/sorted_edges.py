@@ -42,7 +42,7 @@ class ReorderableTensors:
         self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
 
     def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
-        """Replace each index i of a node or edge of a type t in `positions` by ``positions[t][i]``."""
+        """Renumber indices in features and labels: index i of a type t in `positions` becomes ``positions[t][i]``."""
         for column, target in batch._indices.items():
             content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
@@ -55,8 +55,8 @@ class ReorderableTensors:
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     """Return a batch with the edges of each type sorted by destination. The CPU does not wait for the device.
 
-    The nodes of a graph are consecutive, and graphs are in order. So the edges of each graph remain in the same slots,
-    and masks and counts are unchanged.
+    The nodes of a graph are consecutive, and graphs are in order. So sorting moves edges only within the slots of their
+    graph, and masks and counts are unchanged.
     """
     content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch._ties.items()}
     # orders[e][j]: earlier position of edge j. pointers[e][v]: first edge to node v. positions[t][i]: new position of
@@ -77,6 +77,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
             t = tied[e]
             content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
             positions[t] = inverse(order)
+        # Features or labels that index these edges need their new positions.
         if e in batch._indices.values():
             positions[e] = inverse(order)
     content.renumber(positions, batch)
@@ -101,6 +102,7 @@ def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
     orders: dict[Any, Tensor] = dict(batch._edge_orders)
     for t, e in batch._ties.items():
         orders[t] = orders[e]
+        # positions[i]: row of the batch that has the node with the original position i.
         positions = inverse(orders[e])
         content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
     for e in batch.edge_types:

@@ -25,7 +25,7 @@ class BatchTensors(NamedTuple):
     between batches, such as `num_real_graphs`, are left out.
 
     Each field has the value of the `PaddedBatch` attribute of the same name. For layers, `graph` is a `TensorGraph`;
-    with named graphs, `graphs` is a dict of them.
+    with named graphs, `graphs` is a dict with a `TensorGraph` for each name.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class BatchTensors(NamedTuple):
 
     @property
     def graphs(self) -> dict[str, TensorGraph]:
-        """A new `TensorGraph` for each name, on these tensors, with its own types."""
+        """Name -> a new `TensorGraph` on the tensors of that named graph; its types do not contain the name."""
         if not self.graph_names:
             raise SchemaError("these tensors are of graphs without names, so there is one graph; use tensors.graph.")
         return {name: self._built(functools.partial(_of_name, name)) for name in self.graph_names}

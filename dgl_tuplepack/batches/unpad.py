@@ -63,7 +63,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
-    # first[t] and spans[t]: the first node (edge) of type t, and all of them, of the graph being made.
+    # first[t]: first node (edge) of type t of the graph being made. spans[t]: slice of all its nodes (edges) of type t.
     first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
@@ -90,5 +90,5 @@ def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, T
 
 
 def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
-    """Return some rows of all columns; indices are renumbered from the first node or edge of the graph."""
+    """Return some rows of all columns. Indices of the type t are renumbered from 0 by subtracting ``first[t]``."""
     return {name: values[rows] if target is None else values[rows] - first[target] for name, values, target in columns}

@@ -25,8 +25,8 @@ class CollatedView:
     collate
         Function from a list of items to a batch.
     ids
-        The graph ids in a batch: int64 ``[N]``, the id of each position; or "own" for the ids that the items have; or
-        None to leave items unchanged.
+        Ids for `graph_ids` of a batch: int64 ``[N]``, the id of each position in the dataset; or "own", to use the ids
+        that the items have; or None, to leave items unchanged.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
@@ -39,7 +39,7 @@ class CollatedView:
         fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
         items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
         check_number(items, ids)
-        # shape: number of the shape bucket of the batch, None if it is unknown.
+        # shape: index of the shape bucket of the batch, None if it is unknown.
         given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
         return self.collate(given if shape is None else BatchItems(given, shape))
 

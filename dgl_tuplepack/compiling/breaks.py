@@ -45,7 +45,7 @@ _REMEDIES = (
     ),
     (
         r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
-        "the shape of its result depends on values: use masks, or index_add_ into one row per slot",
+        "the shape of the result depends on values: use masks, or index_add_ into one row per slot",
     ),
     (
         r"\.backward\(|autograd\.grad|requires_grad_",

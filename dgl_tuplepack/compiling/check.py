@@ -38,8 +38,8 @@ class Checked(NamedTuple):
         Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite; empty if
         there is none.
     is_conclusive
-        Whether any gradient, or without gradients any output, is finite and not 0. Always True with several ranks,
-        which must compare in the same calls.
+        Whether any entry of a gradient, or of an output if there are no gradients, is finite and not 0. Always True
+        with several ranks, which must compare in the same calls.
     """
 
     difference: str = ""
@@ -77,7 +77,7 @@ def check_call(
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {first_line}")
-    # id of a tensor that the run read -> name in messages.
+    # id of a tensor that the run read, or key of a buffer -> name in messages.
     names = _names(modules, reference, paths)
     written_ids = [id(each.original) for each in reference.copies if each.is_written()]
     buffer_ids = {id(each) for each in buffers_of(modules).values()}
@@ -151,7 +151,7 @@ def _run_compiled(
         outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
         if not same_states(reference.random_states, random_states()):
             return None
-        # id of each tensor that the reference read -> this tensor, or the leaf that compiled code got in its place.
+        # id of a tensor that the uncompiled run read -> the tensor, or the leaf that compiled code got in its place.
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
         buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
@@ -175,7 +175,7 @@ def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buff
 
 
 def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
-    """Return the name of a tensor whose gradient is not finite; empty if there is none, or if an output is not."""
+    """Return the name of a tensor whose gradient is not finite; "" if there is none, or if an output is not finite."""
     if not all(is_finite(each) for (group, _), each in values.items() if group == "output"):
         return ""
     gradients = (key for (group, key), each in values.items() if group == "gradient" and not is_finite(each))

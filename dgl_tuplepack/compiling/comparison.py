@@ -23,7 +23,7 @@ _TIMES_LARGEST = 50.0
 # dtype -> allowed distance relative to the norm, if the function cannot run in float64.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
-# A tensor that is nearly 0 next to the others is compared relative to this share of the largest norm.
+# The error of a tensor is judged by its norm, but by no less than this share of the largest norm in its group.
 _SMALLEST_SHARE = 1e-3
 # Simulated rounding errors of the inputs, in units in the last place: reordered sums have up to a few hundred.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
@@ -41,15 +41,15 @@ def difference_of(
     """Return a description of the worst difference; empty if rounding explains all differences.
 
     `found` has the results of compiled code, `expected` of uncompiled code. ``rerun(exact=True)`` returns the results
-    of uncompiled code in float64, and ``rerun(copy=...)`` its results on tensors copied by this function. Both return
-    None if the run fails.
+    of uncompiled code in float64; ``rerun(copy=function)`` returns its results if `function` makes the copies of the
+    tensors. A rerun that fails returns None.
     """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
     exact = rerun(exact=True)
     target = expected if exact is None else exact
     if exact is not None:
-        # If float32 overflows and float64 does not, the uncompiled result is the target.
+        # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
         target = {key: _target(each, expected[key]) for key, each in exact.items()}
     # scales: key -> norm by which an error is judged; largest: the largest norm of a gradient.
     scales, largest = _scales(expected, found)
@@ -98,7 +98,7 @@ def _structures(found: Values, expected: Values) -> list[str]:
 
 
 def _target(exact: Tensor, expected: Tensor) -> Tensor:
-    """Return the result in float64; for entries that are finite in only one of the runs, the uncompiled result."""
+    """Return the result in float64, with entries of `expected` where only one of the two is finite."""
     if exact.layout != torch.strided or exact.is_complex():
         return exact
     return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
@@ -143,7 +143,10 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _norm_of_different(value: Tensor, found: Tensor) -> float:
-    """Return the norm of the entries of a float tensor that differ from `found`; -1e9 in a mask then does not count."""
+    """Return the norm of the finite entries that differ from `found`, so that -1e9 in a mask does not count.
+
+    For integers and bools, return 0.
+    """
     if not (value.is_floating_point() or value.is_complex()):
         return 0.0
     return math.sqrt(
@@ -174,7 +177,7 @@ def _wide(value: Tensor) -> Tensor:
 
 
 def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that copies a tensor and adds a random error of up to `units` in the last place per entry."""
+    """Return a function that copies a tensor with random errors of up to `units` units in the last place."""
     generator = torch.Generator().manual_seed(units)
 
     def perturbed(value: Tensor) -> Tensor:
@@ -188,7 +191,7 @@ def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
 
 
 def is_conclusive(values: Values) -> bool:
-    """Return whether any gradient, or without gradients any output, is finite and not 0."""
+    """Return whether any entry of a gradient, or of an output if there are no gradients, is finite and not 0."""
     groups = {group for group, _ in values}
     group = "gradient" if "gradient" in groups else "output"
     return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)

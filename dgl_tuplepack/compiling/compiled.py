@@ -100,8 +100,8 @@ class CompiledFunction:
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Check the arguments of a call with a new signature, and compare the call with the uncompiled function.
 
-        The comparison calls the compiled function for the first time, so torch compiles here. The real call comes
-        later, since it may change tensors.
+        The comparison calls the compiled function for the first time, so torch compiles here. The caller's own call
+        comes after the comparison, since it may change tensors that the comparison reads.
         """
         with self._lock:
             # Path such as "batch.src" -> tensor or other value in the arguments.
@@ -181,7 +181,7 @@ class CompiledFunction:
         if self._check != "warn":
             raise CompileError(
                 f"{text}; call the function itself, as check='warn' does, try another version of torch, or simplify "
-                "the function until both agree."
+                "the function until compiled and uncompiled results agree."
             )
         warnings.warn(f"{text}; it stays uncompiled.", stacklevel=6)
         self._compiled = self._function
@@ -194,7 +194,7 @@ class CompiledFunction:
                 return self._uncompiled(problem)
             our_options = torch_private.our_options(device)
         self._inductor_options = {**our_options, **self._options}
-        # Torch then counts the recompiles of this function separately, up to this limit.
+        # With these settings, torch counts the recompiles of this function separately, up to the limit.
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
         # Torch caches compiled code by code object. All results of `_counted` share one code object, so without
@@ -245,8 +245,8 @@ class CompiledFunction:
         if torch_private.is_recompile_limit(error):
             raise CompileError(
                 f"{self._name} has been compiled too often, because its calls differ "
-                f"({torch_private.reason_of(error)}); keep the modes, attributes and global variables "
-                "that it reads unchanged, and pass numbers that change as 0-dimensional tensors."
+                f"({torch_private.reason_of(error)}); do not change the modes, attributes and "
+                "global variables that the function reads, and pass numbers that change as 0-dimensional tensors."
             ) from error
         if torch_private.is_error_of_function(error):
             # The error of the uncompiled function is clearer than the tracer's.
@@ -264,13 +264,13 @@ class CompiledFunction:
             if is_graph(value):
                 raise CompileError(
                     f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; pass batch.tensors, "
-                    f"whose .graph replaces it in DGL layers, or make a tp.TensorGraph from its endpoints."
+                    f"whose .graph takes the place of a {cls.__name__} in DGL layers, or make a tp.TensorGraph."
                 )
             # A `PaddedBatch`; this room must not import the class.
             if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
                     f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so each batch "
-                    f"would be compiled again; pass {path}.tensors, which holds only tensors and their .graph."
+                    f"would be compiled again; pass {path}.tensors, which holds only tensors and a .graph of them."
                 )
 
     def _check_new_shapes(self, leaves: Mapping[str, Any], shapes: Mapping[str, str]) -> None:
@@ -343,8 +343,8 @@ _traces = _Traces()
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls `function`, and counts how often torch traces it."""
-    # The tracer calls `count` and treats its result as a constant. It is made here, not at import, since making it
-    # loads torch's compiler.
+    # The tracer calls `count` and treats its result as a constant. `count` is made here, not at import, since making
+    # it loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -40,8 +40,8 @@ def compile(
         loss.backward()
 
     The first call takes 15 to 40 seconds for a network of five layers, and 2 to 4 seconds in later processes, since
-    torch keeps compiled code on disk. Meanwhile, the terminal shows a progress line. Compiling pays off after (seconds
-    of compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
+    torch keeps compiled code on disk. During this call, the terminal shows a progress line. Compiling pays off after
+    (seconds of compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def compile(
         the function stays uncompiled. False: nothing is compared.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
-        in another mode (training, gradients) are not counted again. One more set is an error, since each set takes as
-        long to compile as the first. None: 4, with a warning at the second.
+        in another mode (training, gradients) are not counted again. A further set is an error, since each set takes as
+        long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
     **torch_arguments
         Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
 
@@ -76,8 +76,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
-        `PaddedBatch`, needs more than `shapes` sets of shapes and Python numbers, gives other results than uncompiled
-        code, or writes to tensors other than buffers.
+        `PaddedBatch`, is called with more than `shapes` sets of shapes and Python numbers, gives other results than
+        uncompiled code, or writes to tensors other than buffers.
 
     Warns
     -----
@@ -129,7 +129,7 @@ def compile(
 
 
 def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that ``torch.compile`` does not have, and modes, since torch refuses a mode with options."""
+    """Refuse arguments that ``torch.compile`` lacks; also refuse modes, which torch does not accept with options."""
     known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
     for name in arguments:
         if name not in known:
@@ -141,8 +141,8 @@ def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
         options_of_mode = torch_private.options_of_mode(str(mode))
         hint = f"options={options_of_mode}" if options_of_mode else "options={...}"
         raise CompileError(
-            f"mode={mode!r} cannot be combined with options, which compile() sets (torch refuses both); give {hint} "
-            "instead."
+            f"mode={mode!r} cannot be combined with options, which compile() sets (torch accepts only one of them); "
+            f"give {hint} instead."
         )
 
 

@@ -4,8 +4,9 @@ On the CPU, generated code stores and loads matrices of bools 10 to 35 times slo
 keeps the mask of every activation as bools for the backward pass. If a mask is a comparison of floats that are kept
 anyway, this pass marks it, so that the backward pass recomputes it. The result is the same to the last bit.
 
-Generated code also draws random numbers one by one. Torch's own function draws them in an eighth of the time. The mask
-of dropout compares these numbers with a probability, so it is recomputed too.
+Generated code also draws random numbers one by one. Torch's own function needs an eighth of the time, so this pass
+makes the code call that function. The mask of dropout compares these numbers with a probability, so the mask is
+recomputed too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 def keep_no_bools(graph: Graph) -> int:
     """Mark masks and replace random numbers in a joint graph, in place; return how many nodes were changed.
 
-    Only tensors on the CPU are affected. Nodes that already have a recompute policy, as inside
-    ``torch.utils.checkpoint``, stay unchanged. In a graph without a backward pass, only random numbers change.
+    Only tensors on the CPU are affected. Masks that already have a recompute policy, as inside
+    ``torch.utils.checkpoint``, stay unchanged. In a graph without a backward pass, the marks have no effect.
     """
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
     for node in random:
@@ -68,7 +69,7 @@ def _is_bool_on_cpu(node: Node) -> bool:
 
 
 def _is_cheap(node: Node) -> bool:
-    """Return whether a mask stays the same when the backward pass recomputes it from kept values.
+    """Return whether a mask is cheap to recompute, and stays the same when it is recomputed from kept values.
 
     For inputs in half precision, generated code computes in float32, and rounds only the values that it keeps. So a
     comparison may give another result when it is recomputed from kept values, as in the mask of dropout. Comparisons
@@ -78,6 +79,7 @@ def _is_cheap(node: Node) -> bool:
         return False
     if not any(map(_is_half, node.all_input_nodes)):
         return True
+    # What the mask compares with; isnan and isinf have no further arguments.
     return all(isinstance(each, int | float) and each == 0 for each in node.args[1:])
 
 

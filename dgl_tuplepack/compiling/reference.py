@@ -109,8 +109,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # Torch's functions write to the copy, and kernels that access memory by its address to the original. If
-                # both are equal, take the original.
+                # Torch's functions write to the copy, so use the copy if it differs from the original. Otherwise use
+                # the original: only kernels that access memory by its address may have written, and they write to it.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()
@@ -252,8 +252,9 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Return the result of dropout with the uniform numbers of compiled code; None if it draws other numbers."""
+        """Return the result of dropout with the uniform numbers of compiled code; None if that code draws others."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
+        # In an exact run x is float64, but the numbers must be those of a run in float32.
         dtype = torch.float32 if self._exact else x.dtype
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
         if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):

@@ -46,8 +46,9 @@ def our_options(device: str) -> dict[str, Any]:
     -----
     From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it. The operation
     then loses its dependency on an in-place operation, such as a scatter, and a later fusion may move it before the
-    scatter. With a fusion size of 1 nothing is fused, so no loops are recomputed before operations are in order. Torch
-    2.14 keeps the dependencies: it renames them after it recomputes loops (`SchedulerNode.recompute_size_and_body`).
+    scatter. With a fusion size of 1 nothing is fused, so no loops are recomputed until the order of the operations is
+    fixed. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
+    (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {}
@@ -121,7 +122,7 @@ def options_of_mode(mode: str) -> dict[str, Any] | None:
 
 
 def _joint_pass() -> Any:
-    """Return our pass as an object that torch's caches on disk can identify; None if torch has no such class."""
+    """Return our pass as an object that torch's caches on disk can identify; None if torch has no `CustomGraphPass`."""
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass
     except ImportError:
@@ -159,7 +160,7 @@ def is_graph_break(error: BaseException) -> bool:
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Return whether the function itself fails, in an operation of torch or in Python code; uncompiled it would too."""
+    """Return whether the function itself fails, in torch or in Python code, so that it would also fail uncompiled."""
     start = str(error)[:60]
     is_of_python = any(
         each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
@@ -176,8 +177,8 @@ def is_about_recurrent_layers(error: BaseException) -> bool:
 def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
     """Let torch trace recurrent layers inside this context, if `enabled`.
 
-    It also switches oneDNN off, so that torch splits these layers into matrix products. With oneDNN they are a single
-    operation, for which torch 2.13 generates code that fails.
+    The context also switches oneDNN off, so that torch splits these layers into matrix products. With oneDNN, each
+    layer is a single operation, for which torch 2.13 generates code that fails.
     """
     if not enabled:
         yield
@@ -199,7 +200,7 @@ def is_recompile_limit(error: BaseException) -> bool:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether compiling failed after tracing, such as without a C++ compiler, or by an error in a pass."""
+    """Return whether compiling failed after tracing, for example because of a missing C++ compiler."""
     return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
         error,
         "torch._inductor.exc",

@@ -24,14 +24,15 @@ SEPARATOR = "/"
 
 
 def public_type(t: Any) -> Any:
-    """Return a type of named graphs as users write it: the edges of a homogeneous graph have the name of the graph."""
+    """Return a type of named graphs as users write it: a homogeneous graph's name also stands for its edge type."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 
 def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], named: bool = False) -> tuple[str, ...]:
     """Return the names of the components of a size: node types, then edge types.
 
-    They are ("nodes", "edges") if there is one type of each. Set `named` if the types belong to named graphs.
+    They are ("nodes", "edges") if there is only one node type and one edge type. Set `named` if the types belong to
+    named graphs.
     """
     if named:
         return (*map(node_component, node_types), *(edge_component(public_type(e)) for e in edge_types))
@@ -47,7 +48,7 @@ class GraphBlock:
     # Number of nodes (edges) of each graph, int64 [B] for each type.
     num_nodes: Mapping[str, IntArray]
     num_edges: Mapping[EdgeType, IntArray]
-    # Source and destination node of each edge, integers [E_t]; node numbers start at 0 in each graph.
+    # Source and destination node of each edge, integers [E_t]; nodes are counted from 0 in each graph.
     endpoints: Mapping[EdgeType, tuple[Array, Array]]
     # Features [V_t, ...] and [E_t, ...], by type and name.
     node_features: Mapping[str, Mapping[str, Array]]

@@ -25,7 +25,7 @@ def all_sparse_formats() -> Any:
 def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
     """Return DGL's metagraph, whose nodes are the node types and whose edges are the edge types.
 
-    Return None if there is one type of each.
+    Return None if there is only one node type and one edge type.
     """
     if len(node_types) == len(edge_types) == 1:
         return None
@@ -43,8 +43,9 @@ def build_graph(
 ) -> Any:
     """Return a DGLGraph with the given types, in the given order. The graph shares the memory of the features.
 
-    If the edges are sorted by destination, pass `row_pointers`, int64 ``[V + 1]`` for each edge type: the first edge
-    of each destination node, and the number of edges. DGL then sums over incoming edges without a conversion.
+    If the edges are sorted by destination, pass `row_pointers`, int64 ``[V + 1]`` for each edge type: the index of the
+    first edge into each destination node, then the number of edges. DGL then sums over incoming edges without a
+    conversion.
 
     The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` would sort the types and check the
     endpoints again, which takes as long as all other steps together, and waits for the device.
@@ -145,7 +146,7 @@ class BatchBuilder:
         self._schema = schema
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
-        # Names of the features of each node type, then of each edge type, in the order of `totals`.
+        # Names of the features of each node type, then of each edge type, in the order of `totals` in `batch`.
         self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
         dgl = load("dgl")
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph

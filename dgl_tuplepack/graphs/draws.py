@@ -76,7 +76,8 @@ class Draws:
     def epoch(self, of_ids: int | None) -> tuple[int, bool]:
         """Return the epoch, and whether it is known.
 
-        `of_ids` is the epoch that the ids of a batch carry. If it is None, return the epoch of `set_epoch`.
+        `of_ids` is the epoch that the ids of a batch carry. If it is None, use the epoch that `set_epoch` set; if
+        none was set, use 0, which does not count as known.
         """
         if of_ids is not None:
             return of_ids, True

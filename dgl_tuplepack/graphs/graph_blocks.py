@@ -28,9 +28,9 @@ def graph_blocks(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items.
 
-    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); the graph may also be named graphs. Or it is a
-    PyG graph: then all items are read to find the schema, since one graph may not show whether an attribute belongs to
-    nodes, edges or graphs. `levels` can declare this.
+    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), with a DGLGraph or a dict of named graphs; or it
+    is a PyG graph. For PyG graphs, all items are read to find the schema, since one graph may not show whether an
+    attribute belongs to nodes, edges or graphs. `levels` can declare what attributes belong to.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item is not a
     graph or has another schema.
@@ -93,7 +93,7 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
-        # Endpoints, number of nodes, node features and edge features of graph i, by type.
+        # Endpoints, number of nodes, node features and edge features of graph i, by type; per_graph[i] has its rows.
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},

@@ -107,6 +107,7 @@ def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | Non
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
     """Return the named graphs that an item begins with, or raise SchemaError. `item` is the sequence of its parts."""
     graphs = item[0] if item else None
+    # `item is given` if the dataset returned a tuple or list; only these begin with something.
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
@@ -137,7 +138,10 @@ def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[st
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item is a PyG graph, or begins with one or with a dict of them, which `parts_of` refuses."""
+    """Return whether an item is a PyG graph, or begins with one or with a dict of them.
+
+    `parts_of` accepts only the PyG graph itself, and refuses the other two.
+    """
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
@@ -165,8 +169,8 @@ def _id(value: Any, where: str) -> int:
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:
         raise SchemaError(
-            f"{where} has {shown(value)} ({type(value).__name__}) as its third part, but that is the id, an integer in "
-            "0..2**63-1; let the dataset return (DGLGraph, label), with several labels in one dict, and wrap it in "
+            f"{where} has {shown(value)} ({type(value).__name__}) as its third part, which must be the id, an integer "
+            "in 0..2**63-1; let the dataset return (DGLGraph, label), with several labels in one dict, and wrap it in "
             "with_ids(dataset): ids are then positions, by which you can look up names in a list."
         )
     return number

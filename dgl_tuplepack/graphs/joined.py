@@ -16,7 +16,7 @@ from dgl_tuplepack.graphs.relations import Column
 class JoinedGraphs:
     """B graphs of one schema, joined, with their labels, on one device.
 
-    Endpoints are numbers of nodes across all graphs. Columns of indices hold numbers of nodes or edges in each graph.
+    Endpoints count nodes from 0 across all graphs. Columns that hold indices count nodes (edges) from 0 in each graph.
     """
 
     # Number of nodes or edges of each type; the key None has the number of graphs.
@@ -34,14 +34,15 @@ class JoinedGraphs:
         return next(iter(self.lengths.values())).device
 
     def shifted(self, column: Column, target: GraphType | None) -> Tensor:
-        """Return a column. Its indices of nodes (edges) of the type `target` become numbers across all graphs.
+        """Return a column, with its indices counted across all graphs instead of in each graph.
 
-        `target` is None for a column without indices, which is returned unchanged.
+        `target` is the type of the nodes (edges) that the column indexes. It is None for a column without indices,
+        which is returned unchanged.
         """
         values, t = self.columns[column], column[1]
         if target is None:
             return values
-        # first[i]: number of the first node (edge) of graph i. Then the same for each row of the column.
+        # first[i]: number of nodes (edges) before graph i. Then, for a feature, the same for the graph of each row.
         first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
         if t is not None:
             first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))

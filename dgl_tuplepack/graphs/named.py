@@ -163,7 +163,7 @@ def check_types(
     """Refuse (SchemaError) types that differ, or names of graphs that differ.
 
     `found` and `expected` are pairs (node types, edge types). `names` has the names found and the names expected.
-    Messages call what was found `where`, and what was expected `other`.
+    `where` is the display name of the graph with the types found; `other`, of the graph with the expected types.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)

@@ -18,9 +18,9 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
-# Name of an attribute -> its level: "node", "edge" or "graph", or None to leave the attribute out. If there are several
-# types, the level may also be the attribute that counts the nodes of a type, or that holds the endpoints of its edges.
-# The level of endpoints is the pair of attributes that count the nodes of both ends: "x_s -> x_t".
+# Name of an attribute -> its level: "node", "edge" or "graph", or None to leave the attribute out. With several types,
+# a level may also be the name of the attribute that counts the nodes of a node type or has the endpoints of an edge
+# type. The level of an attribute with endpoints names the attributes that count the nodes of both ends: "x_s -> x_t".
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute in it.
 Attribute = tuple[GraphType | None, str]
@@ -48,8 +48,8 @@ def checked_levels(levels: Any) -> Levels:
     if not good:
         raise SchemaError(
             'levels must map names of attributes to "node", "edge", "graph", the name of an attribute that counts '
-            f"nodes or is endpoints of edges, or None to leave one out, but is {shown(levels)}; give a dict such as "
-            '{"w": "edge"}.'
+            "nodes or holds the endpoints of edges, or None to leave the attribute out, but levels are "
+            f'{shown(levels)}; give a dict such as {{"w": "edge"}}.'
         )
     return dict(levels)
 
@@ -58,8 +58,9 @@ def checked_levels(levels: Any) -> Levels:
 class Types:
     """The types of PyG graphs, and the storages and attributes that hold them.
 
-    A `Data` is flat: its only storage has the attributes of all types. Each of its node types has the name of the
-    attribute that counts its nodes, with a row for each. The exception is the type `_N`, which `num_nodes` counts.
+    A `Data` is flat: its only storage has the attributes of all types. A node type of a `Data` has the same name as the
+    attribute that counts its nodes, that is, the attribute that has one row for each node of the type. The exception is
+    the node type `_N`: `num_nodes` counts its nodes.
     """
 
     is_flat: bool
@@ -98,7 +99,7 @@ class PygLayout:
 
     # Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
     dims: Mapping[Column, int | None] = field(default_factory=dict)
-    # Number of rows that an attribute of graphs has in each graph, if it is not 1.
+    # For attributes that belong to graphs: number of rows in each graph, if it is not 1.
     rows: Mapping[Column, int] = field(default_factory=dict)
     # Node types whose storage has the attribute `num_nodes`.
     counted: tuple[str, ...] = ()
@@ -147,7 +148,7 @@ def _type(entry: Any) -> Any:
 def refuse_without_ends(what: str) -> NoReturn:
     """Raise the error for graphs without endpoints."""
     raise SchemaError(
-        f"{what} has no edge_index; set torch.empty(2, 0, dtype=torch.long) if it has no edges, or "
+        f"{what} has no edge_index; set it to torch.empty(2, 0, dtype=torch.long) if there are no edges, or to "
         "torch.stack(adj_t.coo()[:2][::-1]) for an adj_t."
     )
 
@@ -157,7 +158,7 @@ def refuse_unknown(what: str) -> NoReturn:
     raise SchemaError(
         f"the number of nodes of {what} is unknown: it has neither num_nodes nor an attribute such as x; set num_nodes "
         "(PyG itself would count up to the last node that has an edge). To put several graphs into one Data, use a "
-        "class whose __inc__ returns the number of nodes of each, as in PyG's guide, or use a HeteroData."
+        "class whose __inc__ returns the number of nodes of each graph, as in PyG's guide, or use a HeteroData."
     )
 
 

@@ -1,8 +1,8 @@
 """Relations that users declare: components that are tied, and features and labels that hold indices.
 
 A tie declares that the nodes of one type are the edges of another, in the same order, as in
-``{"nodes:bonds": "edges:atoms"}``. Indices declare that the values of a feature or label are numbers of nodes or edges
-in its graph, as in ``{"root": "nodes:atoms"}``.
+``{"nodes:bonds": "edges:atoms"}``. Indices declare that the values of a feature or label refer to nodes or edges of
+the same graph, counted from 0, as in ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Indices = Mapping[str, str]
 Column = tuple[str, GraphType | None, str]
 # Component -> node or edge type.
 Types = Mapping[str, GraphType]
-# Names that mean the only component of nodes (edges).
+# Names that stand for the component of nodes (edges) if there is only one.
 _NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
@@ -74,13 +74,14 @@ def indexed_types(
         if len({column[0] for column, _ in by_name[name]}) > 1:
             owners = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
             raise SchemaError(
-                f"indices name {shown(name)}, which is the name of {owners}; indices need a unique name: rename the "
-                "others."
+                f"indices name {shown(name)}, which is the name of {owners}; indices need a unique name: rename all "
+                "but one."
             )
         for column, spec in by_name[name]:
             if spec.dtype not in INDEX_TYPES:
                 raise SchemaError(
-                    f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out."
+                    f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out of "
+                    "indices."
                 )
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
@@ -118,13 +119,13 @@ def _component(what: str, name: str, types: Types) -> str:
 def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
     """Return the order in which to sort the edges of each type.
 
-    Sorting edges also moves the nodes that are tied to them. So it comes before sorting the edges at those nodes.
-    Raise SchemaError if the ties form a cycle.
+    Sorting the edges of a type also moves the nodes that are tied to them. So these edges are sorted before the edges
+    whose ends are those nodes. Raise SchemaError if the ties form a cycle.
     """
     order: list[EdgeType] = []
     rest = list(edge_types)
     while rest:
-        # Edge types at whose ends no nodes are tied to an edge type that is still to be sorted.
+        # Edge types whose end nodes are not tied to an edge type that is still to be sorted.
         ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
         if not ready:
             raise SchemaError(
@@ -160,7 +161,7 @@ def check_values(
         # For each graph: `most` is the number of nodes (edges) to index, `per_graph` the number of rows of the column.
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
-        # One row of numbers for each row of the column, whatever its shape; then whether a number is out of range.
+        # `flat`: the column, with all axes after the first joined. `outside`: whether a row has an index out of range.
         flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
         outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
         if outside.any():

@@ -30,7 +30,8 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types,
 Value = TypeVar("Value")
 
 _HINT_ON_NAMES = (
-    " Keep names of graphs in a list next to the dataset: with_ids(dataset) makes graph_ids the positions in it."
+    " Keep names of graphs in a list next to the dataset, and wrap the dataset, with_ids(dataset): the graph_ids of a "
+    "batch are then positions in that list."
 )
 
 # For messages: where the user can change features.
@@ -145,7 +146,7 @@ class Schema:
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
-        """Refuse (SchemaError) a batch, and a graph or named graphs with other types, index type or features."""
+        """Refuse (SchemaError) a batch of graphs, or graphs whose types, index type or features differ."""
         self.check_types(graphs, where)
         check_alike(graphs, where)
         graph = next(iter(by_name(graphs).values()))
@@ -166,7 +167,7 @@ class Schema:
         return all(found == expected for found, expected, _ in self._features_in(graphs))
 
     def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
-        """Yield specs found and specs expected, with "node" or "edge", for each type that has nodes (edges)."""
+        """Yield (specs found, specs expected, "node" or "edge") for each type that has nodes (edges) in the graphs."""
         for t, graph, own in located_types(graphs):
             if count(graph, own):
                 is_nodes = isinstance(t, str)
@@ -175,17 +176,19 @@ class Schema:
 
 
 def _added(own: Mapping[str, str], declared: Any) -> Any:
-    """Return the ties (indices) `own` and `declared` together."""
+    """Return the ties (indices) of `own` and `declared`; `declared` wins if both have a key."""
     if declared is None:
         return own
-    # A value that is not a mapping is returned, since `Schema` refuses it.
+    # Return a value that is not a mapping unchanged: `Schema` raises the error for it.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
 def refuse_levels(levels: Levels | None, what: str) -> None:
     """Refuse (SchemaError) the setting `levels` for graphs that are not PyG graphs."""
     if levels:
-        raise SchemaError(f"levels are for attributes of PyG graphs, but {what} has none; leave levels out.")
+        raise SchemaError(
+            f"levels are for attributes of PyG graphs, but {what} has no such attributes; leave levels out."
+        )
 
 
 def as_tensors(label: Any) -> dict[str, Tensor]:
@@ -255,7 +258,7 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
         return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
 
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
-    # Names that were found and expected, with both specs.
+    # (name, spec found, spec expected) of each name that is in both.
     both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
     steps += [f"convert {_quoted(n)} to {str(new.dtype)[6:]}" for n, old, new in both if old.dtype != new.dtype]
     steps += [f"give {_quoted(n)} the shape {list(new.shape)}" for n, old, new in both if old.shape != new.shape]

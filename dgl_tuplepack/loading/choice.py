@@ -62,12 +62,13 @@ class Request:
         if given is not None and self.graphs_per_batch is not None and self.packs_per_batch is not None:
             raise InputError(
                 f"graphs_per_batch={self.graphs_per_batch} and packs_per_batch={self.packs_per_batch} contradict each "
-                f"other, since {given} already decides how many graphs a pack holds; leave one of them out."
+                f"other, since the number of graphs in a pack already follows from {given}; leave one of them out."
             )
         for name, value in (("multiple_of", self.multiple_of), ("shapes", self.shapes)):
             if given is not None and value not in (1, None):
                 raise InputError(
-                    f"{name}={shown(value)} is for limits that are searched, but {given} is given; leave one out."
+                    f"{name}={shown(value)} is for limits that are searched, but this call gives {given}; leave one of "
+                    "them out."
                 )
 
 

@@ -66,7 +66,7 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         if with_ids and not (is_ours and is_batched):
             raise InputError(
                 "with_ids=True adds ids to batches that this loader collates, but a collate_fn or batch_size=None is "
-                "given; leave it out, and wrap the dataset: tp.with_ids(dataset) has items with an id."
+                "given; leave with_ids out, and wrap the dataset: the items of tp.with_ids(dataset) have ids."
             )
         if isinstance(dataset, WholeBatches) and not is_ours:
             dataset = dataset.dataset

@@ -219,9 +219,10 @@ def packed_loader(
 def _sampler(
     sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
-    """Return the sampler of a split. A sampler that makes new plans in later epochs makes its first plan, too.
+    """Return the sampler of a split.
 
-    The sampler uses the plan of `choice` instead if the user gave that plan, or if there is one plan for all epochs.
+    A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one. Any other
+    sampler uses the plan of `choice`, which contains the plans that the user gave.
     """
     replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
     return PackBatchSampler(

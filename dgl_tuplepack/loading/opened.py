@@ -133,8 +133,8 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    Such datasets are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses of
-    these do not count, since they may change items when they are read.
+    Such datasets are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses
+    that may change items when they are read do not count.
     """
     while type(dataset) in (Subset, WithIds):
         dataset = dataset.dataset

@@ -90,18 +90,18 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     if not all(map(is_graph, graphs.values())) or not isinstance(labels, PackLabels):
         raise SchemaError(
             f"flatten_packs needs a DGLGraph and PackLabels, but got {type(graph).__name__} and {shown(labels)}; give "
-            "both values of an item of a PackedDataset, or of a batch of items by DGL's collate."
+            "both values of an item of a PackedDataset, or of a batch that DGL's collate makes of such items."
         )
     slots = labels.graph_mask.numel()
     wrong = [each.batch_size for each in graphs.values() if each.batch_size != slots]
     if wrong:
         raise SchemaError(
             f"the graph holds {wrong[0]} graphs, but the labels are for {slots}; give both values of one batch, "
-            "before the graph is changed: DGL drops the graphs in it when nodes or edges are added or removed."
+            "before the graph is changed: DGL treats the batch as one graph once nodes or edges are added or removed."
         )
 
     def flat(values: Any) -> Any:
-        # Labels [G, ...] of an item stay, and labels [p, G, ...] of a batch become [p G, ...].
+        # Labels [G, ...] of an item stay, and labels [p, G, ...] of a batch become [p * G, ...].
         if isinstance(values, Mapping):
             return {name: flat(inner) for name, inner in values.items()}
         return values.reshape(slots, *values.shape[labels.graph_mask.ndim :]).to(device)
@@ -114,8 +114,10 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
         if isinstance(t, str):
             nodes[t] = _spread(mask, owner.batch_num_nodes(own), owner.num_nodes(own))
         else:
+            # The edges of a homogeneous named graph have the name of the graph as their key.
             key = t if graph_names(graph) == () else public_type(t)
             edges[key] = _spread(mask, owner.batch_num_edges(own), owner.num_edges(own))
+    # A graph without a name has the name "".
     is_homogeneous = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
         labels=flat(labels.values),

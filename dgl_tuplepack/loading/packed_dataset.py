@@ -34,7 +34,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     For named graphs, an item is ``(dict of DGLGraphs, PackLabels)``.
 
-    DGL's own loader and collate make batches of one static shape from it, and the training loop gains one line::
+    DGL's own loader and collate make batches of one static shape from these items. The training loop gains one line::
 
         packed = tp.PackedDataset(dataset, tp.Limits(nodes=128, edges=256))
         for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
@@ -244,7 +244,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid together: make a sampler for one graph of the smallest size."""
+    """Raise an error if sampler settings are invalid together; to check them, make a sampler for one small graph."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
@@ -264,5 +264,6 @@ def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
     """Return argument -> text that identifies its transform on all ranks; TransformError for an invalid transform."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
+    # Argument -> description, for messages, of what its transform gets.
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
     return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}

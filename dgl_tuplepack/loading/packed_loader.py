@@ -94,7 +94,7 @@ class PackedLoader(DataLoader[Any]):
     ) -> None:
         self.padded, self.search = padded, search
         # `_position`: the position of the latest iteration, or of a state that was loaded since. `_trains`: whether the
-        # latest iteration has gradients. If it has, later iterations without gradients (evaluations) change neither.
+        # latest iteration has gradients. If so, later iterations without gradients (evaluations) leave both unchanged.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -183,8 +183,8 @@ class PackedLoader(DataLoader[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration after the batches that the loop had received when the state was saved.
 
-        This sets the epoch of the state. If that epoch was complete, the next iteration has no batches. `set_epoch`
-        with another epoch discards the state. `len` is still the length of the whole epoch.
+        This also sets the epoch to that of the state. If that epoch was complete, the next iteration has no batches.
+        `set_epoch` with another epoch discards the state. `len` is still the length of the whole epoch.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class _Position:
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     """Return the position in a state; SamplerError if the state has other settings or graphs."""
     if not isinstance(state, Mapping) or "version" not in state:
-        raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; give that.")
+        raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; pass that result.")
     if state["version"] != _VERSION:
         raise SamplerError(
             f"the state has version {state['version']!r}, but this release reads version {_VERSION}; "

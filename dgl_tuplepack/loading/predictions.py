@@ -55,11 +55,13 @@ class Predictions:
         self.ids: IntArray = np.arange(max(number, 0)) if number is not None else np.array(as_integers(ids), np.int64)
         self.of = of
         if not len(self.ids) or self.ids.min() < 0:
-            raise InputError(f"ids must be a number of graphs, or ids from 0 on, at least one, but are {shown(ids)}.")
+            raise InputError(
+                f"ids must be a number of graphs >= 1, or a non-empty list of ids >= 0, but are {shown(ids)}."
+            )
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # Ids of each batch with the number of real graphs. Padding is cut off in `result`: slicing here, between two
-        # steps of a model, takes longer than the copies.
+        # Ids of each batch with the number of real graphs. Padding is cut off in `result`: slicing in `add`, between
+        # two steps of a model, takes longer than copying the padding too.
         self._ids: list[tuple[Tensor, int]] = []
         # For each batch, if rows are nodes or edges: the number of rows of each graph.
         self._counts: list[Tensor] = []
@@ -157,14 +159,15 @@ class Predictions:
         """Raise InputError if outputs differ from earlier ones in their names or shapes."""
         if outputs.keys() != self._outputs.keys():
             raise InputError(
-                f"outputs have the names {list(outputs)}, but had {list(self._outputs)}; give the same names."
+                f"outputs have the names {list(outputs)}, but earlier outputs have {list(self._outputs)}; give the "
+                "same names."
             )
         for name, value in outputs.items():
             before, _ = self._outputs[name][0]
             if (value.shape[1:], value.dtype) != (before.shape[1:], before.dtype):
                 raise InputError(
                     f"rows of the outputs{f' {name!r}' if name else ''} are {value.dtype} {list(value.shape[1:])}, but "
-                    f"were {before.dtype} {list(before.shape[1:])}; give the same in each batch."
+                    f"earlier rows are {before.dtype} {list(before.shape[1:])}; give the same in each batch."
                 )
 
     def __repr__(self) -> str:
@@ -187,7 +190,7 @@ def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
     if rows.order is None:
         return rows_of_model.clone()
-    # Edges were sorted: row i goes back to row order[i].
+    # The rows were sorted, as edges are: row i goes back to row order[i].
     in_order = torch.empty_like(rows_of_model[:number])
     in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order

@@ -70,11 +70,11 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 
 # Settings that state facts about the graphs; stores get them when they are written.
 DECLARED = ("ties", "indices", "levels")
-# Settings of the sampler that also apply to splits that do not lead, see `choose`.
+# Settings of the sampler that also apply to splits that are not among the leading splits of `choose`.
 _OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
-# Arguments that `packed_loader` refuses because it chooses them, or because users expect them -> advice in the error.
+# Arguments that users may expect, but that `packed_loader` does not accept -> advice in the error.
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
     "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
@@ -93,7 +93,7 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
 
     def of_sampler(self, leads: bool) -> dict[str, Any]:
-        """Return the sampler settings of a split: all if the split leads, else only those that apply to every split."""
+        """Return the sampler settings of a split: all for a leading split, else those that apply to every split."""
         return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
 
     @classmethod

@@ -61,7 +61,7 @@ def splits_of(
     if isinstance(source, Mapping):
         if splits is not True:
             raise InputError(
-                "source is a mapping of sources, which are the splits already, but splits has others; give splits=True."
+                "source is a mapping of sources, one for each split, but splits= defines splits too; give splits=True."
             )
         if not source:
             raise SizesError("the mapping of sources is empty; give at least one source.")

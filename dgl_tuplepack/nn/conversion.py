@@ -17,17 +17,17 @@ from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
-# Lazy norms do not subclass the others.
+# Lazy norms are listed too, since they are no subclasses of the others.
 _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
 )  # fmt: skip
-# They mix rows only in their running statistics.
+# Instance norms mix rows only in their running statistics.
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Make all layers of a model that mix rows leave padding out; change the model in place.
+    """Change a model in place, so that its layers that mix rows leave padding out.
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
@@ -105,11 +105,11 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         else:
             hooked[name].masked_rows = component
     unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
-    left = [f"{name or 'it'} ({type(module).__name__})" for name, module in unmasked]
+    left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
     if left:
         warnings.warn(
-            f"convert() leaves {', '.join(left)} as they are: they mix rows, including padding; replace them, or apply "
-            "them only to the real rows.",
+            f"convert() leaves {', '.join(left)} unchanged, although they mix rows, including padding; replace them, "
+            "or apply them only to the real rows.",
             stacklevel=2,
         )
     if verbose:

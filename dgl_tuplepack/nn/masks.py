@@ -40,7 +40,7 @@ class _Current(threading.local):
     """The masks of the innermost scope of `masked` in this thread; None outside a scope."""
 
     def __init__(self) -> None:
-        # It is no class attribute, because torch's compiler would guard that in another way.
+        # Set on the instance, since torch's compiler guards class attributes differently.
         self.masks: Mapping[str, RowMask] | None = None
 
 
@@ -161,7 +161,7 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
 
 
 def check_mask(values: Tensor, mask: Tensor) -> None:
-    """Raise SchemaError unless `mask` is bool, on the device of `values`, and has a leading part of their shape."""
+    """Raise SchemaError unless `mask` is bool, on the device of `values`, and its shape is a leading part of theirs."""
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"the mask must be a bool tensor, but is {type(mask).__name__}; give one, such as batch.graph_mask."

@@ -17,8 +17,9 @@ from dgl_tuplepack.nn.masks import check_mask
 def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = None) -> Tensor:
     """Return the sum over the real entries, divided by their number in this batch or by `count`.
 
-    Packs of large graphs hold few graphs. If each batch is divided by its own number of graphs, a large graph weighs
-    more in an epoch than a small one. For training, divide by a number that is the same for all batches::
+    Packs of large graphs hold few graphs. If the sum of a batch is divided by the number of graphs in the batch, a
+    large graph weighs more in an epoch than a small one. For training, divide by a number that is the same for all
+    batches::
 
         tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
 
@@ -111,7 +112,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     tensor(2.)
     """
     _check_values(values, mask)
-    # The sum and the number of the real values of this rank, then of all ranks.
+    # The sum and the number of the real values of this rank; below, `number` becomes the number over all ranks.
     total, number = _masked_sum(values, mask), mask.sum() * math.prod(values.shape[mask.ndim :])
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(number, group=group)

@@ -32,10 +32,11 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         As in the base class.
     across_ranks
         Whether training uses statistics of the real rows of all ranks. Outputs and gradients are then the same as in
-        one process that holds all rows. It replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
+        one process that holds all rows. This replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
-        Processes of `across_ranks`; each of them must call this layer in each step. None: all processes.
+        Processes whose rows `across_ranks` combines; each of them must call this layer in each step. None: all
+        processes.
     rows
         Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
         ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the component with as many slots as the input has rows.
@@ -43,12 +44,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     Notes
     -----
     The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on
-    them. With a mask given by hand, in compiled code and on several ranks, the statistics are masked sums instead:
-    reading values of the mask would wait for the device, and break the graph of compiled code.
+    them. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed by
+    masked sums instead: reading values of the mask would wait for the device, and break the graph of compiled code.
 
     With `across_ranks`, the forward and the backward pass run two all-reduces of C numbers each. Do not apply
     ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
-    replaces the layer by torch's, which fails if it is called with a mask, and includes padding inside `masked`.
+    replaces this layer by torch's SyncBatchNorm, which does not accept a mask, and includes padding even inside
+    `masked`.
 
     Examples
     --------

@@ -61,8 +61,8 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
-    These layers pad each graph to the size of the largest graph. So this size sets the cost; and it changes the
-    results, unless the layer uses torch's attention, which masks the keys.
+    These layers pad each graph to the size of the largest graph. So the size of the largest graph sets the cost. That
+    size also changes the results, unless the layer uses torch's attention, which masks the keys.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
@@ -71,7 +71,7 @@ def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Map
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
     # Number of real rows of each graph.
     sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
-    # The number of each padding row among padding rows, then the number of its graph, after all other graphs.
+    # The index of each padding row among all padding rows, then the index of its new graph, after all other graphs.
     padding_index = (~real).long().cumsum(0) - 1
     padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
     others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
@@ -134,7 +134,7 @@ def _forward_class(module: nn.Module) -> str:
 
 
 def _mixes_graphs(module: Any) -> bool:
-    """Return whether this is an InstanceNorm with running statistics: they average over all graphs, padding too."""
+    """Return whether this is an InstanceNorm with running statistics, which are means over all graphs and padding."""
     return _forward_class(module) == "InstanceNorm" and bool(module.track_running_stats)
 
 

@@ -47,7 +47,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
-        of a step, on all ranks, use the same shape. The ids of a batch carry the number of the shape as ``ids.shape``.
+        of a step, on all ranks, use the same shape. The ids of a batch have the index of the shape as ``ids.shape``.
     plan
         A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
     content
@@ -71,8 +71,8 @@ class PackBatchSampler(Sampler[list[int]]):
     drop_last
         Drop the packs that do not fill a step, instead of padding with empty batches. There must be enough packs for
         one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftovers of
-        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
-        otherwise, the same large packs would be dropped in every epoch.
+        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it.
+        Without the smaller packs, the same large packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
@@ -241,7 +241,7 @@ class PackBatchSampler(Sampler[list[int]]):
             yield batches[step]
 
     def _warn_of_repetition(self) -> None:
-        """Warn, once, if an epoch is iterated again although only "fixed" should repeat batches."""
+        """Warn, once, if an epoch is iterated again, which repeats its batches; do not warn if content is "fixed"."""
         is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
         if is_repeated and not self._skip and self.content != "fixed" and not self._warned:
             self._warned = True

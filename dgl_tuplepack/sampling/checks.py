@@ -38,8 +38,8 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
     if content == "fixed":
         raise SamplerError(
-            f"replan_every={period} changes which graphs share a pack, but content='fixed' never changes "
-            "it; use content='resample', or leave replan_every out."
+            f"replan_every={period} changes which graphs share a pack, but with content='fixed' the same graphs always "
+            "share a pack; use content='resample', or leave replan_every out."
         )
     if plan is not None:
         raise SamplerError(f"replan_every={period} makes new plans, but a plan was given; leave one of them out.")
@@ -81,7 +81,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
-        # The shape of each pattern: within these limits, and within those that the plan was made for.
+        # The shape of each pattern within these limits; plan.pattern_shapes has its shape within the plan's limits.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):

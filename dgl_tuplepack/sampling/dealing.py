@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.buckets import num_steps, promotions
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Marks a missing pack in an array of pack numbers.
+# Marks a missing pack in an array of indices of packs.
 NONE = -1
 # Work is rounded down to multiples of this fraction of the largest work; packs of the same rounded work stay in
 # random order.
@@ -24,7 +24,7 @@ def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -
     """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
     `groups` has the packs of each shape, smallest shape first. `promotions` decides how many packs move, and
-    where. They come last in their new group, so `drop_last` drops them first.
+    where. Moved packs come last in their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
     # Each move: the last `moved` packs of `shape` go to the end of `target`.
@@ -38,18 +38,19 @@ def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal P packs to R ranks, in S steps of p packs for each rank, and return the pack numbers, int64 ``[S, R, p]``.
+    """Deal P packs to R ranks, in S steps of p packs for each rank; return the indices of packs, int64 ``[S, R, p]``.
 
     ``work[i]`` is the work of pack i. With a `key`, packs of near-equal work share a step, the last step has the least
     work, and full steps come in an order drawn with the key. The caller must have put the packs into random order.
     Without a key, each step has consecutive packs.
 
     The last ``P % (R p)`` packs form an incomplete step, in which each rank gets one pack before any rank gets two.
-    With `drop_last`, they are left out. Pack numbers ascend in each batch; NONE marks a missing pack.
+    With `drop_last`, they are left out. Indices ascend in each batch; NONE marks a missing pack.
 
-    Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by their first packs,
-    steps of rare work would come early. Within a step, packs are dealt from most work to least, back and forth over the
-    ranks. Each step starts one rank later, so that no rank always gets the most work.
+    Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by the lowest index
+    of a pack in each, steps whose packs have rare work would come early. Within a step, packs are dealt from most work
+    to least, back and forth over the ranks. Each step starts at another rank, so that no rank always gets the most
+    work.
     """
     packs_per_step = num_replicas * packs_per_batch
     # `packs`: number of packs to deal; `full`: number of full steps; `steps`: number of all steps.
@@ -58,7 +59,8 @@ def deal(
     steps = num_steps(len(work), packs_per_step, drop_last)
     dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
     if key is None:
-        # Each batch of a full step has consecutive packs; the incomplete step is dealt in rounds of one pack per rank.
+        # Each batch of a full step has consecutive packs. The incomplete step is dealt in rounds of one pack per rank,
+        # [1, p, R], then transposed to [1, R, p].
         dealt.reshape(-1)[:packs] = np.arange(packs)
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
@@ -67,7 +69,8 @@ def deal(
     rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
     dealt[:full] = dealt[shuffled(np.arange(full), key)]
-    # Sort each step by descending work, missing packs last. Each round has a pack for each rank; odd rounds go back.
+    # Sort each step by descending work, missing packs last. `rounds` [S, p, R]: each round has one pack for each rank;
+    # every second round goes over the ranks in reverse.
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
@@ -82,7 +85,7 @@ class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 
     Pack p holds the graphs with the ids ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``; NONE marks a missing pack. `shapes` has the number of the shape bucket of each step, int64
+    int64 ``[S, p]``; NONE marks a missing pack. `shapes` has the index of the shape bucket of each step, int64
     ``[S]``; None if there is only one shape.
     """
 

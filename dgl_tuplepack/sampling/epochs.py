@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
 from dgl_tuplepack.sampling.plans import Plans
 
-# Numbers of the random streams, one for each purpose; the file `plans.py` uses number 3.
+# Identifiers of the random streams, one for each purpose; `plans.py` uses the identifier 3.
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 
@@ -48,11 +48,12 @@ class Epochs:
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
-        # Packs hold positions in `members`: shuffled members of a size class are drawn for its places in packs.
+        # Plans have indices into `members`, which is in the order of size classes. So if `members` was shuffled within
+        # each class, each pack gets random graphs of its size classes.
         return members[self.plans.of(epoch).graphs]
 
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
-        """Return the pack numbers of each batch, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
+        """Return indices of the packs of each batch, int64 ``[S, R, p]``, and of the shape of each step, int64 ``[S]``.
 
         S steps, R ranks, p packs in a batch. NONE fills batches of fewer than p packs.
         """
@@ -65,12 +66,12 @@ class Epochs:
         # The packs of each shape; then some move to larger shapes, so that they fill steps.
         groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
         groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
-        # For each shape: the packs of its steps [S, R, p], and its number once for each step.
+        # For each shape: the packs of its steps, [S, R, p], and the index of the shape, repeated for each step, [S].
         steps = []
         for shape, group in enumerate(groups):
             if len(group):
                 key = self._key_of_steps(epoch, shape)
-                # `deal` returns positions in `group`.
+                # `deal` returns indices into `group`, or NONE.
                 dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
                 steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
         of_steps, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))

@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# The number of the random stream that seeds plans; `epochs.py` defines the numbers of other streams.
+# Identifier of the random stream that seeds plans; `epochs.py` defines the identifiers of the other streams.
 _PLAN_STREAM = 3
 
 
@@ -23,8 +23,8 @@ _PLAN_STREAM = 3
 class Packs:
     """A plan expanded into its packs.
 
-    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
-    ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape bucket.
+    Pack p holds the graphs with the indices ``graphs[offsets[p]:offsets[p + 1]]`` and has ``work[p]`` real nodes and
+    edges; ``shapes[p]`` is the index of its shape bucket. Graphs have indices class by class, which are not their ids.
     """
 
     plan: PackPlan
@@ -35,7 +35,7 @@ class Packs:
 
     @classmethod
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
-        """Expand a plan; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
+        """Expand a plan; graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``."""
         offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
         # Use floats: sums over components may exceed int64, and are only compared.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
@@ -45,9 +45,9 @@ class Packs:
 class Plans:
     """Plans of a sampler's epochs; each plan is a function of the parameters and the epoch.
 
-    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. A plan is
-    shared by the `every` epochs of a period, or by all epochs if `every` is None. `first` is the plan of the first
-    period; later plans are made with `limits` and `seed`.
+    Graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``. A plan is shared by the `every`
+    epochs of a period, or by all epochs if `every` is None. `first` is the plan of the first period; later plans are
+    made with `limits` and `seed`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The number of the period and the packs of the latest plan. The first plan is kept too, since every training
+        # The index of the period of the latest plan, and its packs. The first plan is kept too, since every training
         # begins with it.
         self._latest: tuple[int, Packs] = (0, self._first)
 

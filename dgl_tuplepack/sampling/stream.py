@@ -49,10 +49,10 @@ class StreamPacker(IterableDataset[list[Item]]):
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
-        Whether each of the n workers of all ranks packs every n-th item, so that together they pack each item once.
-        Each worker reads the whole source, so the source must yield the same items in the same order in every process:
-        shuffle it with a seed of your own, not with the process's global generators. False: for a source that yields
-        different items in every process by itself.
+        Whether each worker packs only every n-th item, where n is the number of workers on all ranks together, so that
+        each item is packed once. Each worker reads the whole source, so the source must yield the same items in the
+        same order in every process: if you shuffle, use a fixed seed, not the global random state of each process.
+        False: each worker packs all items, for a source that yields different items in every process by itself.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
         only with `shard`.
@@ -110,7 +110,7 @@ class StreamPacker(IterableDataset[list[Item]]):
             )
         self._iterated = True
         share, shares = self._share()
-        # Pairs (number in the stream, item) of this worker: the items share, share + shares, share + 2 * shares, ...
+        # Pairs (index in the stream, item) of this worker: the items share, share + shares, share + 2 * shares, ...
         items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
@@ -121,7 +121,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
-            # `outcome`: the number of the item's pack, or a code below 0; `pack`: the pack to yield now, or None.
+            # `outcome`: the index of the item's pack, or a code below 0; `pack`: the pack to yield now, or None.
             # While a pack is overdue, the kernel closes it and does not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
@@ -139,14 +139,17 @@ class StreamPacker(IterableDataset[list[Item]]):
         yield from packing.contents
 
     def _share(self) -> tuple[int, int]:
-        """Return the number of this worker among the workers of all ranks, and the number of these workers."""
+        """Return the index of this worker among the workers of all ranks, and the number of workers of all ranks."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
-        # The items of a rank do not depend on its number of workers, so ranks may have different numbers.
+        # The items of a rank do not depend on its number of workers, so ranks may have different numbers of workers.
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits in the order of the sizes' components, and a function from (number, item) to a size."""
+        """Return the limits in the order of the sizes' components, and a function from (index, item) to a size.
+
+        `number` is the index of the item `first` in the stream.
+        """
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)
@@ -154,7 +157,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Refuse a graph that is too large, or warn if it is the first dropped graph."""
+        """Raise an error for a graph that is too large; or with oversize="drop", warn if it is the first such graph."""
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
@@ -184,8 +187,8 @@ class _OpenPacks(Generic[Item]):
         Returns
         -------
         tuple
-            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack to yield
-            now, or None.
+            The index of the item's pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack to
+            yield now, or None.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
@@ -206,7 +209,7 @@ class _OpenPacks(Generic[Item]):
             contents[chosen].append(item)
         if closed < 0:
             return chosen, None
-        # As in the kernel, the last open pack gets the number of the closed one.
+        # As in the kernel, the last open pack gets the index of the closed pack.
         pack, last = contents[closed], contents.pop()
         if closed < len(contents):
             contents[closed] = last

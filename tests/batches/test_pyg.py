@@ -133,7 +133,7 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     refuses([good, wrong], "item 1 has an edge at node 5", "0..4")
     other = molecules[1].clone()
     other.extra = torch.ones(5)
-    refuses([good, other], "item 1 has the attributes", "the same ones: delete extra in", "levels={'extra': None}")
+    refuses([good, other], "item 1 has the attributes", "same attributes: delete extra in", "levels={'extra': None}")
     short = molecules[1].clone()
     short.y = torch.ones(1, 3)
     refuses([good, short], "item 1", "found y float32 [3]", "give 'y' the shape [2] in the dataset or by a transform")

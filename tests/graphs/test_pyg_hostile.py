@@ -58,7 +58,7 @@ def test_a_later_graph_whose_class_does_not_shift_an_attribute_is_refused() -> N
     shifting, plain = thing_by(lambda data: data.num_nodes), Data
     graphs = things(shifting, [(3, 4)] * 20) + things(plain, [(5, 4)]) + things(shifting)
     for given in (graphs, iter(graphs), graphs[:1] + graphs[20:]):
-        with refused(SchemaError, "'thing' of item", "shifted by [0]", "must be by 5"):
+        with refused(SchemaError, "'thing' of item", "shifted by [0]", "must be shifted by 5"):
             stored(given)
     collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), graphs[0])
     with refused(SchemaError, "'thing' of item 1", "shifted by [0]"):

@@ -173,7 +173,7 @@ def test_nodes_are_not_masked_in_features_of_indices() -> None:
     graph = path_graph(4)
     graph.ndata["near"] = torch.arange(4)
     mask = tp.transforms.MaskNodes("near", 1.0)
-    with refused(TransformError, "'near'", "holds indices", "leave it out"):
+    with refused(TransformError, "'near'", "holds indices", "name another feature"):
         tp.PaddedCollate(tp.Limits(9, 9, 2), graph, indices={"near": "nodes"}, batch_transform=mask)
     assert tp.PaddedCollate(tp.Limits(9, 9, 2), graph, batch_transform=mask)([]).node_features["near"].sum() == 0
 

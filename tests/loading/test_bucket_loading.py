@@ -121,7 +121,7 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
         assert_same_batch(found, store.padded(limits[1])[[]])
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         store.padded(limits)[EpochIds([last], 0, 0)]
-    with refused(SamplerError, "sampler chose shape 2", "padded to 2 shapes", "sampler.limits"):
+    with refused(SamplerError, "sampler chose shape 2", "only the shapes 0 to 1", "sampler.limits"):
         store.padded(limits)[EpochIds([0], 0, 2)]
 
 
@@ -161,7 +161,7 @@ def test_a_loader_of_small_batches_finds_its_shapes() -> None:
     assert sum(batch.num_real_graphs for batch in loader) == len(items)
     loaders = tp.packed_loader({"train": items[:-1], "valid": items[-1:]}, 6, splits=True, shapes=2)
     assert loaders["train"].limits == loaders["valid"].limits
-    with refused(InputError, "shapes=2 is for limits that are searched", "limits is given"):
+    with refused(InputError, "shapes=2 is for limits that are searched", "this call gives limits"):
         tp.packed_loader(items, limits=buckets_of(items), shapes=2)
 
 

@@ -110,7 +110,7 @@ def test_layers_that_are_right_once_converted(name: str) -> None:
 @pytest.mark.parametrize("name", WARNED)
 def test_layers_without_remedy_are_named(name: str) -> None:
     case = WARNED[name]
-    with pytest.warns(UserWarning, match=rf"leaves it \({name}\)"):
+    with pytest.warns(UserWarning, match=rf"leaves the model \({name}\)"):
         model = tp.nn.convert(made(case), verbose=False)
     with pytest.raises(AssertionError):
         compare(case, model)

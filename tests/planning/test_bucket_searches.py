@@ -76,7 +76,7 @@ def test_searches_that_no_buckets_answer_are_refused() -> None:
     for shapes in (1, 5, 2.5, True):
         with refused(SearchError, "shapes must be an integer in 2..4"):
             tp.search_limits(MOLHIV, graphs_per_batch=4, shapes=shapes)
-    with refused(SearchError, "shapes=2 is for batches of a number of graphs", "'smallest'", "graphs_per_batch"):
+    with refused(SearchError, "shapes=2 works only with graphs_per_batch", "'smallest'", "graphs_per_batch"):
         tp.search_limits(MOLHIV, shapes=2)
 
 

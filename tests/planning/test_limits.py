@@ -106,7 +106,7 @@ def test_ten_graphs_are_named_and_the_rest_is_counted() -> None:
 
 def test_what_has_no_limit_or_no_component_is_named() -> None:
     limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5, "edges:sells": 5})
-    with refused(LimitsError, "without a limit: nodes:item", "of no component: edges:sells"):
+    with refused(LimitsError, "without a limit: nodes:item", "limits without a component: edges:sells"):
         limits.aligned(["nodes:user", "nodes:item", "edges:user:buys:item"])
     limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5})
     with refused(LimitsError, "without a limit: nodes:item, edges:user:buys:item"):

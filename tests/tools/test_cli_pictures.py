@@ -63,7 +63,7 @@ def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytes
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h1>Packing my graphs</h1>" in page
     assert "34 graphs fit into" in page
-    assert "6 graphs joined" in page
+    assert "Batches of 6 graphs" in page
 
 
 def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def jit(function: Function) -> Function:
         try:
             return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
         except Exception as error:
-            # If only the cache failed, the kernel compiles below. If the kernel is wrong, that raises the error again.
+            # If only the cache failed, the second attempt below succeeds. If the kernel is wrong, it raises the error.
             _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
         return cast(Function, numba.njit(signature, nogil=True)(function))
 

@@ -24,22 +24,22 @@ from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, arra
 # The properties of a field, which is one tensor of the batch.
 _NAMES = (
     "kind",  # how it is filled: ROWS, ENDPOINTS, ...
-    "type",  # number of the type of its rows: a type of nodes or edges, or graphs
-    "nodes",  # for endpoints: number of the type of the nodes; for indices: of the type that they index
-    "stretch",  # number of the stretch of memory that holds it
-    "first",  # its first byte in that stretch
+    "type",  # index of the type of its rows: a type of nodes or edges, or graphs; PER_GRAPH: of the rows it counts
+    "nodes",  # for endpoints: index of the type of the nodes; for indices: of the type that they point to
+    "stretch",  # index of the stretch of memory that holds the field
+    "first",  # first byte of the field in that stretch
     "width",  # values per row
     "row_bytes",  # bytes per row
     "dtype",  # code of the dtype; see `gather.py`
-    "fill",  # address of the rows that fill its padding
-    "fill_slots",  # number of these rows: 1, or one for each slot
+    "fill",  # address of the rows that fill the padding
+    "fill_slots",  # number of the rows at `fill`: 1, or one for each slot
     "shift",  # for endpoints: 1 to move the ends of padding edges to the next padding node, else 0
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
 # The array of each field in each part (store), [F, P].
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
-# The kinds of fields.
+# The kinds of fields. PER_GRAPH: the number of nodes or edges of each graph.
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
 
 
@@ -61,7 +61,7 @@ def assemble(
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` has the padded numbers of rows of each
     type of nodes and edges, then of graphs; without padding, `slots` equals `totals`. `parts`, `rows` and `totals` are
     the results of `find_graphs`, and `ids` are the ids that the batch reports for the graphs. The caller must check
-    that the totals leave the padding that a padded batch needs.
+    that the totals leave enough slots for the padding that a padded batch needs.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """

@@ -49,12 +49,12 @@ class Left(NamedTuple):
 class Goal(NamedTuple):
     """The goal of a search, and its settings.
 
-    The weighted room of a pack is the room below `limits` ``[d]``, each component times its weight in `weights`
-    ``[d]``, summed up. A pack with at most `tolerance` of weighted room is full. A search has about `steps` steps, and
-    `walk` more to finish a descent. Its first half tries at most `width` choices at each level.
+    The weighted room of a pack is a sum over the components: the room left below `limits` ``[d]``, times the weight in
+    `weights` ``[d]``. A pack with at most `tolerance` of weighted room is full. A search has about `steps` steps, and
+    `walk` more to finish a descent. The first half of the search tries at most `width` choices at each level.
 
-    A pack is expected to hold `graphs_per_pack` graphs. The search chooses the last `kept` of them; the others are a
-    sample of the remaining graphs. `turn` >= 0 decides where samples start.
+    A pack is expected to hold `graphs_per_pack` graphs. The search chooses at least `kept` of them, the last ones; the
+    others are a sample of the remaining graphs. `turn` >= 0 decides where samples start.
     """
 
     limits: IntVector
@@ -81,11 +81,11 @@ class Pack(NamedTuple):
     """The pack being filled, and scratch memory.
 
     `room` ``[d]`` is the room left in the pack. `amount` ``[C]`` is its number of graphs of each class, all 0 between
-    packs. `touched` ``[C]`` begins with the classes that it holds.
+    packs. `touched` ``[C]`` begins with the classes that the pack holds.
 
     `best` ``[1 + 2 C]`` is the best content that a search found: the number of entries, then (class, number of graphs)
-    pairs. With this content, ``least[0]`` of weighted room is left. At each level of the search, `stack` ``[3, C]`` has
-    the class chosen, the number of its graphs, and the number of choices tried.
+    pairs. ``least[0]`` is the weighted room that this content leaves. The rows of `stack` ``[3, C]`` have, for each
+    level of the search: the class chosen, the number of its graphs, and the number of choices tried.
     """
 
     room: IntVector
@@ -196,7 +196,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                 best[2 + 2 * level] = stack[1, level]
         if depth == 0 or least[0] <= tolerance or done >= steps:
             break
-        # Go up past levels that have tried `width` choices. There remove one graph, and continue with the next class.
+        # Go up past all levels that have tried `width` choices. Then remove one graph, and go on with the next class.
         while depth > 0 and stack[2, depth - 1] >= width:
             depth -= 1
             for component in range(components):
@@ -209,7 +209,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
         for component in range(components):
             room[component] += sizes[position, component]
             slack += weights[component] * room[component]
-        # If graphs of the class are left, that is a new choice at this level, and the next level starts afresh.
+        # If the level still holds graphs of its class, this counts as another choice, and the next level starts again.
         if stack[1, depth - 1] == 0:
             depth -= 1
         else:
@@ -226,22 +226,23 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
 
 @helper
 def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: int, turn: float) -> int:
-    """Add every n-th of the remaining `graphs` to the pack, as far as they fit; return the number of classes it holds.
+    """Add every n-th remaining graph to the pack, as far as they fit; return the number of classes in the pack.
 
-    The sample has `sample_size` graphs or somewhat more. The class that the pack already holds, ``touched[0]``, is
-    skipped. The offset of the sample follows the golden ratio, so that the samples of successive turns are evenly
-    spread.
+    `graphs` is the number of remaining graphs. The sample has `sample_size` graphs or somewhat more. The class that the
+    pack already holds, ``touched[0]``, is skipped. The offset of the sample follows the golden ratio, so that the
+    samples of successive turns are evenly spread.
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     held = 1
     while graph < graphs:
-        # The class of the next sampled graph, and the number of this graph within the class.
+        # The class of the next sampled graph, and the index of this graph within the class.
         position, inside = class_of(left.tree, graph)
         if position >= len(remaining):
             break
-        # How many sampled graphs are in this class. The tree still counts the graph that the pack already holds.
+        # How many sampled graphs are in this class. `amount` is added because the tree still counts the graph that the
+        # pack already holds.
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
         graph += number * stride
         if position != touched[0]:

@@ -12,18 +12,18 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
     """Return the totals of all subsets of graphs ``first..last - 1``, int64 ``[2^n, d]``, and their masks ``[2^n]``.
 
-    Totals ascend in the first component. Bit i of a mask is set for graph ``first + i``. For each graph, the sorted
-    sums without it and with it are merged, so no sort is needed: time O(d 2^n), n = last - first.
+    Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. For each
+    graph, the sorted sums without it and with it are merged, so no sort is needed: time O(d 2^n), n = last - first.
     """
     components = sizes.shape[1]
     subsets = 1 << (last - first)
     sums, masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     merged, merged_masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     for graph in range(first, last):
-        # sums[:known]: the totals of all subsets of the graphs before this one.
+        # sums[:known]: the totals of all subsets of the graphs before this one. `known` is also the bit of this graph.
         known = 1 << (graph - first)
         size = sizes[graph, 0]
-        # The next sums to merge, without this graph and including it.
+        # Rows of `sums` to merge next: unchanged (without this graph), and with this graph added (including it).
         without, including = 0, 0
         for at in range(2 * known):
             # A sum including the graph is never below the same sum without it, so `including` reaches its end last.
@@ -48,8 +48,8 @@ def window_pair(
 ) -> tuple[int, int, int]:
     """Find a row of `left` and a row of `right` whose sum is within ``low..high`` in every component.
 
-    Return the two row numbers, or -1 and -1 if none were found; and the number of steps. Rows must ascend in the first
-    component. The search gives up after `most` steps.
+    Return the indices of the two rows, or -1 and -1 if none were found; and the number of steps. Rows must ascend in
+    the first component. The search gives up after `most` steps.
     """
     components = len(low)
     begin, steps = len(right), 0

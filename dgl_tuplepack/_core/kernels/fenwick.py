@@ -1,4 +1,4 @@
-"""Running sums over changing counts: find a graph by its number, or remove graphs, in O(log C).
+"""Running sums over changing counts: find the class of a graph by its index, or remove graphs, in O(log C).
 
 Source: Fenwick 1994, "A new data structure for cumulative frequency tables".
 """
@@ -22,7 +22,7 @@ def tree_of(counts: ConstIntVector) -> IntVector:
 @helper
 def remove_graphs(tree: IntVector, position: int, number: int) -> None:
     """Remove `number` graphs from the class at `position`."""
-    # Nodes count from 1. The next node that covers this class is found by adding the lowest set bit.
+    # Nodes are numbered from 1. The next node that covers this class is found by adding the lowest set bit.
     position += 1
     while position < len(tree):
         tree[position] -= number
@@ -31,7 +31,10 @@ def remove_graphs(tree: IntVector, position: int, number: int) -> None:
 
 @helper
 def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
-    """Return the class of graph number `graph`, and its number within the class; graphs are numbered class by class."""
+    """Return the class of the graph with the index `graph`, and the graph's index within the class.
+
+    Graphs have indices class by class.
+    """
     # Go down the tree from its largest power of 2; skip each node whose graphs all come before this graph.
     position, bit = 0, 1
     while 2 * bit < len(tree):

@@ -31,17 +31,18 @@ def find_graphs(
 ) -> int:
     """Find the rows of n graphs in P parts, for each of T types of nodes and edges.
 
-    Part p holds the graphs numbered ``first_ids[p]:first_ids[p + 1]``, and `offsets` ``[T, P]`` has a record for each
-    type and part. An id is the number of a graph; with `subset`, id i stands for graph number ``chosen[i]``, which is
-    not checked.
+    Part p holds the graphs with the indices ``first_ids[p]:first_ids[p + 1]``, and `offsets` ``[T, P]`` has a record
+    for each type and part. An id is the index of a graph; with `subset`, id i stands for the graph with the index
+    ``chosen[i]``, which is not checked.
 
     Write the part of each graph to `parts` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph in its
     part, its number of rows, and its first row in the batch. Write the number of rows of all graphs to ``totals[t]``.
     `rows` and `totals` have one more type, the last, for labels: it has one row for each graph.
 
-    Return 0; or -1 - i if ``ids[i]`` is not in 0..N-1; or 1 + t * n + i if graph i has impossible offsets of type t.
+    Return 0; or -1 - i if ``ids[i]`` is not one of the N valid ids 0..N-1; or 1 + t * n + i if graph i has impossible
+    offsets of type t.
     """
-    # The number of graphs, the number of valid ids, and the number of the type of labels.
+    # n, N, and the index of the type for labels.
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):
         if ids[i] < 0 or ids[i] >= most:
@@ -56,6 +57,7 @@ def find_graphs(
             else:
                 end = middle
         parts[i] = part
+        # The index of the graph in its part, which is also its row of labels.
         row = graph - first_ids[part]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):

@@ -8,11 +8,11 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 @jit
 def fill_graph_slots(counts: ConstIntVector, slots: IntVector, pointers: IntVector) -> int:
-    """Write the number g of each graph slot ``counts[g]`` times into `slots`, one slot after the other.
+    """Write the index g of each graph slot ``counts[g]`` times into `slots`, one graph slot after the other.
 
-    Write into `pointers` ``[G + 1]`` where each graph slot begins in `slots`, then the end. Return this end, the sum of
-    the counts. The caller must compare it with the length of `slots`, since users can change the counts. Negative
-    counts are read as 0 here, and nothing is written beyond the end of `slots`.
+    Write into `pointers` ``[G + 1]`` where each graph slot begins in `slots`, then the sum of the counts. Return this
+    sum. The caller must compare it with the length of `slots`, since users can change the counts. Negative counts are
+    treated as 0 here, and nothing is written beyond the end of `slots`.
     """
     pointers[0] = start = 0
     for g in range(len(counts)):

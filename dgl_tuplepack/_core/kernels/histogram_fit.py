@@ -43,7 +43,7 @@ class Placing(NamedTuple):
 
 @helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """Return the rows, followed by as many unused rows if all of them are used."""
+    """Return the rows; if all of them are used, append as many unused rows."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))
@@ -90,12 +90,12 @@ def fit_histogram(
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
-            # The new group: packs that get a graph of this class in this turn.
+            # The new group: the packs that get a graph of this class in this iteration.
             new = groups[used]
             new[ADDED] = size_class
             if position >= 0:
                 block = pool[blocks_order[position // BLOCK]]
-                # The priority and the number of the group found.
+                # The priority and the index of the group found.
                 old_value, parent = block[1 + k + position % BLOCK], block[1 + k + BLOCK + position % BLOCK]
                 old = groups[parent]
                 blocks = take_out(pool, blocks_order, blocks, groups, position)

@@ -10,14 +10,14 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
-    """Return the highest value that a graph of `size` may have if no pack may be worth more than the best pack."""
+    """Return the highest value for a graph of `size` that makes no pack worth more than the best pack."""
     # `graphs`: how many of these graphs fit into a pack; `cell`: how many cells of the table one graph uses up.
     graphs, cell = 1 << 62, 0
     for component in range(len(limits)):
         cell = cell * (limits[component] + 1) + size[component]
         if size[component] > 0:
             graphs = min(graphs, limits[component] // size[component])
-    # For any number of these graphs: they and the best content of the remaining room must not exceed the best pack.
+    # For each number of these graphs: their worth plus the best content of the room left may not exceed the best pack.
     whole = len(table) - 1
     worth = table[whole]
     for number in range(1, graphs + 1):
@@ -42,8 +42,8 @@ def fill_table(
     class may be used any number of times. No row of `sizes` ``[C, d]`` is all 0. Dynamic programming, time O(cells) for
     each class.
 
-    With `lift`, the table already holds the classes. Their values are then raised in place, one by one, each as far as
-    no pack becomes worth more than the best pack.
+    With `lift`, the table must already hold all classes. Then raise the values of these classes in place, one by one,
+    each as far as possible without making any pack worth more than the best pack.
     """
     components = len(limits)
     width = limits[components - 1] + 1
@@ -69,7 +69,8 @@ def fill_table(
         # The first row in which every leading component is large enough for the graph.
         row = back // width
         while row < rows:
-            # Cells of the row that have room for one graph of the class, and the cells for the room left without it.
+            # `target`: cells of the row with room for one graph of the class. `without`: for each of these cells, the
+            # cell of the room that is left after adding the graph.
             target = table[row * width + step : (row + 1) * width]
             without = table[row * width - back : (row + 1) * width - back - step]
             for cell in range(len(target)):
@@ -102,7 +103,8 @@ def best_content(
 ) -> None:
     """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
-    ``cells[c]`` is the index in the table of a room of the size of class c: how many cells one graph of it uses up.
+    ``cells[c]`` is the table index of a room exactly as large as a graph of class c. Adding such a graph to a pack
+    lowers the table index of the room left by ``cells[c]``.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)
@@ -111,8 +113,8 @@ def best_content(
     cell = len(table) - 1 - cells[with_class]
     size_class = 0
     left = table[cell]
-    # `cell` is the room left, and `left` the value of its best content. Take a graph of a class if it fits, and if
-    # the room left after it is worth exactly the value of the graph less.
+    # `cell` is the index of the room left, and `left` the value of its best content. Add a graph if it fits, and if its
+    # value plus the best content of the room after it is exactly `left`.
     while left > 0 and size_class < len(sizes):
         fits = values[size_class] <= left
         for component in range(len(limits)):

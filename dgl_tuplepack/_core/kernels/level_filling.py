@@ -1,4 +1,4 @@
-"""Level filling: deal each graph, largest first, to the pack with the most room per graph that it may still get."""
+"""Level filling: deal graphs, largest first, each to the pack with the most room per graph that the pack can take."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, Fl
 class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
-    `room` ``[P, d]``, `heap` ``[P]`` (pack numbers) and `keys` ``[P]`` change. The key of a pack is its room, weighted
-    by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if there is none. If there is one,
-    the key is divided by the room in this component.
+    `room` ``[P, d]``, `heap` ``[P]`` (indices of packs) and `keys` ``[P]`` (the key of each pack) change. The key of a
+    pack is its room, weighted by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if
+    there is no such component. With such a component, the key is divided by the room in it.
     """
 
     room: IntMatrix
@@ -25,7 +25,7 @@ class Packs(NamedTuple):
 
 @helper
 def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None:
-    """Restore the heap (highest key first, then lowest pack number) below index `at`."""
+    """Restore the heap (highest key first, then lowest index of the pack) below position `at`."""
     pack = heap[at]
     while True:
         child = 2 * at + 1

@@ -33,7 +33,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
                 back = 1 if bits & np.uint64(3) else 2 + int((bits >> np.uint64(2)) & np.uint64(3))
             else:
                 back = 4 + int(bits & np.uint64(1))
-                # The first atoms have no atom that far back; a graph of fewer atoms closes smaller rings.
+                # Draw an atom with another one `back` places before it. If there is none, close a smaller ring.
                 first = min(back, nodes - 1)
                 atom = first + int((bits >> np.uint64(8)) % np.uint64(nodes - first))
             other = max(atom - back, 0)

@@ -18,7 +18,7 @@ def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: Const
     k = sizes.shape[1]
     offsets = np.zeros(len(items) + 1, dtype=np.int64)
     content = np.zeros(k, dtype=np.int64)
-    # `packs` counts the closed packs; `content` and `graphs` are the size and the graphs of the open pack.
+    # `packs` counts the closed packs; `content` and `graphs` are the total size and number of graphs of the open pack.
     packs, graphs = 0, 0
     for position in range(len(items)):
         size = sizes[items[position]]

@@ -15,7 +15,7 @@ from dgl_tuplepack._core.kernels.types import (
 )
 
 # Indices of the state of `offer`: the number of open packs, the number of graphs in them, the number of graphs packed
-# so far, the number of the oldest open pack, then the smallest size so far of each component.
+# so far, the index of the oldest open pack, then the smallest size so far of each component.
 OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
 # Results of `offer` if no pack got the graph.
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
@@ -27,8 +27,8 @@ def _weigh(
 ) -> None:
     """Add a graph to `totals` and to the smallest sizes, and write the weight of each component to `weights`.
 
-    A component weighs more if it is scarce: its total relative to the largest total, to the power of 64, divided by its
-    limit.
+    The weight of a component is its total relative to the largest total, to the power of 64, divided by its limit. So
+    scarce components weigh more.
     """
     most = 0.0
     for component in range(len(size)):
@@ -77,8 +77,8 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
 
 @helper
 def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
-    """Close an open pack, give its number to the last open pack, and find the oldest pack; return `closed`."""
-    # Columns of `packs`: the graphs that still fit under the cap, and the graphs packed when the pack was opened.
+    """Close an open pack, give its index to the last open pack, and find the oldest pack; return `closed`."""
+    # Columns of `packs`: how many graphs still fit under the cap, and how many were packed when the pack was opened.
     graphs, opening = len(limits) - 1, len(limits)
     # The cap, less the graphs that still fit, is the number of graphs in the pack.
     state[HELD] -= limits[graphs] - packs[closed, graphs]
@@ -108,13 +108,13 @@ def offer(
     hold `lookahead` graphs. If the oldest pack has been open for `patience` graphs, that pack is closed instead: the
     graph is not packed, and must be offered again.
 
-    `size` ``[k]`` is the size of the graph, `limits` ``[k + 1]`` the most of each component and of graphs in a pack.
+    `size` ``[k]`` is the size of the graph, `limits` ``[k + 1]`` the most of each component in a pack, then of graphs.
     These arguments change: `packs` ``[lookahead, k + 2]`` has for each open pack its room, the number of graphs that
     still fit under the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to
     SMALLEST; and `totals` ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
 
-    Return the number of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
-    the number of the closed pack, or -1. The last open pack gets the number of the closed pack. Return TOO_LARGE twice
+    Return the index of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
+    the index of the closed pack, or -1. The last open pack gets the index of the closed pack. Return TOO_LARGE twice
     if the graph exceeds the limits by itself, and NO_SIZE twice if a component is below 0; nothing changes then.
     """
     components = len(size)

@@ -1,9 +1,10 @@
 """An index over groups of identical open packs: ordered by priority, and divided into blocks.
 
-An entry of a block stands for a group. Each block is one row of `pool`: the number of entries, then for each component
-the largest remainder of any of its groups, then space for the priorities of up to BLOCK entries, and for the numbers
-of their groups. `order` holds the numbers of all blocks: first the used ones in the order of priority, then the free
-ones. The position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
+A remainder is the room left in a pack, in one component. Each block is one row of `pool`, and its entries stand for
+groups. The row has the number of entries, then for each component the largest remainder of any of these groups, then
+space for the priorities of up to BLOCK groups, then space for their indices (rows of `groups`). `order` holds the
+indices of all blocks (rows of `pool`): first the used blocks in the order of priority, then the free blocks. The
+position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
 
 A search skips a block if none of its groups has enough room in some component. So it usually looks at few groups.
 Inserting and removing cost O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
@@ -16,8 +17,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 BLOCK = 32
 
-# Columns of `groups`, int64 [G, 4 + k], with a row for each group of identical packs: the group that it was made from
-# (-1: none), the size class added to that group, the number of packs, the graphs in each pack, then its remainders.
+# Columns of `groups`, int64 [G, 4 + k], with a row for each group of identical packs: the parent (the group that this
+# group was made from; -1: none), the size class of the graph added to each pack of the parent, the number of packs, the
+# number of graphs in each pack, then the k remainders of each pack.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
@@ -50,7 +52,7 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
 
 @helper
 def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
-    """Return whether `size` ``[k]`` fits into the k numbers that begin at column `first` of a row."""
+    """Return whether `size` ``[k]`` fits into the k remainders that begin at column `first` of a row."""
     for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
         if size[component] > rows[row, first + component]:
             return False
@@ -66,7 +68,7 @@ def find_fullest(
     A step looks at a block or at a group.
     """
     components = len(size)
-    # Group numbers begin at this column of a block.
+    # Group indices begin at this column of a block.
     numbers = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
     # The first block is searched from the entry `inside` on, all others from their first entry.
@@ -129,7 +131,7 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
     order[place + 1] = fresh
     half = pool[block, 0] // 2
     moved = pool[block, 0] - half
-    # Priorities and group numbers begin at these columns.
+    # Priorities and group indices begin at these columns.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(moved):
             pool[fresh, first + entry] = pool[block, first + half + entry]
@@ -165,7 +167,7 @@ def put_in(
         if inside > pool[block, 0]:
             inside -= pool[block, 0]
             block = fresh
-    # Make space for the priority and the group number at `inside`.
+    # Make space for the priority and the group index at `inside`.
     for first in (head, head + BLOCK):
         for entry in range(pool[block, 0], inside, -1):
             pool[block, first + entry] = pool[block, first + entry - 1]
@@ -191,7 +193,7 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
         room = groups[pool[block, 1 + components + BLOCK + inside], REMAINDER + component]
         largest = largest or room == pool[block, 1 + component]
     pool[block, 0] -= 1
-    # Close the gap in the priorities and the group numbers.
+    # Close the gap in the priorities and the group indices.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(inside, pool[block, 0]):
             pool[block, first + entry] = pool[block, first + entry + 1]

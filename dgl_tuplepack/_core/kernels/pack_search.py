@@ -37,16 +37,17 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return bounds, float64 ``[C, 2 d + 3]``: row c is for packs of class c and all classes after it.
 
-    The first d + 1 columns have the highest value of graphs that use up one whole limit, for each of the d components
-    and for the mean of their shares. The next d + 1 columns have the highest number of such graphs, the last column the
-    highest value of one graph. An entry is infinite if one of the classes has 0 of the component.
+    The first d + 1 columns have the highest value of graphs that together use up exactly one whole limit: one column
+    for each of the d components, and one for the mean of the components' shares. The next d + 1 columns have the
+    highest number of such graphs, the last column the highest value of a single graph. An entry for a component is
+    infinite if one of the classes has 0 of the component.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
     for row in range(classes - 1, -1, -1):
         mean_share = 0.0
         for component in range(components + 1):
-            # In the last turn, the share is the mean over all components.
+            # In the last iteration, the share is the mean over all components.
             share = mean_share
             if component < components:
                 share = sizes[row, component] / limits[component]
@@ -74,9 +75,12 @@ def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) 
 
 @helper
 def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goal: int) -> bool:
-    """Return False only if a pack worth `value` cannot reach `goal` by graphs of class `row` or later in its room."""
+    """Return False only if adding graphs of class `row` or later cannot raise a pack from `value` to `goal`.
+
+    `shares` is the room left in the pack; see `_measure`.
+    """
     graphs = np.inf
-    # Bound the value added by each component and by their mean, and `graphs`, the number of graphs added.
+    # Use the room of each component, and the mean room, to bound the value and the number of graphs that can be added.
     for component in range(len(shares) - 1, -1, -1):
         # If a class has 0 of a component, that component does not limit its graphs.
         if tail[row, component] < np.inf:

@@ -1,4 +1,4 @@
-"""Expand the patterns of a plan to packs of numbered graphs."""
+"""Expand the patterns of a plan to packs that hold indices of graphs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def expand_patterns(
 ) -> tuple[IntVector, IntVector]:
     """Expand the patterns of a plan to all of its packs.
 
-    Pattern q has the entries ``offsets[q]:offsets[q + 1]``; an entry is a size class and its multiplicity. The number
-    of packs that follow the pattern is ``repeats[q]``. The graphs of size class c are numbered
-    ``class_offsets[c]:class_offsets[c + 1]``, and every place in a pack gets the next number of its class. The caller
-    must check that the patterns hold each class exactly as often as it has numbers.
+    Pattern q has the entries ``offsets[q]:offsets[q + 1]``. Entry e states that each pack of the pattern holds
+    ``multiplicities[e]`` graphs of size class ``classes[e]``. There are ``repeats[q]`` packs of pattern q.
 
-    Return `pack_offsets` ``[P + 1]`` and `graphs` ``[N]``: pack p holds the graphs numbered
+    Graphs have indices class by class: the graphs of size class c are ``class_offsets[c]:class_offsets[c + 1]``. Each
+    is put into a pack once, in ascending order. The caller must check that the packs together hold as many graphs of
+    each class as there are.
+
+    Return `pack_offsets` ``[P + 1]`` and `graphs` ``[N]``: pack p holds the graphs with the indices
     ``graphs[pack_offsets[p]:pack_offsets[p + 1]]``.
     """
     # Count the packs and the graphs.
@@ -34,7 +36,7 @@ def expand_patterns(
             total += repeats[pattern] * multiplicities[entry]
     pack_offsets = np.zeros(packs + 1, dtype=np.int64)
     graphs = np.empty(total, dtype=np.int64)
-    # following[c]: the next number of size class c.
+    # following[c]: the index of the next graph of size class c.
     following = class_offsets.copy()
     pack, position = 0, 0
     for pattern in range(len(repeats)):

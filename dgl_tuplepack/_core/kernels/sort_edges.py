@@ -18,12 +18,13 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
     """Fill row pointers and edge order by a counting sort. Time O(E + V).
 
-    The arrays are given by their addresses: `destinations` ``[number]``, the node of each edge, of `dtype`; `pointers`
-    ``[nodes + 1]``, where the edges of each node begin, then the end; and `order` ``[number]``, the sorted edges.
+    `destinations`, `pointers` and `order` are addresses of arrays; `number` is the number of edges. `destinations`
+    ``[number]``, of `dtype`, has the destination node of each edge. `pointers` ``[nodes + 1]`` gets the position of the
+    first sorted edge of each node, then `number`. `order` ``[number]`` gets the edges, sorted by destination.
     """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
-    # Count the edges of each node in the entry of the next node; the running sums are then the first edges.
+    # Count the edges of node v in starts[v + 1]. After the running sums, starts[v] is the position of its first edge.
     starts[:] = 0
     for edge in range(number):
         starts[ends[edge] + 1] += 1
@@ -33,7 +34,7 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
     for edge in range(number):
         sorted_edges[starts[ends[edge]]] = edge
         starts[ends[edge]] += 1
-    # Each entry has moved on to the first edge of the next node, so shift all entries by one.
+    # Now starts[v] is the position of the first edge of node v + 1, so shift all entries by one.
     for node in range(nodes, 0, -1):
         starts[node] = starts[node - 1]
     starts[0] = 0
@@ -68,7 +69,8 @@ def _renumber_indices(
 ) -> None:
     """Renumber all indices that point to edges of type `t`, or to nodes of the type `tied`, after both were sorted.
 
-    The nodes are tied to the edges: each of them stands for one of the edges. `tied` is -1 if no nodes are.
+    Each of these nodes stands for one of these edges. `tied` is -1 if no nodes are tied to the edges. `number` is the
+    number of edges, and `order` the address of the sorted edges.
     """
     # positions[e]: the position of edge e after sorting. It is only allocated if there are such indices, which is rare.
     positions = np.empty(0, np.int64)
@@ -83,6 +85,7 @@ def _renumber_indices(
                 sorted_edges = carray(pointer_at(order, np.int64), number)
                 for j in range(number):
                     positions[sorted_edges[j]] = j
+            # The address of the indices in the field, and their number.
             out, count = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
             if field["dtype"] == INT64:
                 _renumber(out, np.int64, count, positions)
@@ -107,8 +110,9 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
     order, and the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one edge.
 
     Row pointers and edge order are filled here. Edges, and the nodes tied to them, are sorted in place; endpoints and
-    indices that point to them are renumbered. If edges connect tied nodes, their row of `sorted_fields` must come after
-    the row of the edges that these nodes stand for; see `sorting_order` in ``graphs/relations.py``.
+    indices that point to moved edges or nodes are renumbered. If edges of type A connect nodes that are tied to edges
+    of type B, the row of A in `sorted_fields` must come after the row of B; see `sorting_order` in
+    ``graphs/relations.py``.
     """
     for row in range(len(sorted_fields)):
         dst_field, pointer_field, order_field = (

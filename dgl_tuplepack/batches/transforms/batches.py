@@ -141,7 +141,7 @@ def _with_feature(
             raise SchemaError(f"the node feature {name!r} is {dtype}, but must be floating-point; convert it first.")
         if batch._indexed_by(("node_feature", t, name), batch._node_features[t][name]) is not None:
             raise SchemaError(
-                f"the node feature {name!r} holds indices, which the transform would break; leave it out."
+                f"the node feature {name!r} holds indices, which the transform would break; name another feature."
             )
         type_slots = slots[t] if isinstance(slots, dict) else slots
         yield batch._node_features[t], batch._num_real_nodes[t], type_slots

@@ -63,7 +63,7 @@ def _checked_number(node_type: str, number: Any) -> int:
 
 
 def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
-    """Return an argument as a dict by type; SchemaError unless it is a dict exactly if `hetero` is true."""
+    """Return an argument as a dict by type; SchemaError if it is a dict but `hetero` is false, or the reverse."""
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")

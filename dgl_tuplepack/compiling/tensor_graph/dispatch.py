@@ -29,8 +29,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Replacement:
     """Our implementation of a DGL function, for some of its calls.
 
-    ``owner`` is the class whose method ``name`` is; None for a function of ``module``. ``ours`` is called if the
-    argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and
+    ``name`` is a method of the class ``owner``, or a function of ``module`` if ``owner`` is None. ``ours`` is called if
+    the argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and
     ``ours`` is called in traced code, and on devices for which DGL is not built.
     """
 
@@ -72,7 +72,7 @@ def install() -> None:
     """Make DGL's free functions accept a `TensorGraph`; they treat DGLGraphs as before.
 
     The first `TensorGraph` that is made after DGL was imported calls this. Call it yourself if DGL is imported later.
-    A second call has no effect; `restore` undoes it.
+    A second call has no effect. `restore` undoes `install`.
     """
     from dgl_tuplepack._core.optional import load
 
@@ -165,6 +165,7 @@ def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeT
     kinds = [each.kind for each in parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    # The name of the parameter that decides which function is called.
     graph = list(parameters)[replacement.position]
     source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
     # Compile the code as a part of this file, since tracers skip code that is in no file. The empty lines before it

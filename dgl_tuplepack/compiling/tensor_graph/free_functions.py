@@ -78,12 +78,14 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
     """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
 
+    If `norm_by` is "src", it is over the edges that share a source node.
+
     With several edge types, logits and results are dicts by edge type, and the edges of all types at a node share one
     softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
-    # The position of the node type in a canonical edge type.
+    # Edges are grouped by their node at this end: its type is edge_type[end].
     end = 2 if norm_by == "dst" else 0
     if len(edge_types) == 1:
         groups = _groups(graph, edge_types[0], end)
@@ -96,9 +98,9 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     if absent:
         raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
     # Compute all types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
-    # first[t]: number of the first node of type t, if the nodes of all types are numbered together.
+    # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    # The node of each edge, numbered like this.
+    # For each edge, the index of its node in this numbering.
     rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
     values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
@@ -145,16 +147,17 @@ def _segments(seglen: Tensor, value: Tensor) -> Groups:
 
 @replaces("dgl.ops.segment", "segment_mm", graph_type=None)
 def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
-    """Multiply each segment of the rows by its own matrix."""
+    """Multiply segment s of the rows of `a` by the matrix ``b[s]``."""
     return gather_mm(a, b, idx_b=groups_of(seglen_a.to(a.device), a.shape[0]))
 
 
 @replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
     """Multiply row i of `a` by the matrix ``b[idx_b[i]]``."""
+    # a: [rows, width], b: [types, width, out].
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
-        # If there are few matrices, it is faster to multiply each row by all of them, and to select a product.
+        # If there are few matrices, it is faster to multiply each row by all of them, and to select one product.
         products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)
         return products.gather(1, idx_b.long().view(-1, 1, 1).expand(rows, 1, out)).squeeze(1)
     return torch.bmm(a.unsqueeze(1), b.index_select(0, idx_b)).squeeze(1)

@@ -152,7 +152,7 @@ class TensorGraph(Structure):
 
     @property
     def nodes(self) -> NodeView:
-        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: node numbers 0..V-1."""
+        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: node ids 0..V-1."""
         return NodeView(self, self.ntypes)
 
     @property

@@ -70,8 +70,8 @@ class Groups:
         if number == 0:
             # Without rows, add 0, so that for autograd the result still depends on the values.
             return result + values.sum() * 0
-        # `candidates`: for each entry, the number of its row if the entry is the extreme of its group, else `number`.
-        # `first` is the number of the first row that has the extreme, or `number` if there is none.
+        # `candidates`: for each entry, the index of its row if the entry is the extreme of its group, else `number`.
+        # `first`: for each group, the index of the first row that has the extreme, or `number` if there is none.
         order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
         first = self._extreme(candidates, "amin", number)
@@ -120,7 +120,7 @@ class Relation:
         return self.src.shape[0]
 
     def numbers(self) -> Tensor:
-        """Return the numbers of the edges: 0..E-1."""
+        """Return the ids of the edges: 0..E-1."""
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
     def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:

@@ -42,7 +42,7 @@ class EdgeBatch:
         self.data = graph.frames[edge_type]
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return source nodes, destination nodes and numbers of the edges."""
+        """Return source nodes, destination nodes and ids of the edges."""
         return self._relation.src, self._relation.dst, self._relation.numbers()
 
     def batch_size(self) -> int:
@@ -67,7 +67,7 @@ class NodeBatch:
         raise UnsupportedError(f"an apply function reads nodes.mailbox, but {_MAILBOX}")
 
     def nodes(self) -> Tensor:
-        """Return the numbers of the nodes."""
+        """Return the ids of the nodes."""
         return self._graph.node_numbers(self.ntype)
 
     def batch_size(self) -> int:
@@ -146,10 +146,10 @@ def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div or dot of rows of edges.
+    """Compute add, sub, mul, div or dot of both sides, ``[E, ...]``, row by row.
 
     If one side has fewer axes, axes of length 1 are inserted after its first axis, as in DGL. The operation dot sums
-    over the last axis, and keeps that axis with length 1. Values ``[E]`` without further axes are only multiplied.
+    over the last axis, and keeps that axis with length 1. Values ``[E]`` have no axis to sum over: dot multiplies them.
     """
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
@@ -204,7 +204,7 @@ def propagate(
 
 
 def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Call an apply function with the features of the nodes, updated by `result`; None: return `result` itself."""
+    """Call an apply function with the features of the nodes, updated by `result`; without one, return `result`."""
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))

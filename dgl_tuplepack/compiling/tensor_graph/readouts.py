@@ -108,9 +108,9 @@ def topk_nodes(
     sortby: int | None = None,
     ntype: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the features ``[B, k, D]`` of the `k` nodes of each graph with the largest values, and their numbers.
+    """Return the features ``[B, k, D]`` of the `k` nodes of each graph with the largest values, and their indices.
 
-    If `descending` is false, return the `k` nodes with the smallest values. Numbers begin with 0 in each graph.
+    If `descending` is false, return the `k` nodes with the smallest values. Indices begin with 0 in each graph.
     """
     return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
 
@@ -119,36 +119,36 @@ def topk_nodes(
 def topk_edges(
     graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the features ``[B, k, D]`` of the `k` edges of each graph with the largest values, and their numbers.
+    """Return the features ``[B, k, D]`` of the `k` edges of each graph with the largest values, and their indices.
 
-    If `descending` is false, return the `k` edges with the smallest values. Numbers begin with 0 in each graph.
+    If `descending` is false, return the `k` edges with the smallest values. Indices begin with 0 in each graph.
     """
     return _topk(_edges(graph, etype), feat, k, descending, sortby)
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest rows of each graph, and their numbers in the graph.
+    """Return the `k` largest rows of each graph, and their indices in the graph.
 
-    Rows are compared by the column `sortby`; None: each column is sorted by itself. The rows of all graphs are sorted
-    at once, by graph and value, so that graph g begins at row ``begin[g]``.
+    Rows are compared by the column `sortby`; if it is None, each column is sorted separately. The rows of all graphs
+    are sorted at once, by graph and value, so that graph g begins at row ``begin[g]``.
     """
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
-    # keys: the columns to sort by; by_value: numbers of the rows, sorted by value in each column.
+    # keys: the columns to sort by, [rows, D] or [rows, 1]; by_value: row indices, sorted by value in each column.
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
     # Sorting by graph is stable, so the rows of each graph stay sorted by value.
     by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # Append an extra row, which is read in place of rows that a graph lacks. order: numbers of the sorted rows.
+    # order: row indices, sorted by graph and then by value. An extra row stands in for rows that a graph lacks.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     begin = rows.counts.cumsum(0) - rows.counts
     rank = torch.arange(k, device=values.device)
-    # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: numbers of the `k` rows of each graph.
+    # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: indices of the `k` rows, [B, k, D or 1].
     exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)
     chosen = order[(begin.unsqueeze(1) + rank).clamp(max=values.shape[0])]
-    # As in DGL, rows that a graph lacks get the numbers after its last row.
+    # As in DGL, rows that a graph lacks get the indices after its last row.
     numbers = (chosen - begin.view(-1, 1, 1)).where(exists, rank.unsqueeze(1))
     if sortby is None:
         return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), numbers

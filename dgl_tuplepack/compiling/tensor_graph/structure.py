@@ -163,7 +163,7 @@ class Structure:
         return degrees if isinstance(nodes, str) else degrees[nodes]
 
     def node_numbers(self, node_type: str) -> Tensor:
-        """Return the numbers of the nodes of a type: 0..V-1."""
+        """Return the ids of the nodes of a type: 0..V-1."""
         return torch.arange(self.rows[node_type], dtype=self.idtype, device=self.device)
 
     # Batches.
@@ -195,16 +195,18 @@ class Structure:
         return torch.tensor([self.rows[known]], device=self.device) if given is None else given
 
     def _graph_slots(self, known: GraphType) -> Tensor:
-        """Return the graph of each node or edge of a type; without given graphs, compute it from the numbers."""
+        """Return the graph of each node or edge of a type, as given or computed from the counts of each graph."""
         given = self._slots.get(known)
         return groups_of(self._numbers(known), self.rows[known]) if given is None else given
 
     # Edges.
 
     def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
-        """Return source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three ("all")."""
+        """Return source and destination nodes of all edges ("uv"), ids of the edges ("eid"), or all three ("all")."""
         if order not in ("eid", None):
-            raise UnsupportedError(f"a TensorGraph returns edges in their own order, 'eid', but order is {order!r}.")
+            raise UnsupportedError(
+                f"a TensorGraph returns edges only in the order of their ids, 'eid', but order is {order!r}."
+            )
         choice("form of edges", form, ("uv", "eid", "all"), SchemaError)
         relation = self.relations[self.types.edge_type(etype)]
         if form == "uv":
@@ -231,7 +233,7 @@ class Structure:
 
     @property
     def idtype(self) -> torch.dtype:
-        """Integer dtype of the end nodes of edges, equal for all edge types; int64 if there are none."""
+        """Integer dtype of the end nodes of edges, read from the first edge type; int64 if there are no edge types."""
         for relation in self.relations.values():
             return relation.src.dtype
         return torch.int64

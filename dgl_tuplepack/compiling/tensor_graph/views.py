@@ -97,7 +97,7 @@ class NodeView:
         return Space(FeatureView(self._graph, [self._graph.types.node_type(_only_type(key), self._among)]))
 
     def __call__(self, ntype: str | None = None) -> Tensor:
-        """Return the numbers of the nodes: 0..V-1."""
+        """Return the ids of the nodes: 0..V-1."""
         return self._graph.node_numbers(self._graph.types.node_type(ntype, self._among))
 
 
@@ -111,12 +111,12 @@ class EdgeView:
         return Space(FeatureView(self._graph, [self._graph.types.edge_type(_only_type(key))]))
 
     def __call__(self, form: str = "uv", order: str = "eid", etype: Any = None) -> Any:
-        """Return source and destination nodes ("uv"), numbers ("eid"), or all three ("all")."""
+        """Return source and destination nodes ("uv"), ids of the edges ("eid"), or all three ("all")."""
         return self._graph.all_edges(form, order, etype)
 
 
 def _only_type(key: Any) -> Any:
-    """Return the type in an index; None, the only type, for the index ``[:]``."""
+    """Return the type in an index; for the index ``[:]``, return None, which stands for the only type."""
     if key is None or isinstance(key, str | tuple):
         return key
     if isinstance(key, slice) and key == slice(None):

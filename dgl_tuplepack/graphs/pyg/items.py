@@ -135,6 +135,7 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
             number = known_nodes(storage, what)
             counts[t] = refuse_unknown(what) if number is None else number
         elif ENDPOINTS in storage:
+            # Only checks: raises SchemaError if the endpoints are malformed.
             described(storage[ENDPOINTS], ENDPOINTS, data, storage, f"the {ENDPOINTS} of {what}")
             counts[t] = int(storage[ENDPOINTS].shape[1])
         else:
@@ -150,7 +151,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
         groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
-    # None: only check endpoints, not attributes that hold indices.
+    # None for each attribute: check only endpoints, not attributes that hold indices.
     check_shifts(group, types, {p: None for p, a in group.attributes.items() if a.shifts is not None})
     return components_of(types.nodes, [*types.edges]), np.stack([*group.counts(types).values()], axis=1)
 
@@ -235,7 +236,7 @@ def _unpacked(
     # Column -> attribute; attribute that holds indices -> type that it indexes.
     attributes = dict(zip(columns, _attributes(schema), strict=True))
     indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
-    # Names of the attributes whose indices are declared, but were not shifted by PyG in the graphs of the schema.
+    # Names of attributes whose indices the user declared, although PyG did not shift them when the schema was found.
     declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
     check_shifts(group, types, indexed, declared)
     found: dict[Any, Tensor] = {}
@@ -249,7 +250,8 @@ def _unpacked(
             raise SchemaError(
                 f"{group.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
                 f"one for each {column[0].partition('_')[0]}, as in earlier graphs; correct it, or declare what it "
-                f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
+                f'belongs to, levels={{"{key}": "node"}} (or "edge", "graph"), or let limits count its rows, '
+                f'levels={{"{key}": "{key}"}}.'
             )
         value = joined.value
         # A label with several rows in each graph gets an axis for them.

@@ -77,7 +77,7 @@ def join_graphs(
         )
     left_out |= texts
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
-    # For each attribute: its values in all graphs; then the axis of its rows, and the spec of a row.
+    # For each attribute, `values` has its value in each graph; `read` has the axis of its rows, and the spec of a row.
     values = {(t, key): [each[t][key] for each in storages] for t, key in keys[0]}
     read = {p: _checked(p, found, graphs, storages, where, (specs or {}).get(p)) for p, found in values.items()}
     # Keys of the storages that have nodes.
@@ -133,8 +133,9 @@ def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Att
     steps = " and ".join(map(" ".join, differing_names(names, right)))
     levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
     raise SchemaError(
-        f"{where} has the attributes {', '.join(names) or 'none'}, but the first one has {', '.join(right) or 'none'}; "
-        f"every graph needs the same ones: {steps} {BY_TRANSFORM}, or leave them out of all by levels={{{levels}}}."
+        f"{where} has the attributes {', '.join(names) or 'none'}, but the first graph has "
+        f"{', '.join(right) or 'none'}; every graph needs the same attributes: {steps} {BY_TRANSFORM}, or leave them "
+        f"out of all graphs by levels={{{levels}}}."
     )
 
 
@@ -192,7 +193,9 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
             f"{error!s:.200}; correct it."
         ) from error
     if dim is not None and type(dim) is not int:
-        raise SchemaError(f"{what} is joined along {shown(dim)} by __cat_dim__; it must be one axis, or None.")
+        raise SchemaError(
+            f"__cat_dim__ returns {shown(dim)} for {what}, but must return one axis, or None; correct it."
+        )
     shape = tuple(tensor.shape)
     if key == ENDPOINTS:
         _check_endpoints(tensor, dim, what)
@@ -202,12 +205,12 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     if not -len(shape) <= dim < len(shape):
         raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ returns {dim}; correct one of them.")
     axis = dim % len(shape)
-    # Other axes stay as they are given, such as -1, but the first one is always 0.
+    # Return the axis as __cat_dim__ returns it, such as -1, but always return the first axis as 0.
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
 
 
 def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
-    """Refuse (SchemaError) an `edge_index` of another shape, dtype or axis."""
+    """Refuse (SchemaError) an `edge_index` with a wrong shape, dtype or axis."""
     if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
         raise SchemaError(
             f"{what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or int32 "
@@ -252,7 +255,7 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
                             f"num_nodes{or_left_out(key)}."
                         ) from own
             raise SchemaError(
-                f"PyG cannot join {where[0]} and those after it: {type(error).__name__}: {error!s:.200}; correct "
+                f"PyG cannot join {where[0]} and the graphs after it: {type(error).__name__}: {error!s:.200}; correct "
                 "__inc__ and __cat_dim__ of the class, which must return values of one type for all graphs."
             ) from error
 
@@ -267,6 +270,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
     dtype = value.dtype
     value = value.movedim(dim or 0, 0)[: int(slices[-2])]
+    # [B + 1, ...]: the sums for the B graphs and the added graph.
     every = sums.numpy(force=True)
     if not every.any():
         return Joined(dim, spec, rows, None, dtype, value)
@@ -283,6 +287,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
             before = before if is_ends else before.view(-1, *[1] * (value.ndim - 1))
             return Joined(dim, spec, rows, number if is_ends else number[:, 0], dtype, value - before)
     raise SchemaError(
-        f"{what} is shifted by {shown(shifts[0].tolist())}, which __inc__ returns, but it must be a number, or of "
-        "[2, K] a row for each end: [[nodes of the first], [nodes of the second]]; correct __inc__."
+        f"{what} is shifted by {shown(shifts[0].tolist())}, which __inc__ returns, but it must return a number, or, "
+        "for an attribute of shape [2, K], a row for each end: [[number of source nodes], [number of destination "
+        "nodes]]; correct __inc__."
     )

@@ -78,9 +78,9 @@ class JoinedData:
             elif attribute in self.attributes:
                 known = self.attributes[attribute].rows
             else:
-                what = "counts nodes" if isinstance(t, str) else "is endpoints of edges"
+                what = "counts the nodes" if isinstance(t, str) else "holds the endpoints of edges"
                 raise SchemaError(
-                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of earlier graphs; set it."
+                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} in earlier graphs; set it."
                 )
             if known is None:
                 refuse_unknown(named(self.where[0], storage))

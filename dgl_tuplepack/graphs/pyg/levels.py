@@ -46,11 +46,11 @@ def schema_of_joined(
     # Attributes that are left out because they are text, not by `levels`.
     for key in sorted(key for key in group.left_out if levels.get(key, "") is not None):
         warnings.warn(
-            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to leave it out without "
-            f'this warning, name it: levels={{"{key}": None}}.',
+            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
+            f'levels={{"{key}": None}}.',
             stacklevel=2,
         )
-    # Attribute that PyG shifts, other than endpoints -> type that it indexes; None if the user declares it.
+    # Attribute that PyG shifts, except endpoints -> type that it indexes; None if the user declares the indices.
     indexed = {
         attribute: index_target(attribute, group, types, declared or {})
         for attribute, joined in group.attributes.items()
@@ -71,7 +71,7 @@ def _schema(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
     counts = group.counts(types)
-    # All attributes but endpoints, and their owners.
+    # `rest`: all attributes except endpoints. `of_graphs`: the names of those that belong to graphs, not to a type.
     rest = {attribute: a for attribute, a in group.attributes.items() if attribute not in types.edges.values()}
     owners = {attribute: _owner(attribute, a, types, counts, group, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
@@ -99,6 +99,7 @@ def _schema(
             indices[*owner, name] = indexed[attribute]
     # The dtypes of all endpoints.
     ends = {group.attributes[attribute].dtype for attribute in types.edges.values()}
+    # Node types whose storage has num_nodes; group.numbered has the keys of the storages in which num_nodes is set.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )
@@ -137,8 +138,8 @@ def _owner(
 ) -> _Owner:
     """Return the owner of an attribute, considering all graphs; raise SchemaError if it is unclear."""
     t, key = attribute
-    # Owner whose storage has the attribute -> number of rows that it needs in each graph. An attribute of a `Data` to
-    # which PyG adds an axis can only belong to graphs.
+    # Owner whose storage has the attribute -> number of rows that the attribute needs in each graph to belong to this
+    # owner. If PyG adds an axis to an attribute of a `Data`, the attribute can only belong to graphs.
     possible: dict[_Owner, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
         for of, number in counts.items()
@@ -170,9 +171,10 @@ def _owner(
         fitting = [owner for owner in fitting if owner in hinted] or fitting
     if len(fitting) > 1:
         raise SchemaError(
-            f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each "
-            f'fits the {len(group.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
-            '"graph", or by the name of the attribute that counts its nodes or is endpoints of its edges, such as '
+            f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: several "
+            f'choices fit the {len(group.where)} graphs that were read; declare the right one: levels={{"{key}": '
+            '"node"}, or "edge" or "graph" in place of "node". If there are several node types or edge types, give the '
+            "name of the attribute that counts the nodes, or holds the endpoints, of the right type, such as "
             '"edge_index_s".'
         )
     return fitting[0]
@@ -194,10 +196,11 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
             names = [*dict.fromkeys(LEVELS[content] for content, _ in possible)]
             names += [name for name in own if name not in (NUMBER, "")]
             raise SchemaError(
-                f"levels map the attribute {key!r} to {level!r}, but it needs {' or '.join(map(repr, names))}, or None "
-                "to leave it out; correct levels."
+                f"levels map the attribute {key!r} to {level!r}, but the level must be "
+                f"{' or '.join(map(repr, names))}, or None to leave the attribute out; correct levels."
             )
         return found
+    # Without a level: an attribute that counts a type belongs to it. Other names that PyG uses mean nodes or edges.
     name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
     return [own[name]] if name in own and name else list(possible)
 
@@ -205,18 +208,20 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
 def _check_rows(attribute: Attribute, joined: Joined, owner: _Owner, counts: IntArray, where: Sequence[str]) -> None:
     """Refuse (SchemaError) a number of rows that is wrong for the owner of an attribute.
 
-    An attribute of nodes (edges) needs a row for each, `counts`. One of graphs needs equally many rows in all graphs.
+    If an attribute belongs to nodes (edges), it needs one row for each node (edge); `counts` has their number in each
+    graph. If it belongs to graphs, it needs the same number of rows in all graphs.
     """
     rows, level, key = joined.rows, LEVELS[owner[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if owner != _GRAPH:
+        # Indices of the graphs with a wrong number of rows: if PyG adds an axis, every graph.
         differ = np.flatnonzero(rows != counts) if joined.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])
             raise SchemaError(
-                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {level}s, although its name, its "
-                f"storage or levels assign it to {level}s; correct it, or move values of the whole graph to another "
-                "attribute of the graph."
+                f"{what} has {rows[i]} rows in {where[i]}, but needs one for each of the {counts[i]} {level}s, since "
+                f"its name, its storage or levels assign it to {level}s; correct it, or move values that describe the "
+                "whole graph to another attribute."
             )
     elif len(differ := np.flatnonzero(rows != rows[0])):
         i = int(differ[0])

@@ -2,8 +2,8 @@
 
 A shift is what `__inc__` returns for an attribute of a graph, see `graphs.pyg.joined_data`. If the shifts of an
 attribute equal the numbers of nodes (edges) of a type in every graph, the attribute refers to that type. If several
-node types have equal numbers in all graphs, any of them gives the same batches; a later graph with unequal numbers is
-an error.
+node types have equal numbers of nodes in all graphs, it does not matter which of them is chosen: the batches are the
+same. A later graph in which these numbers differ is an error.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
     where = group.where[0]
     if [*group.node_types, *group.edge_types] == [NODE_TYPE, EDGE_TYPE]:
         raise SchemaError(
-            f"{where} is a HeteroData whose types are {NODE_TYPE!r} and {EDGE_TYPE}, which a Data has; give "
-            "a Data, or rename the types."
+            f"{where} is a HeteroData whose types are {NODE_TYPE!r} and {EDGE_TYPE}, the names that a Data "
+            "has; give a Data, or rename the types."
         )
     level = levels.get(ENDPOINTS, ENDPOINTS)
     if level not in (ENDPOINTS, EDGE) and _ARROW not in (level or ""):
@@ -61,8 +61,8 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
             f"levels map {ENDPOINTS!r} to {level!r}, but it holds the endpoints of edges, which graphs need; leave "
             "it out of levels."
         )
-    # Attributes that may be endpoints, then the node types of both ends of each. If the ends refer to edges, as in the
-    # edge_index of a line graph, the attribute holds indices and is not an edge type.
+    # `ends`: attributes that may be endpoints. `targets`: the node types of both ends of each. An attribute whose ends
+    # refer to edges, as in the edge_index of a line graph, is not in `targets`: it holds indices, and is no edge type.
     ends = {p: a for p, a in group.attributes.items() if _is_ends(p, a, levels)}
     found = {attribute: _targets(attribute, ends, group, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
@@ -89,7 +89,8 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
     key = attribute[1]
-    # Endpoints have no level, their own name or "x_s -> x_t". Any other level makes the attribute a feature or label.
+    # The level of endpoints may be missing, the attribute's own name, or "x_s -> x_t". Any other level makes the
+    # attribute a feature or label.
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
@@ -112,7 +113,7 @@ def _targets(
         if len(both) != 2 or not {*both} <= {*known}:
             raise SchemaError(
                 f"levels map {key!r} to {level!r}, but must name the attributes that count the nodes of both ends, "
-                f"such as 'x_s -> x_t', from {', '.join(sorted(known))}; correct levels."
+                f"such as 'x_s -> x_t'; correct levels: possible names are {', '.join(sorted(known))}."
             )
         return both[0], both[1]
     # With PyG's own `__inc__`, and for every `edge_index` of a HeteroData, the storage determines the types.
@@ -121,7 +122,7 @@ def _targets(
             return t[0], t[2]
         return (NODE_TYPE, NODE_TYPE) if group.is_flat else None
     shifts = group.attributes[attribute].shifts
-    # The shifts of the sources, and of the destinations, in each graph.
+    # [2, B]: the shifts of the sources, and of the destinations, in each graph.
     columns = two_columns(np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts).T
     found = [_node_type(attribute, side, column, ends, group, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
@@ -138,13 +139,13 @@ def _node_type(
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
-    # In every graph, the shifts equal the number of rows of the attributes `fits`, the number of nodes of the storages
-    # `counted`, and the number of edges of `other_ends`. (If `dim` is None, PyG adds an axis; then there are no rows.)
+    # What equals the shifts in every graph: the number of rows of the attributes `fits`, of nodes of the storages
+    # `counted`, of edges of `other_ends`. (An attribute to which PyG adds an axis, `dim` None, has no rows to count.)
     fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
     if not group.is_flat:
-        # The node type that the storage suggests; it decides if several fit.
+        # The node type that the storage suggests; it is chosen if it is one of several that fit.
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
@@ -154,7 +155,8 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, group)
         return None
-    # In a Data, an attribute with that many rows may count the nodes. If there are several, `levels` or names decide.
+    # In a Data, an attribute with that many rows may count the nodes, unless its level is another than its own name. If
+    # there are several such attributes, `levels` or names decide.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
     # An attribute with one row in each graph is probably a label.
@@ -172,12 +174,15 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, group: JoinedData) -> NoReturn:
-    """Raise the error for endpoints that may refer to nodes or to edges. If edges are sorted, the choice matters."""
+    """Raise the error for endpoints that may refer to nodes or to edges.
+
+    The choice matters if batches sort edges: indices of edges then follow the edges, but indices of nodes stay.
+    """
     t, key = attribute
     raise SchemaError(
-        f"{named_attribute(key, group.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: each fits the "
-        f"{len(group.where)} graphs that were read; say which, by "
-        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or else by '
+        f"{named_attribute(key, group.where[0], t)} may refer to nodes or to the edges of {edges[1]!r}: both fit the "
+        f"{len(group.where)} graphs that were read; if it holds edges between nodes, pass "
+        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}}, otherwise '
         f'levels={{"{key}": "graph"}} (or "node", "edge") and indices={{"{key}": ...}}.'
     )
 
@@ -218,13 +223,17 @@ def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) 
     what = named_attribute(key, group.where[wrong], t)
     if expected is None:
         raise SchemaError(
-            f"{what} is shifted by __inc__, which is {used[wrong].tolist()} here, but must be the number of rows of an "
-            f"attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
+            f"{what} is shifted by {used[wrong].tolist()}, which __inc__ returns, but must be shifted by the number of "
+            f"rows of an attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
             f"{or_left_out(key)}."
         )
-    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if group.attributes[attribute].is_ends else ""
+    arrow = (
+        f', or name the attributes that count the nodes of both ends: levels={{"{key}": "x_s -> x_t"}}'
+        if group.attributes[attribute].is_ends
+        else ""
+    )
     raise SchemaError(
-        f"{what} is shifted by {used[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be by "
+        f"{what} is shifted by {used[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be shifted by "
         f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as other graphs show; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
@@ -252,8 +261,8 @@ def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> 
 
 def _flat(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
     """Return the types of `Data`; `targets` maps each attribute of endpoints to the node types of both ends."""
-    # The relation of an edge type is the name of the attribute. The node types are the types of all ends, attributes
-    # whose level is their own name and, if the number of nodes is known, `_N`.
+    # The relation of each edge type is the name of its attribute. The node types are: the types of all ends; attributes
+    # whose level is their own name; and `_N`, if the number of nodes is known.
     edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
     keys = {key for _, key in group.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
@@ -316,15 +325,15 @@ def index_target(
     shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
     # The types whose number of nodes (edges) equals the shift in every graph.
     fits = [of for of, number in counts.items() if np.array_equal(number, shifts)]
-    # Node types with equal numbers give the same batches.
+    # If only node types fit, take the first: types with equal numbers of nodes give the same batches.
     if all(isinstance(of, str) for of in fits):
         fits = fits[:1]
     if len(fits) > 1:
         components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
         lines = " or ".join(f'indices={{"{key}": "{components[of]}"}}' for of in fits)
         raise SchemaError(
-            f"{named_attribute(key, group.where[0], t)} may refer to nodes or edges: each fits the {len(group.where)} "
-            f"graphs that were read; say which, by {lines}."
+            f"{named_attribute(key, group.where[0], t)} may refer to nodes or edges: several types fit the "
+            f"{len(group.where)} graphs that were read; declare the right one, by {lines}."
         )
     if not fits:
         refuse_shift(attribute, group)

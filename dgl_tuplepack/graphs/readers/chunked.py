@@ -103,8 +103,9 @@ class ChunkedGraph:
         types = [*self._num_nodes], [*self._edges]
         if found != expected or types != ([*schema.node_types], [*schema.edge_types]):
             raise FormatError(
-                f"{self.path / METADATA} names other types, features, dtypes or shapes than its key {RECORD_KEY!r}; "
-                "write the chunks again, or remove that key, and with it labels and splits."
+                f"{self.path / METADATA} names other types, features, dtypes or shapes than the record that "
+                f"its key {RECORD_KEY!r} points to; write the chunks again, or remove that key, and with it labels and "
+                "splits."
             )
 
     def _totals(self, types: str, numbers: str) -> dict[str, int]:
@@ -159,7 +160,7 @@ class ChunkedGraph:
 
     @property
     def splits(self) -> Mapping[str, IntArray]:
-        """The ids of each split, by its name; empty for a folder of another program."""
+        """The ids of each split, by its name; empty for a folder that another program wrote."""
         return {} if self.record is None else self.record.splits
 
     def __len__(self) -> int:
@@ -171,8 +172,9 @@ class ChunkedGraph:
 
     @functools.cached_property
     def _large(self) -> LargeGraph:
-        """The large graph with the graph of each node."""
+        """The large graph, with the small graph that each node is in."""
         ids = self._given_ids() or self._components()
+        # The ids of the nodes of all types, joined, and where each type ends.
         joined, ends = np.concatenate(list(ids.values())), np.cumsum([len(own) for own in ids.values()])
         record = self.record
         if record is None:
@@ -182,8 +184,8 @@ class ChunkedGraph:
         number = len(known) if record is None else len(record.sizes)
         if len(joined) and not 0 <= joined.min() <= joined.max() < number:
             raise FormatError(
-                f"{self.path} has a {GRAPH_ID} outside 0..{number - 1}, {joined.min()} or {joined.max()}; it is "
-                "damaged, write the chunks again."
+                f"{self.path} has a {GRAPH_ID} outside 0..{number - 1}: the smallest is {joined.min()}, the largest "
+                f"{joined.max()}; the folder is damaged, write the chunks again."
             )
         labels = {} if record is None else record.labels
         large = LargeGraph(str(self.path), number, ids, self._edges, self._node_data, self._edge_data, labels)
@@ -192,7 +194,7 @@ class ChunkedGraph:
         return large
 
     def _given_ids(self) -> dict[str, IntArray] | None:
-        """Return the ids that the user or the folder gives; None if there are none."""
+        """Return the id of the graph of each node, from the user or else from the folder; None if neither has ids."""
         given: Any = self._given
         if given is None:
             if not self._ids:
@@ -215,7 +217,7 @@ class ChunkedGraph:
         return {t: own.astype(np.int64) for t, own in ids.items()}
 
     def _components(self) -> dict[str, IntArray]:
-        """Return the first node of the connected component of each node; nodes are numbered over all types."""
+        """Return the first node of the connected component of each node; nodes are counted across all types."""
         sparse, graph = load("scipy.sparse"), load("scipy.sparse.csgraph")
         ends = np.cumsum([0, *self._num_nodes.values()])
         first = dict(zip(self._num_nodes, ends.tolist(), strict=False))
@@ -227,6 +229,7 @@ class ChunkedGraph:
         src, dst = np.concatenate([np.empty((0, 2), np.int64), *pairs]).T
         matrix = sparse.coo_array((np.ones(len(src), np.bool_), (src, dst)), shape=(ends[-1], ends[-1]))
         _, component = graph.connected_components(matrix, directed=False)
+        # first_nodes[c]: the first node of component c. `numbered`: the component of each node.
         _, first_nodes, numbered = np.unique(component, return_index=True, return_inverse=True)
         return dict(zip(self._num_nodes, np.split(first_nodes[numbered], ends[1:-1]), strict=True))
 
@@ -244,7 +247,7 @@ class ChunkedSource(SizedSource):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder by its ``metadata.json``, which is not the file of a store."""
+        """Recognise a folder by its ``metadata.json``, unless that file belongs to a store."""
         try:
             document = read_json(path / METADATA) if is_there(path / METADATA) else None
         except FormatError:

@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# The file of the record, and the node data with the number of the small graph.
+# Names of the file of the record, and of the node data with the index of the small graph that each node is in.
 RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
 # Characters that separate names in DGL's files.
@@ -30,7 +30,8 @@ class GraphRecord:
     """Facts about N small graphs, in one file of numpy arrays.
 
     `sizes` int64 ``[N, k]`` has a column for each node type and edge type. `ids` int64 ``[N]`` are the positions of the
-    graphs in the source. `labels` ``[N, ...]`` and `splits`, ids counted within the N graphs, are arrays by name.
+    graphs in the source. `labels` maps names to arrays ``[N, ...]``. `splits` maps names to ids, counted within the N
+    graphs.
     """
 
     schema: Any
@@ -67,7 +68,9 @@ class GraphRecord:
                 with np.load(opened, allow_pickle=False) as arrays:
                     document = json.loads(arrays["document"].item())
                     if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
-                        raise ValueError(f"its version is {document['version']!r:.100}, not {_VERSION}, or its idtype")
+                        raise ValueError(
+                            f"its version is {document['version']!r:.100}, not {_VERSION}, or its idtype is unknown"
+                        )
                     sizes, ids = arrays["sizes"], arrays["ids"]
                     labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
                     splits = {name: arrays[f"split{i}"] for i, name in enumerate(document["splits"])}
@@ -76,7 +79,7 @@ class GraphRecord:
                     any(len(rows) != len(sizes) for rows in (ids, *labels.values()))
                     or labels.keys() != schema.labels.keys()
                 ):
-                    raise ValueError("labels or ids are not those of its graphs")
+                    raise ValueError("its labels or ids do not match its graphs")
                 splits = {name: as_ids(own, len(sizes)) for name, own in splits.items()}
             except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
                 raise FormatError(f"{file} is damaged ({error!s:.200}); write its folder again.") from error
@@ -110,8 +113,8 @@ def check_names(schema: Any) -> None:
     """Raise SchemaError for graphs that DGL's files cannot hold, because of names of types or features."""
     if schema.graph_names:
         raise SchemaError(
-            f"items of several named graphs {list(schema.graph_names)} have no form as one large graph; write a store "
-            "or shards, or give one of the graphs of each item."
+            f"items of several named graphs {list(schema.graph_names)} cannot be written as one large graph; write a "
+            "store or shards, or give one of the graphs of each item."
         )
     names = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
     for name in sorted(names):
@@ -121,4 +124,4 @@ def check_names(schema: Any) -> None:
                 f"{' and '.join(map(repr, _MARKS))}, and not empty."
             )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
-        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, which files of graphs use themselves; rename it.")
+        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, a name that files of graphs use themselves; rename it.")

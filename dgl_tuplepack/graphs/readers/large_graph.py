@@ -24,7 +24,7 @@ class Rows(Protocol):
         """Return the number of rows."""
 
     def __getitem__(self, rows: IntArray) -> Array:
-        """Return some rows, by their numbers."""
+        """Return the rows at these indices."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LargeGraph:
 
     title: str
     num_graphs: int
-    # [V_t] for each node type.
+    # The index of the small graph that each node is in, [V_t] for each node type.
     graph_of_node: Mapping[str, IntArray]
     # Source and destination of each edge, [E_t, 2]; nodes are numbered 0..V_t-1 in each type.
     edges: Mapping[EdgeType, Rows]
@@ -48,6 +48,7 @@ class LargeGraph:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all small graphs in order, a few thousand at a time."""
         graph_of: dict[GraphType, IntArray] = dict([*self.graph_of_node.items(), *self.graph_of_edge.items()])
+        # Number of nodes (edges) of each type in each graph, and in all graphs before it.
         counts = {t: np.bincount(graphs, minlength=self.num_graphs) for t, graphs in graph_of.items()}
         firsts = {t: np.cumsum(own) - own for t, own in counts.items()}
         # Rows in the order of their graphs, and the position of each node in its graph.
@@ -55,6 +56,7 @@ class LargeGraph:
         position = {t: _inverse(order[t]) - firsts[t][graphs] for t, graphs in self.graph_of_node.items()}
         for begin in range(0, self.num_graphs, _GRAPHS):
             graphs = slice(begin, begin + _GRAPHS)
+            # The rows of the graphs in this block.
             rows = {t: order[t][firsts[t][begin] :][: own[graphs].sum()] for t, own in counts.items()}
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
@@ -74,7 +76,7 @@ class LargeGraph:
 
     @functools.cached_property
     def graph_of_edge(self) -> Mapping[EdgeType, IntArray]:
-        """The small graph of each edge, ``[E_t]``; FormatError for an edge between two of them."""
+        """The small graph of each edge, ``[E_t]``; FormatError for an edge between two small graphs."""
         found = {}
         for e, edges in self.edges.items():
             found[e] = np.empty(len(edges), np.int64)
@@ -91,9 +93,9 @@ class LargeGraph:
 
 
 def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str) -> Iterator[tuple[int, IntArray]]:
-    """Yield edges of a type, some at a time: the number of the first, and their two nodes, ``[n, 2]``.
+    """Yield edges of a type, some at a time: the index of the first edge, and the two nodes of each edge, ``[n, 2]``.
 
-    FormatError for a node outside 0..V_t-1.
+    Raise FormatError for a node outside 0..V_t-1.
     """
     for begin in range(0, len(edges), _EDGES):
         pairs = edges[np.arange(begin, min(begin + _EDGES, len(edges)))]
@@ -113,6 +115,7 @@ def text_of(edge_type: EdgeType) -> str:
 
 
 def _inverse(order: IntArray) -> IntArray:
+    """Return the inverse of a permutation: the position of each row in `order`."""
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
     return positions

@@ -214,7 +214,7 @@ class OgbFolder:
         else:
             rows = ends[0].read(number)
             if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
-                raise FormatError(f"{ends[0].path} must hold pairs of node numbers, but does not; is it an OGB file?")
+                raise FormatError(f"{ends[0].path} must hold pairs of node indices, but does not; is it an OGB file?")
             src, dst = rows[:, 0], rows[:, -1]
         if not self.add_inverse_edge:
             return src, dst

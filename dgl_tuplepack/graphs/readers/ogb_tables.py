@@ -22,7 +22,10 @@ _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn the errors of other libraries into a FormatError that names `what`, the file; errors `but` are unchanged."""
+    """Turn the errors of other libraries into a FormatError that names `what`, the file.
+
+    Exceptions of the class `but` pass unchanged.
+    """
     try:
         yield
     except (FormatError, StopIteration, but):

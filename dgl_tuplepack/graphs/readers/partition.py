@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
-# The checksum of each other file in the folder of a part.
+# The file with the checksums of all other files in the folder of a part.
 PART_FILE = JsonFormat("dgl_tuplepack.part", 1, "record of a part", "write the partition again")
 
 
@@ -51,7 +51,7 @@ class PartSource(Source):
         if not is_there(folder / PART):
             raise FormatError(
                 f"{folder} is a part of a partition without the file {PART}, which `partition` writes; write the "
-                "partition by dgl_tuplepack.partition, or read its graphs from the data that it was made of."
+                "partition by dgl_tuplepack.partition, or read the graphs from the data that was partitioned."
             )
         self.record = GraphRecord.load(folder / RECORD)
         self.schema = self.record.schema
@@ -93,9 +93,11 @@ class PartSource(Source):
         types = (*schema.node_types, *schema.edge_types)
         totals = dict(zip(types, self.record.sizes.sum(axis=0).tolist(), strict=True))
         graph_ids = np.arange(self.num_graphs())
+        # The first columns of `sizes` are those of the node types.
         columns = zip(schema.node_types, self.record.sizes.T, strict=False)
         graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
-        # Nodes and edges of one type follow those of the other; nodes are numbered over all types.
+        # In the file, nodes and edges are sorted by type, and nodes are counted across all types. `first`: the first
+        # node of each type. `split`: the endpoints [E, 2] of each edge type.
         first = dict(zip(schema.node_types, np.cumsum([0, *(totals[t] for t in schema.node_types)]), strict=False))
         ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
         split = np.split(ends, np.cumsum([totals[e] for e in schema.edge_types]))

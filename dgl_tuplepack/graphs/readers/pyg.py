@@ -31,7 +31,7 @@ _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
 
 class PygDataset(Items):
-    """A PyG `InMemoryDataset`, or a subset of one. Its items are its collated graphs, unchanged."""
+    """A PyG `InMemoryDataset`, or a subset of one. Its items are the PyG graphs of the dataset, unchanged."""
 
     prefers_items = True
 
@@ -133,7 +133,10 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """A group of all graphs, without values. Attributes that the sample shifts are shifted by PyG's own rule."""
+        """A group of all graphs, without values.
+
+        PyG's own rule gives the shifts of each attribute that PyG shifts in the sample; other shifts are None.
+        """
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}

@@ -32,15 +32,17 @@ class Source(ABC):
     prefers_items = False
     # Levels of attributes of PyG graphs that the user sets, see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
-    # The `Schema` of the graphs, which `blocks` may set; if it is None, the first block determines it. Then the
-    # `PreTransform` that was applied to the graphs.
+    # `schema`: the `Schema` of the graphs, which `blocks` may set; if it is None, the first block determines it.
+    # `pre_transform`: the `PreTransform` that was applied to the graphs.
     schema: Any = None
     pre_transform: Any = None
-    # Ties and indices that the user declares, see `graphs.relations`; then indices that `blocks` finds in the graphs.
+    # `ties` and `indices`: declared by the user, see `graphs.relations`. `own_indices`: indices that `blocks` finds in
+    # the graphs.
     ties: Mapping[str, str] = {}
     indices: Mapping[str, str] = {}
     own_indices: Mapping[str, str] = {}
-    # The file or folder that holds all graphs, if it is known; then the settings, as text, that affect how it is read.
+    # `files`: the file or folder that holds all graphs, if it is known. `settings`: the settings that affect how the
+    # graphs are read, as text.
     files: Path | None = None
     settings: Mapping[str, str] = {}
 

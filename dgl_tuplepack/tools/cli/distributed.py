@@ -36,7 +36,7 @@ def chunk(
 ) -> None:
     """Write the graphs of SOURCE as one large graph in DGL's chunked graph format.
 
-    The folder is a SOURCE of all commands, and the input of DGL's distributed pipeline.
+    All commands accept the folder as SOURCE, and DGL's distributed pipeline reads it.
     """
     load("torch")
     from dgl_tuplepack.storage.chunks import write_chunks
@@ -68,7 +68,7 @@ def partition(
 ) -> None:
     """Divide the graphs of SOURCE into balanced parts that dgl.distributed opens; no edge is cut.
 
-    A second run does only what is missing. Each part, such as OUT/part0, is a SOURCE of all commands.
+    A second run does only what is missing. All commands accept a part, such as OUT/part0, as SOURCE.
     """
     load("torch")
     from dgl_tuplepack.storage.partition import partition as run

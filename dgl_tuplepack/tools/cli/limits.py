@@ -1,4 +1,4 @@
-"""``dgl-tuplepack limits``: search limits."""
+"""``dgl-tuplepack limits``: search for limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Target = Annotated[
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(metavar="N", min=0, help="Largest limits whose padded shape costs at most this, in slots or --cost."),
+    typer.Option(
+        metavar="N", min=0, help="Largest limits whose padded shape costs at most this, in slots or in units of --cost."
+    ),
 ]
 Cost = Annotated[
     list[str] | None,
@@ -37,7 +39,7 @@ Cost = Annotated[
 ]
 Shapes = Annotated[
     int | None,
-    typer.Option(metavar="N", min=FEWEST, max=MOST, help="Search this many shape buckets with the fewest slots."),
+    typer.Option(metavar="N", min=FEWEST, max=MOST, help="Search for this many shape buckets with the fewest slots."),
 ]
 
 
@@ -61,7 +63,7 @@ def limits(
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Search limits for SOURCE, for batches of --graphs-per-batch graphs or for another aim.
+    """Find limits for SOURCE, for batches of --graphs-per-batch graphs or for another aim.
 
     Advise the limits with the highest efficiency whose batches hold that many graphs on average, and the number of
     packs per batch. With --smallest, advise the limits with the fewest slots per pack (nodes plus edges) whose
@@ -87,7 +89,7 @@ def limits(
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy of the search; None for the usual search, for batches of a number of graphs.
+    """Return the strategy that the options select; None for the default, batches of a number of graphs.
 
     Report invalid options here, before the sizes are read, because reading may take long.
     """
@@ -105,7 +107,7 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
 def searched(
     histogram: SizeHistogram, graphs_per_batch: int | None, packs_per_batch: int | None = None, **settings: Any
 ) -> LimitsSearch:
-    """Search limits for --graphs-per-batch, or for the default number of graphs if the largest graph allows it."""
+    """Find limits for --graphs-per-batch, or for the default number of graphs if the largest graph allows it."""
     packs = packs_per_batch or AUTO
     if graphs_per_batch is not None:
         with options.usage_errors():
@@ -114,12 +116,15 @@ def searched(
         return search_limits(histogram, graphs_per_batch=graphs_per_batch, packs_per_batch=packs, **settings)
     search = search_for_batches(histogram, packs_per_batch=packs, **settings)
     if search.way != "graphs_per_batch":
-        note(f"batches that hold every graph have more than {GRAPHS_PER_BATCH} graphs; searched as limits --smallest")
+        note(
+            f"the largest graph, or --max-graphs, rules out batches of {GRAPHS_PER_BATCH} graphs; searched as limits "
+            "--smallest"
+        )
     return search
 
 
 def search_for_plan(histogram: SizeHistogram, graphs_per_batch: int | None, oversize: str) -> LimitsSearch:
-    """Search limits for a plan. Do not warn about dropped graphs, since planning warns about them."""
+    """Find limits for a plan. Do not warn about dropped graphs, since planning warns about them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return searched(histogram, graphs_per_batch, oversize=oversize)

@@ -70,7 +70,7 @@ GivenLimits = Annotated[
         "--limits",
         metavar="NODES,EDGES[,GRAPHS]",
         help="Limits of a pack, such as 222,502, or by component, such as nodes:user=90,edges:likes=200. "
-        f"For shape buckets, give plan or preprocess the option {FEWEST} to {MOST} times, smallest first.",
+        f"For shape buckets (plan and preprocess only), give the option {FEWEST} to {MOST} times, smallest first.",
     ),
 ]
 MultipleOf = Annotated[
@@ -93,7 +93,7 @@ Oversize = Annotated[
 Overwrite = Annotated[
     bool,
     typer.Option(
-        "--overwrite", help="Replace an existing store, every shard of a sharded dataset, chunks or all parts."
+        "--overwrite", help="Replace an existing store, or all shards, chunks or parts that an earlier run left."
     ),
 ]
 Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Worker processes; default: one per core.")]

@@ -42,7 +42,7 @@ def plan(
 ) -> None:
     """Pack the graphs of SOURCE within limits; show the packs, the lower bound, the gap and the efficiencies.
 
-    Without --limits, search them for --graphs-per-batch, as dgl-tuplepack limits does.
+    Without --limits, find limits for --graphs-per-batch, as dgl-tuplepack limits does.
     """
     options.check_output(as_json, as_csv)
     limits, packs = options.given_limits(given, graphs_per_batch), 1
@@ -52,6 +52,7 @@ def plan(
         search = search_for_plan(histogram, graphs_per_batch, oversize)
         limits, packs = search.best.limits, search.packs_per_batch
     limits = limits.aligned(histogram.components)
+    # The last limits are those of the largest shape.
     histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
     # Show a spinner, because the duration is unknown. It appears only in a terminal.
@@ -84,7 +85,7 @@ def _show(summary: dict[str, Any]) -> None:
          summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
         for name, efficiency in summary["efficiency"].items()
     ]  # fmt: skip
-    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency within that"]
+    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency at largest content"]
     print_table("Slots of one epoch", headings, rows)
     packs = summary["packs_per_batch"]
     print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))

@@ -27,7 +27,7 @@ def sizes(
 ) -> None:
     """Show how large the graphs of SOURCE are.
 
-    With --json or --csv, print the histogram, which other commands read as SOURCE from a file or as -.
+    With --json or --csv, print the histogram. Other commands accept it as SOURCE: a file, or - for standard input.
     """
     options.check_output(as_json, as_csv)
     options.check_ending("--out", out, (".json", ".csv"))

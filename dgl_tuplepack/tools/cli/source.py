@@ -21,7 +21,7 @@ _EXAMPLE = "example:"
 def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
     """Return the histogram of a SOURCE, or of its split `split`.
 
-    Raise BadParameter if SOURCE is a saved histogram and `root` or `split` is given.
+    Raise BadParameter if SOURCE is a saved histogram and `root` or `split` is given, or if it has no such split.
     """
     opened = open_source(source, root)
     if split is None:
@@ -37,7 +37,10 @@ def read_histogram(source: str, root: Path | None = None, split: str | None = No
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Open a SOURCE without reading it; raise BadParameter if it is a saved histogram and `root` is given."""
+    """Open a SOURCE without reading it; raise BadParameter if it is a saved histogram and `root` is given.
+
+    `settings` are the arguments of `OgbFolder` for an OGB folder.
+    """
     counted = _counted(source)
     if counted is None:
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))

@@ -75,8 +75,8 @@ def preprocess(
 ) -> None:
     """Read each SOURCE, write stores and plans, and verify them.
 
-    One SOURCE becomes one store. Several become a folder with a manifest and a store for each shard; a second run
-    processes only missing or changed shards. Without --limits, search them for --graphs-per-batch.
+    One SOURCE becomes one store. Several SOURCEs become a folder with a manifest and a store for each shard; a second
+    run processes only missing or changed shards. Without --limits, find limits for --graphs-per-batch.
     """
     chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
@@ -266,7 +266,7 @@ def _show(summary: dict[str, Any]) -> None:
         rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary["limits"])]]
     print_table(summary["store"], ["", ""], rows)
     if summary["columns"]:
-        headings = ["content", "type", "name", "dtype", "stored", "shape of one"]
+        headings = ["content", "type", "name", "dtype", "stored", "shape of one row"]
         table = [
             [c["content"], c["type"] or "", c["name"], c["dtype"], c["stored"], c["shape"]] for c in summary["columns"]
         ]

@@ -29,7 +29,7 @@ class PlainGINE(nn.Module):
 
 
 def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
-    """Return the mean of the rows of each slot, 0 for a slot without rows."""
+    """Return the mean of the rows of `x` in each slot, 0 for a slot without rows; ``slots[i]`` is the slot of row i."""
     counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
     return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
 

@@ -46,7 +46,7 @@ _WIDTH = 48
 
 
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
-    """Run all steps from sizes to training; return the figures as plain data.
+    """Run all steps from sizes to training; return the results as plain data.
 
     Print tables to `console`, and write two pictures to the folder `out`, which is created if needed. Use `num_graphs`
     of the 32,901 sizes; None: all.
@@ -75,7 +75,7 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler, this row would repeat the uncompiled row; a warning has reported that.
+        # Without a working compiler, this row would repeat the uncompiled row; a warning has reported the failure.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
@@ -85,7 +85,7 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
         f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to recognise "
         f"molecules with an N-O bond: {len(losses)} steps, mean loss "
         f"{first:.3f} over the first {window}, {last:.3f} over the last {window}. "
-        f"Accuracy on all {len(store):,} of them: {accuracy:.2%}."
+        f"Accuracy on all {len(store):,} molecules: {accuracy:.2%}."
     )
     pictures = _draw(histogram, rows, best, out)
     console.print(Text("Pictures: " + ", ".join(printable(path) for path in pictures)))
@@ -156,7 +156,7 @@ class _Trainer:
 
 
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Measure the speed of each row, and set it in the row; return whether compilation succeeded."""
+    """Measure the speed of each row, and store the speed in the row; return whether compilation succeeded."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
         """Yield the batches of a plan, epoch after epoch, without end."""
@@ -166,7 +166,7 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
             yield from loader
 
     trainer = _Trainer(framework)
-    # The number of slots serves as the count of the loss: it does not affect the speed.
+    # The loss gets the number of graph slots as its count, since the value does not affect the speed.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 

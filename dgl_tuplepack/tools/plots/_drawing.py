@@ -85,7 +85,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Return the columns of the two `chosen` components; None: all components, which must be two."""
+    """Return the columns of the two `chosen` components; None: of all components, if there are exactly two."""
     columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(
@@ -95,7 +95,10 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 
 
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
-    """Return the columns of the `chosen` components; None: all. `what` names their owner in errors."""
+    """Return the columns of the `chosen` components; None: of all components.
+
+    `what` names the object that has the components in messages, such as "the plan".
+    """
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
         raise SizesError(f"components is {chosen!r}, but must be None or a list of names from {components}.")
     names = components if chosen is None else chosen
@@ -122,7 +125,7 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make axis `which` ("x" or "y") of whole numbers logarithmic; if 0 occurs, it gets its own tick."""
+    """Make axis `which` ("x" or "y") of whole numbers logarithmic; if 0 occurs, the axis has a tick at 0."""
     ticker = load("matplotlib.ticker")
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
@@ -138,10 +141,10 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Return the edges of at most about `_MOST_CELLS` histogram cells for all values, halfway between whole numbers.
+    """Return the borders of at most about `_MOST_CELLS` histogram cells for all values, halfway between whole numbers.
 
-    The width of a cell is a multiple of the step between values (2 for edges in both directions, for example), and
-    logarithmic cells never get narrower than a step. Narrower cells would show as stripes.
+    The width of a cell is a multiple of the step between values, such as 2 for numbers of edges if each edge also has
+    its reverse; logarithmic cells never get narrower than a step. Narrower cells would show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
@@ -151,7 +154,7 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
         # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
         return low - 0.5 + width * np.arange((high - low) // width + 2)
-    # The width of a cell is `growth` times its begin, rounded down to a multiple of the step, but at least one step.
+    # A cell that begins at b is b * growth wide, rounded down to a multiple of the step, but at least one step.
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     edges = [low]
     while edges[-1] <= high:

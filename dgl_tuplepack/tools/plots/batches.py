@@ -24,7 +24,7 @@ def plot_batches(
     Parameters
     ----------
     batches
-        The nodes of each graph, batch by batch; another component works too.
+        For each batch, the number of nodes of each of its graphs; another component works too.
     slots
         Height to which padding fills every bar; None: no padding.
     padding
@@ -37,7 +37,9 @@ def plot_batches(
     """
     totals = [sum(batch) for batch in batches]
     if not batches or (slots is not None and max(totals) > slots):
-        raise InputError(f"the picture needs batches of at most {slots} slots, but their contents are {totals}.")
+        raise InputError(
+            f"the picture needs at least one batch, each of at most {slots} slots, but the batches have {totals}."
+        )
     ax = drawing.axes_or_new(ax, 6.4, 3.2)
     for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
         if slots is not None:
@@ -46,7 +48,7 @@ def plot_batches(
         _fill(ax, number, [0], [total], _SLICES[0])
         # Graph i covers the bar from ``ends[i] - batch[i]`` to ``ends[i]``.
         ends = np.cumsum(batch)
-        # Every third graph, from number `first` on, has this colour.
+        # Every third graph has this colour, from the graph with the index `first` on.
         for first, colour in enumerate(_SLICES[1 : len(batch)], 1):
             chosen = slice(first, None, len(_SLICES))
             _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)
@@ -55,7 +57,7 @@ def plot_batches(
 
 
 def _fill(ax: Any, number: int, lows: Any, highs: Any, colour: str) -> None:
-    """Fill bar `number` from each of `lows` to each of `highs`, as one path."""
+    """Fill bar `number` from ``lows[i]`` to ``highs[i]`` for each i, as one path."""
     left, right = number - _WIDTH / 2, number + _WIDTH / 2
     corners = [
         [(left, low), (left, high), (right, high), (right, low), (left, low)]

@@ -33,10 +33,10 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    # A few very empty packs would leave no room for the rest, so only the legend counts them.
     # fills[c][q]: content / limit of a pack of pattern q. ``plan.repeats[q]``: number of these packs.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
-    # Begin of the axis, rounded down to a multiple of 5 %.
+    # Begin of the axis, rounded down to a multiple of 5 %. Only the legend counts the packs below it: a few very empty
+    # packs would leave no room for the rest.
     low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
@@ -82,7 +82,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
             f"a comparison needs plans of one histogram, but got {len(plans)} of "
             f"{'different ones' if plans else 'none'}; pack the same histogram with each method."
         )
-    # Each of these lower bounds also holds for the tightest limits, so the largest one is the best.
+    # A lower bound for looser limits also holds for tighter ones, so the largest bound holds for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])

@@ -16,7 +16,7 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 _MARGIN = 0.012
 # A limit beyond this multiple of the largest size would leave the picture mostly empty; only the legend names it.
 _FAR = 3
-# Corner of the legend -> the cells that the legend covers, as fractions of both axes: (begin, end) across, then up.
+# Corner of the legend -> the part of the picture that the legend covers: (begin, end) of x, then of y, as fractions.
 _CORNERS = {
     "lower right": ((0.55, 1.0), (0.0, 0.25)),
     "upper left": ((0.0, 0.45), (0.75, 1.0)),
@@ -56,7 +56,8 @@ def plot_sizes(
     largest = _largest_shown(sizes, maxima)
     logs = drawing.log_axes([scale] * 2, list(sizes.T), histogram.counts, largest.tolist())
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
-    # cells[i, j]: number of graphs in column i from the left and row j from below.
+    # edges[i]: borders of the cells on axis i. cells[i, j]: number of graphs in column i from the left and row j from
+    # below.
     cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
 
     ax = drawing.axes_or_new(ax, 6.4, 5.6)
@@ -156,7 +157,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Use few ticks and none at 1: its label would touch the last label of the central picture.
+    # Use few ticks and none at 1, whose label would touch the last label of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
@@ -165,7 +166,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
 
 
 def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
-    """Return new Axes above, to the right and further right; if `ax` is in a grid, they share its grid cell."""
+    """Return new Axes above, to the right and further right. If `ax` is in a grid, all share the grid cell of `ax`."""
     spec = ax.get_subplotspec()
     if spec is None:
         # (left, bottom, width, height) as fractions of `ax`.

@@ -59,12 +59,12 @@ class Findings:
 
     @property
     def advised(self) -> bool:
-        """Whether the limits are the advised ones."""
+        """Whether `limits` are the limits that the search advises."""
         return bool(self.limits == self.search.best.limits)
 
     @property
     def shape(self) -> dict[str, int]:
-        """Padded shape of a batch, as the loader on the page makes it."""
+        """Padded shape of the batches that the loader in the code on the page makes."""
         graphs = self.limits.graphs or self.plan.max_graphs
         return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
 
@@ -92,25 +92,27 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
     """Return component -> slots of a batch: the limits of its packs plus one reserved node of each type."""
+    # nodes: indices of the components that count nodes.
     nodes = components_of_kind(limits.components, "nodes")
     return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
     """Compare methods of batching: `graphs` graphs per batch without packing, and `packs` packs per batch."""
+    # largest: slots by component if every graph has the largest size.
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:
-        note = "one random epoch; another can need a larger shape"
+        note = "one random epoch; another epoch can need a larger shape"
         joined = joined_batches(histogram, graphs, seed)
-        batchings.append(Batching(f"{graphs:,} graphs joined, padded to the fullest such batch", note, joined))
+        batchings.append(Batching(f"Batches of {graphs:,} graphs, padded to the largest batch", note, joined))
     batches = -(-plan.num_packs // packs)
     packed = {name: batches * slots for name, slots in padded_shape(plan.limits, packs).items()}
     return [*batchings, Batching("Packing", "with the reserved node of each batch", packed)]
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:
-    """Return the slots of an epoch in random order if every batch is padded to the fullest one.
+    """Return component -> slots of an epoch in random order, if every batch is padded to the largest batch.
 
     Examples
     --------

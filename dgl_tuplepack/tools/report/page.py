@@ -14,7 +14,7 @@ from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.plots.saving import picture_bytes
 from dgl_tuplepack.tools.report.findings import Findings
 
-# Inches of 96 pixels on a desktop screen; still readable at two thirds of that on a phone.
+# Size of a picture in inches (96 pixels on a desktop screen). It is still readable at two thirds of this on a phone.
 _WIDTH, _HEIGHT = 5.2, 4.1
 # Python code on the page, see `use`. Its lines are short enough for a phone.
 _USE = """\
@@ -35,7 +35,8 @@ for epoch in range(epochs):
 def render(findings: Findings, name: str, seed: int) -> str:
     """Return the HTML of the page."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # Names come from files and may hold anything. In the lines of code, `repr` has escaped them already.
+    # Names come from files and may hold anything, so `finalize` makes every str printable. The page's code is a Markup,
+    # not a str, since the template uses `|e`: the code keeps its lines, and `repr` has escaped the names in it.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
