@@ -23,7 +23,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     sizes
         Sizes of N graphs. Any components are allowed, such as the number of training nodes.
     parts
-        Number of parts, 1..2**20. Parts stay empty if there are fewer graphs.
+        Number of parts, 1..2**20. Some parts stay empty if there are fewer graphs than parts.
 
     Returns
     -------
@@ -46,16 +46,20 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     [0, 0, 1, 1]
     """
     parts = whole_number("the number of parts", parts, 1, MOST_PARTS, SizesError)
+    # Components that are 0 in all graphs are left out.
     array = sizes.array[:, sizes.array.any(axis=0)]
     if parts == 1 or not array.size:
         return np.zeros(len(array), np.int64)
     # The loads of a part are sums of weights; the mean load of each component is 1.
     weights = np.ascontiguousarray(array / (array.sum(axis=0, dtype=np.float64) / parts))
+    # In this order, equal sizes are adjacent. counts: graphs of each distinct size. turn[i]: how many graphs of the
+    # same size come before row i.
     order = np.lexsort(array.T)
     rows = array[order]
     firsts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
     counts = np.diff(np.append(firsts, len(rows)))
     turn = np.arange(len(rows)) - np.repeat(firsts, counts)
+    # The part of each graph; -1 if it was not dealt.
     assigned = np.empty(len(rows), np.int64)
     assigned[order] = np.where(turn < np.repeat(counts // parts * parts, counts), turn % parts, -1)
     remaining, dealt = np.flatnonzero(assigned < 0), np.flatnonzero(assigned >= 0)

@@ -17,7 +17,7 @@ FEWEST, MOST = 2, 4
 
 
 class Buckets(tuple[Limits, ...]):
-    """Two to four limits of the same components, smallest first; any others raise `LimitsError`.
+    """Two to four limits of the same components, smallest first; anything else raises `LimitsError`.
 
     From one shape to the next, no limit and no cap on graphs falls, and at least one of them rises.
 
@@ -47,8 +47,8 @@ class Buckets(tuple[Limits, ...]):
             below, above = _bounds(lower), _bounds(upper)
             if below == above or any(a > b for a, b in zip(below, above, strict=True)):
                 raise LimitsError(
-                    f"limits of several shapes must ascend, but {lower!r} are followed by {upper!r}; no limit, nor the "
-                    "cap on graphs, may be below that of the previous limits, and at least one must be larger."
+                    f"limits of several shapes must ascend, but {lower!r} are followed by {upper!r}; no limit, and no "
+                    "cap on graphs, may be lower than in the previous shape, and at least one must be larger."
                 )
         return buckets
 
@@ -148,15 +148,16 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    `packs` has the number of packs of each shape. The packs of a shape that do not fill its last step move to the next
-    larger shape whose last step has room for them, which saves a step. With `drop_last`, steps that are not full are
-    left out, so these packs always move to the next larger shape. A whole step of packs moves with them if the larger
-    shapes together could not fill a step otherwise, and would lose all their packs.
+    `packs` has the number of packs of each shape. If the packs of a shape do not divide evenly into steps, the packs
+    left over move to the next larger shape whose last step has room for all of them, which saves a step. With
+    `drop_last`, steps that are not full are left out, so the packs left over always move to the next larger shape. A
+    whole step of packs moves with them if the larger shapes together could not fill a step otherwise, and would lose
+    all their packs.
     """
-    # The smallest shape is the first, so packs that moved to a shape can move on from it with its own packs.
+    # Start at the smallest shape, so that packs that moved to a larger shape can move on together with its own packs.
     packs_now, moves = [*packs], []
     for shape in range(len(packs_now) - 1):
-        # Packs of this shape that do not fill a step.
+        # The packs of this shape that are left over after its full steps, and the indices of all larger shapes.
         rest, larger = packs_now[shape] % packs_per_step, range(shape + 1, len(packs_now))
         if drop_last:
             above = sum(packs_now[other] for other in larger)

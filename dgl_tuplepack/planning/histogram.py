@@ -81,7 +81,7 @@ class SizeHistogram:
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
-        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes ascend in the given order."""
+        """Store `graph_classes`; raise SizesError unless they match `counts` and sizes already ascend (see `order`)."""
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
         if (
             not np.array_equal(order, np.arange(len(order)))
@@ -186,7 +186,7 @@ class SizeHistogram:
         # Check the totals first, since adding the counts below might overflow.
         sums = {name: total + other._totals[name] for name, total in self._totals.items()}
         _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
-        # members[i]: index in `classes` of row i of both histograms.
+        # members[i]: index in `classes` of row i of the concatenated sizes.
         classes, members, _ = distinct_rows(np.concatenate([self.sizes, other.sizes]))
         counts = np.zeros(len(classes), dtype=np.int64)
         np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
@@ -290,13 +290,13 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
-    # This function is in the room `graphs`, which may use this room, but not the reverse.
+    # The room `graphs` may import this room, but not the reverse, so its function is found in the registry.
     histogram: SizeHistogram = registry.find("histogram_of")(source)
     return histogram
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest value that at least this fraction of all graphs does not exceed.
+    """Return, for each fraction, the smallest value v such that at least this fraction of all graphs have values <= v.
 
     `values` may be in any order and may repeat; `counts` has the number of graphs with each value, >= 1. The fraction 0
     gives the smallest value, 0.5 the median, 1 the largest.
@@ -339,7 +339,7 @@ def load_example(name: str) -> SizeHistogram:
 
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the distinct rows in ascending order, the index of each row among them, and the count of each of them."""
+    """Return the distinct rows (ascending), the index in them of every row, and the count of every distinct row."""
     # Each row is one of `cells` possible rows: a column has radix[column] possible values.
     radix = [int(largest) + 1 for largest in rows.max(axis=0)]
     cells = math.prod(radix)
@@ -352,7 +352,7 @@ def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         keys *= base
         keys += rows[:, column]
     if cells <= 4 * len(rows) + 1024:
-        # With few possible keys, counting all of them is faster than sorting.
+        # With few possible keys, counting all of them is faster than sorting. members[i]: index in `present` of key i.
         cell_counts = np.bincount(keys, minlength=cells)
         present = np.flatnonzero(cell_counts)
         counts = cell_counts[present]
@@ -372,7 +372,7 @@ def _suffix(path: str | os.PathLike[str]) -> str:
 
 
 def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
-    """Return a line of a table as integers; raise FormatError unless it is a size and a count, `cells` in all."""
+    """Return a line of a table as integers; raise FormatError unless they are a size and a count, `cells` in all."""
     try:
         row = [int(cell) for cell in line]
     except ValueError:
@@ -387,7 +387,7 @@ def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> 
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(
             f"{where} is {shown(row if written is None else written, 200)}, but must hold {cells} whole numbers in "
-            "0..2**63-1, the last one, a count, above 0; correct or remove it."
+            "0..2**63-1, of which the last one, the count, is above 0; correct or remove it."
         )
 
 

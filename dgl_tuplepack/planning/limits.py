@@ -164,13 +164,13 @@ class Limits:
         maxima = self.maxima
         if as_names(components) is None:
             raise LimitsError(f"components must be names, but are {shown(components)}; give a list of strings.")
-        # names[i]: the name that the limit of component i has here, or None.
+        # names[i]: the key in `maxima` of the limit of component i, or None.
         names = [matching_name(component, maxima) for component in components]
         missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
         if missing or unknown or len(set(names)) != len(components):
-            wrong = [f"without a limit: {', '.join(missing)}"] if missing else []
-            wrong += [f"of no component: {', '.join(unknown)}"] if unknown else []
+            wrong = [f"components without a limit: {', '.join(missing)}"] if missing else []
+            wrong += [f"limits without a component: {', '.join(unknown)}"] if unknown else []
             if not wrong:
                 wrong = ["two components have the same relation: use their full names"]
             raise LimitsError(
@@ -188,6 +188,7 @@ class Limits:
         >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
         Limits(nodes=222, edges=2000, graphs=None)
         """
+        # If the components are no names, `aligned` raises the error.
         if as_names(components) is None or self.edges is not None:
             return self.aligned(components)
         names = [components[i] for i in components_of_kind(components, "edges")]
@@ -305,7 +306,7 @@ def _edge_type(key: Any) -> str | tuple[str, str, str]:
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
-    """Return the key in `maxima` that means `component`: the same name, or its relation name; None if there is none.
+    """Return the key in `maxima` for `component`: its full name or its relation name; None if neither is a key.
 
     The relation name of "edges:user:follows:user" is "edges:follows".
     """

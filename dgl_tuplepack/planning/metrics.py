@@ -11,7 +11,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
     """Return the harmonic mean of the efficiencies above 0, or 0 if no efficiency is above 0.
 
-    An efficiency is 0 only if the component is 0 in every graph, and then it is 0 for every plan.
+    The efficiency of a component is 0 only if the component is 0 in every graph; then it is 0 in every plan.
 
     Examples
     --------

@@ -29,7 +29,7 @@ _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "version
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions that a plan records: of this package, of Python, and of the libraries that computed it."""
+    """Return the versions that a plan records: of this package, of Python, numpy and numba."""
     return {
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
@@ -133,7 +133,7 @@ class PackPlan:
 
     @property
     def made_for(self) -> Limits | Buckets:
-        """The limits that were given for the packs: the shape buckets if there are any, else the limits."""
+        """The limits that the packs were planned for: the shape buckets if there are any, else `limits`."""
         return self.limits if self.buckets is None else self.buckets
 
     @property
@@ -229,7 +229,7 @@ class PackPlan:
 
     def _check_counts(self) -> None:
         """Raise PlanError unless the packs hold as many graphs of each size class as the histogram."""
-        # repeats[i]: packs with entry i. packed[c]: graphs of class c in all packs.
+        # repeats[i]: number of packs that have entry i. packed[c]: number of graphs of class c in all packs.
         repeats = np.repeat(self.repeats, np.diff(self.offsets))
         packed = np.zeros(len(self.histogram), dtype=np.int64)
         np.add.at(packed, self.classes, self.multiplicities * repeats)
@@ -256,8 +256,8 @@ class PackPlan:
             raise PlanError("the arrays of the plan do not fit together; it is damaged, make it again.")
         if (self.classes >= len(self.histogram)).any():
             raise PlanError(
-                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)}; it "
-                "is damaged, make it again."
+                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)} "
+                "size classes; it is damaged, make it again."
             )
         if not self.multiplicities.all() or not self.repeats.all():
             raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
@@ -329,13 +329,13 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
     """Return the limits with a number for every component and for graphs, so that they give static shapes.
 
     A missing limit on edges or graphs becomes the largest number in any pack of the plans or, with shape buckets, in
-    any pack of the same shape or a smaller one. A limit that was given never changes, so all splits and all trainings
-    that use it have the same shape.
+    any pack of the same shape or a smaller one. A limit that is set never changes, so all splits and all trainings that
+    use it have the same shape.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
     for shape, each in enumerate(all_of(limits)):
-        # within[i]: the patterns of plan i, as bool [Q], whose packs have this shape or a smaller one.
+        # within[i]: for each pattern of plan i, whether its packs have this shape or a smaller one, bool [Q].
         within = [plan.pattern_shapes <= shape for plan in plans]
         contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
         graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]

@@ -156,7 +156,7 @@ def as_names(names: Any) -> tuple[str, ...] | None:
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
-    """Return the indices of the components that count `kind`, "nodes" or "edges": one, or one for each type."""
+    """Return the indices of the components that count `kind` ("nodes" or "edges"); heterographs have one per type."""
     return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
 
 

@@ -27,7 +27,7 @@ _WORK_PER_CLASS = 10
 def lower_bound(
     histogram: SizeHistogram | GraphSizes, limits: Limits, effort: float = 1.0, time_limit: float | None = None
 ) -> int:
-    """Return a number of packs that every plan within `limits` needs.
+    """Return a lower bound on the number of packs of any plan within `limits`.
 
     The result is the largest of these bounds: total / limit of each component and graphs / cap, rounded up; bounds from
     large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column
@@ -92,9 +92,9 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Raise a bound by lifted duals of relaxations (see `pricing.lifted`); return it, and the relaxations with duals.
 
-    `bound` is the best bound so far. The relaxations come in order, best bound first. Each keeps all components, two or
-    one (see `projected`). A relaxation is skipped if its table for pricing is too large for the effort left. No further
-    relaxation is tried once the bound reaches `target`.
+    `bound` is the best bound so far. The relaxations come in order, best bound first. Each relaxation keeps all of the
+    components, two of them, or one (see `projected`). A relaxation is skipped if its table for pricing is too large for
+    the effort left. No further relaxation is tried once the bound reaches `target`.
     """
     # The components that each relaxation keeps: first all, then each pair, then each single component.
     every = range(len(instance.limits))
@@ -107,7 +107,7 @@ def lifted_bound(
             break
         relaxation = projected(instance, chosen)
         effort.spend(_WORK_PER_CLASS * len(instance.counts))
-        # `starting_point` prices and lifts the duals of each of the chosen components.
+        # `starting_point` prices duals and lifts them, once for each of the chosen components.
         work = 2 * len(chosen) * pricing_work(relaxation.instance)
         if work > effort.left // 4:
             continue

@@ -33,7 +33,7 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return the instance with other `counts` ``[C]``, without classes of 0 graphs; and the indices of the rest."""
+        """Return the instance with other `counts` ``[C]``, without classes of 0 graphs; and the classes kept."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 

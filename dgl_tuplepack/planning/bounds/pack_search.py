@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _MOST_STEPS = 50_000
 # With fewer components, a step takes as long as with this many.
 _FEWEST_COMPONENTS = 3
-# Classes for which one call of the kernel searches packs that begin with them.
+# One call of the kernel searches the packs that begin with any of this many classes.
 _CLASSES_PER_SLICE = 64
 # The packs that start the LP are filled to at least 1 / _FULL.
 _FULL = 1.1
@@ -31,7 +31,7 @@ class Searched(Priced):
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return the best packs, most valuable first; `found` has at most one that begins with each class."""
+        """Return the best packs, most valuable first; no two packs in `found` begin with the same class."""
         return self.found[self.found @ duals > 1 + 1e-7][:most]
 
 
@@ -64,6 +64,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
         last = min(first + _CLASSES_PER_SLICE, len(order))
         # contents[i], best[i]: the best pack that begins with class first + i (in this order), and its worth.
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
+        # The number of steps is negative if a search was cut off.
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
         effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
@@ -79,9 +80,9 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:
-    """Return duals that are the shares of the limit of one component, and nearly full packs to start the LP with.
+    """Return duals proportional to the sizes in one component, and nearly full packs to start the LP with.
 
-    The component is the one with the best bound.
+    The dual of a class is its size in the component, divided by the limit. The component with the best bound is chosen.
     """
     points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
     best = max(points, key=lambda duals: float(duals @ instance.counts))

@@ -16,8 +16,8 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most patterns added in a round; with packs found by search, more if there are many classes.
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each row: in each round, and in each iteration. With fewer rows than _MANY_ROWS, only a
-# share of this work counts, at least _LEAST_SHARE.
+# Work of the simplex method for each row: in each slice of iterations, and in each iteration. With fewer rows than
+# _MANY_ROWS, only a share of this work counts, at least _LEAST_SHARE.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
@@ -62,11 +62,11 @@ class PatternLP:
         # These patterns, one for each class, make the LP feasible: any graphs can be packed with them.
         self._add(np.diag(_most_alone(instance)))
         self._add(columns)
-        # No pack is worth more than 1 under scaled duals; raise them a little, so that the best packs are.
+        # No pack is worth more than 1 under scaled duals; raise them a little, so that the best packs exceed 1.
         self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
 
     def _new_solver(self) -> Any:
-        """Return a solver without columns, with a row for each class: its packed graphs must be at least its count."""
+        """Return a solver without columns; a row for each class ensures that at least all of its graphs are packed."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
@@ -88,7 +88,8 @@ class PatternLP:
         """Add patterns, int64 ``[M, C]``, as columns of the LP."""
         if not len(columns):
             return
-        # patterns[i], classes[i]: where entry i of the matrix is. Much faster than `np.nonzero` of integers in 2-D.
+        # patterns[i], classes[i]: pattern and class of entry i, the i-th number that is not 0. Much faster than
+        # `np.nonzero` of integers in 2-D.
         patterns, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
         # starts[m]: first entry of pattern m.
         starts = np.searchsorted(patterns, np.arange(len(columns))).astype(np.int32)
@@ -117,7 +118,7 @@ class PatternLP:
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
         """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
 
-        Also stop when `enough` packs, counted as fractions, hold every graph.
+        Also stop when a solution of the LP has at most `enough` packs, fractions of packs included.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:

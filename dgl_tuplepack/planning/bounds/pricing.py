@@ -76,7 +76,8 @@ class Tabulated(Priced):
         from dgl_tuplepack._core.kernels.knapsack import best_content
 
         instance = self.instance
-        # cells[c]: index of the size of class c; a graph of it leaves the room at index len(table) - 1 - cells[c].
+        # cells[c]: index in the table of the size of class c. In an empty pack, one graph of the class leaves the room
+        # at index len(table) - 1 - cells[c].
         cells = np.ravel_multi_index(tuple(instance.sizes.T), tuple(instance.limits + 1)).astype(np.int64)
         # values[c]: the highest worth of a pack with at least one graph of class c.
         values = self.duals + self.table[len(self.table) - 1 - cells]
@@ -103,8 +104,8 @@ def as_integers(duals: FloatArray) -> IntArray:
 def pricing_work(instance: Instance) -> int:
     """Return the work of pricing an instance once; more than any effort if the table would be too large.
 
-    A table is also refused if the worth of a pack might overflow int64. If no class has size 0, a pack has at most as
-    many graphs as its limits add up to.
+    A table is also refused if a class has size 0, or if the worth of a pack might overflow int64. Without size 0, a
+    pack has at most as many graphs as its limits add up to.
     """
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
@@ -134,7 +135,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
-    # Each call of the kernel adds the next `at_once` classes to the table; False: it does not change their values.
+    # Each call of the kernel adds the next `at_once` classes to the table. False: do not raise the values of classes.
     at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
@@ -144,7 +145,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 
 
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
-    """Raise duals one by one, as long as no pack becomes worth more than the best pack before.
+    """Raise duals one by one, each as far as possible without making any pack worth more than the best pack.
 
     Classes with the largest share of a limit come first. If no pack can hold a class without waste, its dual then
     includes the worth of the waste. Time O(C cells), exact.
@@ -159,7 +160,7 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
     sizes, lifted_values = instance.sizes[order], values[order]
-    # Each call of the kernel raises the values of the next `at_once` classes in place, and updates the table.
+    # Each call of the kernel raises (True) the values of the next `at_once` classes in place, and updates the table.
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
         fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))

@@ -28,9 +28,9 @@ def quick_bound(instance: Instance) -> int:
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
     """Yield one-dimensional relaxations as (sizes, limit): each component, and the even mixture of each pair.
 
-    In a mixture, the size of a graph is the sum of its shares of both limits, and the limit is 2. Both numbers
-    are multiplied by the product of the two limits, which gives integers. A mixture is left out if its sums could
-    overflow int64.
+    In a mixture, the size of a graph is the sum of its shares of both limits, and the limit is 2. The sizes and the
+    limit of the mixture are then multiplied by the product of the two original limits, which gives integers. A mixture
+    is left out if its sums could overflow int64.
     """
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
@@ -54,7 +54,7 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
     # filled[i], graphs[i]: content and number of the graphs of the i smallest classes. Sums fit int64: the totals of a
-    # histogram do, and `_mixtures` checks its own.
+    # histogram do, and `_mixtures` checks the sums of mixtures.
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
     # Classes from `half` on are large. For each threshold a: classes from `begins` on are at least a, and classes from

@@ -26,11 +26,11 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# The `method` of a plan begins with the name that its packing method has here. The `limits` of the plan are the given
-# limits; "node_only" and "edge_only" raise the limits that they ignore. Its `lower_bound` is the quick bound, and only
-# "auto" improves it. A size class may have 2**40 graphs, so methods make patterns (`patterns.as_plan`), not lists of
-# graphs. In `tools/`, the report, the demo and the plot list the methods that they compare (`report/findings.py`,
-# `demo/comparison.py`, `cli/pictures.py`).
+# Contract: the attribute `method` of a plan begins with its packing method's key here. The plan has the limits that the
+# method got; "node_only" and "edge_only" raise the limits that they ignore. The plan's `lower_bound` is the quick
+# bound, which only "auto" improves. A size class may have 2**40 graphs, so methods make patterns (`patterns.as_plan`),
+# not lists of graphs. In `tools/`, the report, the demo and the plot list the methods that they compare
+# (`report/findings.py`, `demo/comparison.py`, `cli/pictures.py`).
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
@@ -75,8 +75,8 @@ def pack(
         Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights.
     seed
-        0..2**64-1; determines everything random. Equal seeds give equal plans on every platform, with
-        equal versions of HiGHS.
+        0..2**64-1; determines all random choices. Equal seeds give equal plans on every platform, for equal versions of
+        HiGHS.
     random_ties
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
@@ -128,7 +128,9 @@ def pack(
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
     if isinstance(shapes, Buckets):
         if method in _BEYOND_LIMITS:
-            raise MethodError(f"packs of the method {method!r} exceed limits, so no shape holds them; choose another.")
+            raise MethodError(
+                f"packs of the method {method!r} exceed limits, so no shape holds them; choose another method."
+            )
         check_sizes(histogram, shapes.largest)
         return pack_buckets(histogram, shapes, METHODS[method], settings)
     limits = shapes.filled(histogram.components, histogram.totals())

@@ -122,13 +122,13 @@ def first_patterns(
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
         # Only one share is packed, and then the graphs that are left over when the counts are divided. With `equal`
-        # shares, both have about the same number of graphs.
+        # shares, one share has about as many graphs as are left over.
         equal = math.isqrt(graphs // len(histogram))
         # Shares pay if a pack holds more than two graphs for each share.
         if graphs > 2 * equal * packs:
             shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
             tuning = replace(tuning, steps=50, walk=50)
-    # This plan is always finished, so it may not run out of effort; its work is counted afterwards.
+    # The first plan is always finished, so it must not run out of effort; its work is counted afterwards.
     always = Effort(1 << 62)
     patterns = _repeated(instance, shares, bound, tuning, always)
     effort.spend(always.spent)

@@ -34,7 +34,7 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Pack by best fit on the components that count one kind ("node" or "edge"); ignore the limits of the others.
+    """Pack by best fit on the components that count `kind` ("node" or "edge"); ignore the limits of other components.
 
     The packs may exceed the ignored limits, so these limits are raised in the plan to the largest content of its packs.
     The priority is always the number of nodes or of edges; the heuristic in the settings is ignored.

@@ -28,11 +28,12 @@ def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, set
     end, each pack gets the smallest bucket that holds its content.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
-    # smallest[c]: the smallest bucket that holds a graph of class c. left[c]: its graphs that are not packed yet.
+    # smallest[c]: index of the smallest bucket that holds a graph of class c. left[c]: unpacked graphs of class c.
     smallest = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
     left, kept, plan = histogram.counts.copy(), list[Patterns](), None
     for bucket in reversed(range(len(buckets))):
-        # Classes that no smaller bucket holds. If all their graphs are packed already, a larger bucket is skipped.
+        # Classes that no smaller bucket holds. If all their graphs are packed already, skip this bucket; but the
+        # smallest bucket (0) packs all graphs that are left.
         needs = smallest == bucket
         if not (left[needs] if bucket else left).any():
             continue

@@ -58,7 +58,7 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 
 def names_for(components: Sequence[str]) -> list[str]:
-    """Return the heuristics for sizes with these components: "node" and "edge" need one that counts nodes or edges."""
+    """Return the heuristics for these components: "node" and "edge" need a component that counts nodes or edges."""
     return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
 
 

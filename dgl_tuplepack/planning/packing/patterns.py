@@ -70,7 +70,7 @@ class Patterns:
         """Return the patterns `rows`, with other `repeats` (>= 1)."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        # entries[i]: index here of entry i of the result.
+        # entries[i]: index in `self.classes` of entry i of the result.
         entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 

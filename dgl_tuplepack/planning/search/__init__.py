@@ -1,4 +1,4 @@
-"""Search for limits that fill packs well, hold a number of graphs, or stay within a budget."""
+"""Search for limits that fill packs well, hold a requested number of graphs, or stay within a budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
 # Default number of graphs per batch.
 GRAPHS_PER_BATCH = 64
-# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
+# Argument -> the strategy that it selects. If several arguments are given, the first one in this order decides.
 _CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
 
 
@@ -46,15 +46,16 @@ def search_limits(
 ) -> LimitsSearch:
     """Search for limits for a histogram; the arguments select a strategy, which decides the limits to advise.
 
-    - None of the arguments below ("smallest"): the fewest slots per pack (the sum of the limits) among candidates whose
-      harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean size, up to three
-      times the need of the largest graph; then limits around the best candidates are tried. The need of the largest
-      graph is counted in mean graphs: the largest ratio size / mean size over the components. If it is less than 1.5,
-      sizes are nearly equal, and limits begin at eight mean graphs: packs of a single graph would be full too, but each
-      pack needs a reserved node.
+    - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
+      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean
+      size, up to three times the need of the largest graph; then limits around the best candidates are tried. The need
+      of the largest graph is counted in mean graphs: the largest ratio size / mean size over the components. If this
+      need is less than 1.5, sizes are nearly equal, and limits begin at eight mean graphs: packs of a single graph
+      would be full too, but each pack needs a reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
-    - `target`: the fewest slots per pack that reach the target, among limits that "smallest" would try.
+    - `target`: the fewest slots per pack that reach the target. The limits tried begin at the need of the largest graph
+      and end at about three times as much.
     - `budget`: the fewest packs, and thus the most graphs per pack, among the limits tried whose padded shape is within
       the budget.
 
@@ -75,16 +76,17 @@ def search_limits(
         of one slot, >= 0, for every component; None: each slot costs 1. If costs are the bytes of a slot, measured on a
         model, the budget is memory.
     shapes
-        2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest shape
-        has the smallest limits that hold every graph. None: one shape.
+        2 to 4: search for that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest
+        shape has the smallest limits that hold every graph. None: one shape.
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
     multiple_of
         The padded shape of a pack (nodes with the reserved one, and every other component) is a multiple of this.
     oversize
         What to do with large graphs. "error": every candidate holds every graph; if that puts the batch size or the
-        budget out of reach, raise SearchError. "drop": leave out graphs above the largest multiple of the mean size
-        that the batch size or the budget allows, for all candidates, and warn about them.
+        budget out of reach, raise SearchError. "drop": leave out graphs that exceed the largest multiple of the mean
+        size that the batch size or the budget allows, and warn about them. The same graphs are left out for all
+        candidates.
     holding
         Other graphs that must also fit within the limits of every candidate, such as the validation split: a histogram,
         or anything that `sizes_of` reads. They are not packed.
@@ -129,7 +131,7 @@ def search_limits(
         shapes = whole_number("shapes", shapes, FEWEST, MOST, SearchError)
         if not isinstance(strategy, GraphsPerBatch):
             raise SearchError(
-                f"shapes={shapes} is for batches of a number of graphs, but the search is {strategy.name!r}; give "
+                f"shapes={shapes} works only with graphs_per_batch, but the search is {strategy.name!r}; give "
                 "graphs_per_batch, or leave shapes out."
             )
     histogram = as_histogram(histogram)
@@ -152,7 +154,7 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    # Plans within the usual limits show how much work a plan is, and so how many candidates are affordable.
+    # A plan within the usual limits shows how much work a plan is, and so how many candidates are affordable.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
@@ -187,7 +189,7 @@ def search_for_batches(
 
 
 def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; an argument of None is not given.
+    """Return the strategy that arguments of `search_limits` select; arguments that are None do not count.
 
     Raise SearchError if the strategy does not accept one of the arguments, or if the value of one is wrong.
     """

@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerB
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
 
-# Range tried for the smallest shape: graphs of mean size that it holds / graphs requested for a pack.
+# The smallest shapes tried hold _FIRST to _LAST times as many mean graphs as are requested for a pack.
 _FIRST, _LAST = 0.6, 1.6
 # Number of smallest shapes in this range.
 _SCALES = 41
@@ -36,7 +36,7 @@ def search_buckets(
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
 
     def planned(limits: Buckets) -> Candidate:
-        """Plan packs without effort, and return the candidate."""
+        """Plan packs with an effort of 0, and return the candidate."""
         plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
         return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
 
@@ -49,8 +49,8 @@ def search_buckets(
     if not tried:
         raise SearchError(
             f"batches of {asked} graphs are about as large as the smallest limits that hold every graph, "
-            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes do not fit; leave "
-            "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
+            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} different shapes are "
+            "impossible; leave shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     found: dict[int, Candidate] = {}
     # If not all buckets are affordable, plan every `step`-th of them. Then, as long as the best is not within the

@@ -37,8 +37,8 @@ class Budget(Strategy):
             named = dict(zip(space.components, smallest, strict=True))
             raise SearchError(
                 f"the budget of {self.budget:g} is too small: the smallest limits that hold every graph are {named} "
-                f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise it, or drop the largest "
-                "graphs (oversize='drop', --oversize drop)."
+                f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise the budget, or drop the "
+                "largest graphs (oversize='drop', --oversize drop)."
             )
         starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest, evaluation.plans // 2))
         explore(evaluation, space, self, _FIRST * scale, scale, starts)
@@ -53,7 +53,7 @@ class Budget(Strategy):
         return super().promising(evaluation, space, allowed)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return for each of the limits whether it can need fewer packs than the best, or as many with fewer slots."""
+        """Return, for each of `points`, whether it can need fewer packs than the best, or as many with fewer slots."""
         best = self.order(evaluation)[0]
         best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
         bounds = evaluation.bounds_on_packs(points).tolist()
@@ -75,7 +75,7 @@ class Budget(Strategy):
         return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return how many mean graphs the budget pays for, at most enough for one pack with all graphs."""
+        """Return how many mean graphs the budget pays for, but no more than one pack with all graphs needs."""
         costs, reserved = self._costs(space)
         # The cost of a mean graph, and the scale at which one pack holds all graphs.
         each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
@@ -90,6 +90,7 @@ class Budget(Strategy):
         if len(smallest) != 2:
             return []
         # Go through all values of the component with fewer values, and spend the rest of the budget on the other one.
+        # ends[i]: the highest limit of component i within the budget; fewer: the index of the first component above.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
         fewer = int(len(values[1]) < len(values[0]))

@@ -76,7 +76,7 @@ class Evaluation:
         self._executor, self._bar = executor, bar
 
     def add(self, points: Iterable[Point], most: int | None = None) -> None:
-        """Plan packs within each of the limits `points` that was not planned before, for at most `most` of them."""
+        """Plan packs within those limits of `points` that have no plan yet, at most `most` of them."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
         for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[point] = found

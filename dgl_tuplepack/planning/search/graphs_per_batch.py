@@ -37,7 +37,7 @@ class GraphsPerBatch(Strategy):
         return self
 
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Return the strategy with a number of packs in a batch, if it was "auto".
+        """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
 
         The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs: packs
         of one plan hold the same sizes in every epoch, but with two packs in a batch, any two graphs can meet.
@@ -75,7 +75,8 @@ class GraphsPerBatch(Strategy):
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # If even the smallest limits give fewer batches than the tolerance allows, all limits give too large batches.
+        # If even the smallest limits give fewer batches than the tolerance allows, all limits give batches that are too
+        # large.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
         if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
@@ -91,9 +92,9 @@ class GraphsPerBatch(Strategy):
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return for each of the limits whether they can be as full as the best candidate.
+        """Return, for each of `points`, whether its packs can be as full as those of the best candidate.
 
-        Return True for all of them as long as no candidate is within the tolerance.
+        Return True for all points as long as no candidate is within the tolerance.
         """
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:

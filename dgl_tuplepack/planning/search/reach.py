@@ -1,4 +1,4 @@
-"""Search without a batch size or a budget: try limits up to a multiple of the need of the largest graph."""
+"""Search without a batch size or a budget: try limits up to a multiple of what the largest graph needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Largest limits, as a multiple of the need of the largest graph.
+# Largest limits tried, as a multiple of what the largest graph needs (`Space.scale`).
 REACH = 3.0
-# The harmonic mean may be lower than the highest by this fraction.
+# The harmonic mean of the advised limits may be lower than the highest harmonic mean by this fraction.
 _TOLERANCE = 0.005
-# Sizes are nearly equal if the largest graph needs the room of fewer mean graphs than _NEARLY_EQUAL. Limits must then
-# have room for _SEVERAL mean graphs.
+# Sizes are nearly equal if every graph fits within limits for fewer than _NEARLY_EQUAL mean graphs (`Space.scale`).
+# Limits must then have room for _SEVERAL mean graphs.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
 
 
@@ -37,11 +37,11 @@ class Smallest(Strategy):
     name = "smallest"
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore the space, without limits for single graphs if all sizes are nearly equal."""
+        """Explore the space; if sizes are nearly equal, try only limits that hold several mean graphs."""
         _explore(evaluation, _with_several_graphs(space, evaluation.cap), self)
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Alternate between two orders: fewest slots (within the tolerance first), and highest harmonic mean."""
+        """Alternate between two orders: fewest slots (candidates within the tolerance first); highest harmonic mean."""
         means, slots = evaluation.harmonic_means, evaluation.slots
         smallest = evaluation.sorted_by(means < _least(evaluation), slots, -means)
         highest = np.lexsort((slots, -means))
@@ -55,7 +55,7 @@ class Smallest(Strategy):
         return super().promising(evaluation, space, inside)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return for each of the limits whether their harmonic mean can be within the tolerance of the highest."""
+        """Return, for each of `points`, whether its harmonic mean can be within the tolerance of the highest."""
         return harmonic_means(evaluation.bounds(points)) >= _least(evaluation)
 
 
@@ -78,7 +78,7 @@ def _with_several_graphs(space: Space, cap: int | None) -> Space:
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Strategy):
-    """Advise the fewest slots per pack whose efficiencies reach a target, among limits that `Smallest` would try."""
+    """Advise the limits with the fewest slots per pack, among limits whose efficiencies reach a target."""
 
     name = "target"
     # Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
@@ -112,9 +112,9 @@ class Target(Strategy):
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return for each of the limits whether they can reach the target with fewer slots than the best candidate.
+        """Return, for each of `points`, whether it can reach the target with fewer slots than the best candidate.
 
-        As long as no candidate reaches the target, return whether they can get as close to it as the closest one.
+        As long as no candidate reaches the target, return whether it can get as close to the target as any candidate.
         """
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))

@@ -98,7 +98,7 @@ class Candidate:
         }  # fmt: skip
 
     def _cells(self) -> dict[str, Any]:
-        """Return the row of a table; with several shapes, names of limits and packs end in the number of the shape."""
+        """Return the row of a table; with several shapes, names of limits and packs end in the index of the shape."""
         shapes = all_of(self.limits)
         ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
         limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}

@@ -30,7 +30,7 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
-    # Number of graphs in the mean.
+    # Number of graphs whose sizes have this mean.
     num_graphs: int
     # Smallest limits, each >= 1; they hold every graph.
     smallest: Point
@@ -77,7 +77,8 @@ class Space:
         k = len(self.mean)
         points = []
         for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
-            # slack[i]: factor of component i. In k + 1 successive turns, it rises for none, then for each component.
+            # slack[i]: factor of component i. Of k + 1 successive turns, the first raises no component, and each of the
+            # others raises one.
             slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
             points.append(self.rounded(scale * mean * more for mean, more in zip(self.mean, slack, strict=True)))
         return list(dict.fromkeys(points))
@@ -114,11 +115,13 @@ class Space:
 
 
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
-    """Return the limits worth trying: limits that packs can fill or, after padding, multiples of `multiple_of`.
+    """Return the limits worth trying: limits that packs can fill exactly.
 
-    Each of these limits holds every graph of the histogram, and every graph of `others`, which are not packed. The
-    content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions, for
-    example), so any other limit is only as good as the next lower multiple. Raise SearchError if slots overflow int64.
+    If `multiple_of` is above 1, return instead the limits whose padded shape, including the reserved nodes, is a
+    multiple of it. All these limits hold every graph of the histogram, and every graph of `others`, which are not
+    packed. The content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both
+    directions, for example), so any other limit is only as good as the next lower multiple. Raise SearchError if slots
+    overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")

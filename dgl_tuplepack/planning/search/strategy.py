@@ -29,7 +29,7 @@ _FEWEST_IN_ROUND = 8
 class Strategy(ABC):
     """A search strategy: its settings, and which limits it prefers.
 
-    The fields are the arguments of `search_limits` that the strategy accepts; they are checked, and plain data.
+    The fields are the arguments of `search_limits` that the strategy accepts, checked and converted to plain data.
     """
 
     name: ClassVar[str]
@@ -52,7 +52,7 @@ class Strategy(ABC):
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy with its settings for each component in the order of `histogram.components`.
+        """Return the strategy, with every setting that is a mapping in the order of `histogram.components`.
 
         Raise SearchError if a setting names other components.
         """
@@ -61,11 +61,11 @@ class Strategy(ABC):
         return replace(self, **ordered)
 
     def for_space(self, space: Space, cap: int | None) -> Strategy:
-        """Return the strategy after it has chosen settings that the caller left open; `cap` is the cap on graphs."""
+        """Return the strategy, with a value chosen for each setting that is "auto"; `cap` is the cap on graphs."""
         return self
 
     def largest_allowed(self, space: Space) -> Point | None:
-        """Return the limits beyond which graphs may be dropped; None if all limits hold all graphs."""
+        """Return the limits beyond which graphs may be dropped; None if no graph may be dropped."""
         return None
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Strategy(ABC):
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return for each of the limits `points` whether, judged by bounds, it can beat the best candidate so far."""
+        """Return, for each of `points`, whether bounds allow it to beat the best candidate so far."""
         return [True] * len(points)
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
@@ -90,10 +90,9 @@ class Strategy(ABC):
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
-    """Return the setting `name` with the names of `components`, in their order.
+    """Return `values`, the setting `name`, as a dict keyed by the names of `components`, in their order.
 
-    `values` may name edge types by their relation. Raise SearchError if it names other components, or if a cost is
-    missing.
+    `values` may name edge types by their relation. Raise SearchError if it has other names, or if a cost is missing.
     """
     # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}
@@ -190,6 +189,7 @@ def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: flo
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
         points = list(evaluation.results)
         fresh: dict[Point, None] = {}
+        # `order` returns indices of candidates, best first.
         for number in strategy.order(evaluation).tolist():
             leader = points[number]
             # Neighbours of the leader, and the leader's limits lowered to the largest content of its packs.

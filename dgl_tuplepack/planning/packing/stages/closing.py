@@ -18,13 +18,14 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most patterns of the plan so far that start the LP.
 _MOST_COLUMNS = 2000
-# For dives: repeats are rounded up from a fraction of _NEARLY on. If several patterns are fixed at once, all but the
-# first must have a fraction above _LIKELY.
+# For dives: repeats are rounded up if their fraction is at least _NEARLY. If several patterns are fixed at once, all
+# but the first must have a fraction above _LIKELY.
 _NEARLY, _LIKELY = 0.95, 0.5
-# Most noise that later dives add to a fraction; and one pattern is fixed at once for each of this many packs left.
+# Most noise that later dives add to a fraction. At most one pattern for every _PACKS_PER_PATTERN packs that are left is
+# fixed at once, but at least one.
 _NOISE = 0.3
 _PACKS_PER_PATTERN = 32
-# Graphs of a subproblem, at least; after failures, up to _MOST_GROWTH times as many.
+# Least number of graphs of a subproblem; after failures, it grows up to _MOST_GROWTH times.
 _GRAPHS = 60
 _MOST_GROWTH = 5
 # Most dives for a subproblem.
@@ -71,8 +72,8 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     packs in a solution are fixed; if there are none, one pack of each of the patterns with the largest fractions is
     fixed (see `_fixed`). From the second trial on, fractions get random noise.
 
-    Columns are generated for each LP, but only until its fractional packs are as few as the packs left. There is at
-    most one LP for each pack.
+    Columns are generated for each LP, but only until its solution needs no more packs (fractions included) than the
+    dive has left. There is at most one LP for each pack.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
@@ -105,7 +106,7 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
 
     `left` is the number of packs left; it limits how many patterns without whole packs are fixed at once.
     """
-    # whole[m]: packs of pattern m, after rounding up from a fraction of _NEARLY on.
+    # whole[m]: whole packs of pattern m; a fraction of at least _NEARLY counts as a pack.
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):
@@ -158,7 +159,7 @@ def _closed_again(
     target = needed_packs(subproblem)
     if target >= taken.num_packs:
         return None
-    # The chosen packs with the classes of the subproblem, which are indices of `classes`.
+    # The chosen packs, with classes numbered as in the subproblem: class i of the subproblem is classes[i].
     inside = taken.with_classes(np.searchsorted(classes, taken.classes))
     fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
     if fresh.num_packs >= taken.num_packs:
@@ -180,6 +181,6 @@ def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, tria
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
     order = np.empty(len(drawn), dtype=np.int64)
     order[::2], order[1::2] = roomy, others
-    # The first packs in this order that have enough graphs.
+    # Take packs in this order until they have enough graphs.
     number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
     return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)

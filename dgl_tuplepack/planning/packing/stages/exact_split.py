@@ -27,14 +27,15 @@ _REOPENED = 3
 # Most steps of a meet-in-the-middle search.
 _MOST_SCANNED = 1 << 22
 _WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
-# The purpose of all random numbers here; and the number, in their stream, that chooses the first pack to empty again.
+# _ORDERED: the purpose of all random numbers here. _REOPEN: the index, in their stream, of the random number that
+# chooses the first pack to empty again.
 _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
     """Pack the graphs of some packs again to save `fewer` (>= 1) packs; return None if that failed.
 
-    These packs are the emptiest ones, until their room is as much as `fewer` whole packs, and a few random others.
+    These packs are the emptiest ones, as many as together have the room of `fewer` whole packs, and some random others.
 
     Time O(G d) for the G graphs of these packs, at most some thousands, plus the time of `filled`.
     """
@@ -59,7 +60,7 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
 
 
 def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
-    """Choose packs to empty, bool ``[P]``; return None if no packs have enough room, or these hold too many graphs."""
+    """Choose packs to empty, bool ``[P]``; return None if there is too little room, or they hold too many graphs."""
     # room[p]: free share of each limit in pack p.
     room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
@@ -86,9 +87,10 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
-    # The kernel needs as first component the one whose window is narrowest, relative to the spread of its sizes.
+    # The kernel needs the components sorted by the width of their window, relative to the spread of their sizes.
     narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
     order = np.argsort(narrow, kind="stable")
+    # The number of steps is negative if no subset was found.
     steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
     return (chosen if steps > 0 else None), abs(steps)
 
@@ -121,7 +123,8 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
-        # The next pack must hold at least `low`. The search decides on `free` graphs: all but the first, if few.
+        # The next pack must hold at least `low`. The search decides on `free` graphs: if few are left, on all graphs
+        # but the first.
         low = _least(sizes[left], limits, missing)
         others = len(left) - 1
         free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
@@ -150,9 +153,9 @@ def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
 
 
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Return the least content of the next of `packs` (>= 2) packs, int64 ``[d]``.
+    """Return the least content of the next pack if `packs` (>= 2) packs are not filled yet, int64 ``[d]``.
 
-    All packs but the last may waste equal shares of the room that the graphs leave.
+    All these packs but the last may waste equal shares of the room that the graphs leave.
     """
     shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
     return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
@@ -169,7 +172,7 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Return some of the graphs `left`, always with the first one, whose total is in the window; None if not found.
+    """Return some of the graphs `left`, including the first, with a total in the window; None if none were found.
 
     `window` is (low, high), each int64 ``[d]``; `free` is the number of graphs that the search decides on.
     """

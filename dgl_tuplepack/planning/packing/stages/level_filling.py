@@ -28,8 +28,8 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     Time O(C + n log P), where n is the number of graphs dealt, at most some million; memory O(n + P d).
 
     Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs from it:
-    if a component counts graphs, the next graph goes to the pack with the most room for each graph that it may still
-    get.
+    if a component counts graphs, the next graph goes to the pack with the most room for each graph that this pack may
+    still get.
     """
     # The graphs of one share, and the packs to deal them to.
     shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))

@@ -48,7 +48,7 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
-    # Lets a search visit more size classes than its steps, to finish the descent that it has begun.
+    # More steps, which a search may use only to finish the descent that it has begun.
     walk: int = 400
     # The search chooses at least this many graphs of each pack; a sample of all remaining graphs fills the rest.
     # Infinity turns sampling off.

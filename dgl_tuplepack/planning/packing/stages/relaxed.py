@@ -50,7 +50,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
             repeats -= number
     without_size = np.flatnonzero(relaxation.rows < 0).tolist()
     if without_size:
-        # Take one pack out of the first ones, and put these graphs into it.
+        # rows[0] stands for `number` equal packs. Make one of them a row of its own, and put these graphs into it.
         content, number = rows[0]
         rows[:1] = [(content, number - 1)] if number > 1 else []
         rows.append((content | {row: int(counts[row]) for row in without_size}, 1))

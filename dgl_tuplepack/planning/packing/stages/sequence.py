@@ -66,7 +66,7 @@ class Round:
     instance: Instance
     # The best plan and bound so far, shared by all rounds.
     best: Best
-    # Number of rounds before this one, and the offset of samples in its first turn.
+    # `number`: how many rounds came before this one. `start`: the offset of samples in the first turn of this round.
     number: int
     start: float
     # The portion of the whole effort that this round may use.
@@ -93,7 +93,7 @@ class Round:
 
     @property
     def trial(self) -> int:
-        """Number of the turn, counted through all rounds."""
+        """A different number for each turn of each round."""
         return self.number * MOST_TURNS + self.turn
 
     @property
@@ -222,7 +222,7 @@ def close_gap(current: Round) -> None:
         _split(current, current.number * MOST_TURNS)
     if current.done:
         return
-    # The relaxation to all components only merges equal sizes, and leaves out graphs of size 0.
+    # A relaxation that keeps all components only merges equal sizes, and leaves out graphs of size 0.
     relaxation = projected(instance, list(range(len(instance.limits))))
     relaxed, seed = relaxation.instance, int(current.start)
     patterns, bound = merged(best.patterns, relaxation), best.bound
@@ -234,6 +234,7 @@ def close_gap(current: Round) -> None:
         if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
             # If the subproblems save no pack, the bound may be weak: raise it by the LP, without dives (0).
             bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
+        # Other subproblems than before; so many failures are allowed that only the effort ends the search.
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
     best.bound = bound
     _offer_relaxed(current, patterns, relaxation, "diving")
