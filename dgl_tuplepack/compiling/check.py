@@ -102,7 +102,7 @@ def check_call(
         if settings.get("exact") and reference.draws:
             return None
         try:
-            values = _values(*run(**settings)[:3])
+            values = _values(*run(dropout_dtypes=reference.dropout_dtypes, **settings)[:3])
         except Exception:
             return None
         return values if values.keys() == expected.keys() else None

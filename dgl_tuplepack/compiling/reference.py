@@ -70,6 +70,8 @@ class Reference(NamedTuple):
         States of torch's random generators after the call.
     draws
         Names of the functions that drew random numbers. Dropout is left out if it drew them as compiled code does.
+    dropout_dtypes
+        dtypes of the arguments of dropout, in the order of the calls.
     """
 
     outputs: dict[str, Tensor]
@@ -78,6 +80,7 @@ class Reference(NamedTuple):
     copies: list[Copied]
     draws: set[str]
     random_states: list[Tensor]
+    dropout_dtypes: list[torch.dtype]
 
 
 def is_running() -> bool:
@@ -94,13 +97,15 @@ def run_on_copies(
     copy: Callable[[Tensor], Tensor] = torch.clone,
     exact: bool = False,
     uniform_dropout: bool = False,
+    dropout_dtypes: Sequence[torch.dtype] = (),
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
-    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code.
+    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code. If `exact`, they are
+    drawn in `dropout_dtypes`, the dtypes of an earlier run, so that both runs have the same masks.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
-    mode = _Copies(argument_ids, copy, exact, uniform_dropout)
+    mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes)
     _running.value = True
     try:
         with kept_generators(), modules_kept(modules):
@@ -125,7 +130,9 @@ def run_on_copies(
             # User-defined autograd functions get the original, and torch's functions the copy: add both gradients.
             terms = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
-    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, states_after)
+    return Reference(
+        outputs, gradients, buffers, [*mode.copies.values()], mode.draws, states_after, mode.dropout_dtypes
+    )
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
@@ -180,13 +187,16 @@ class _Copies(TorchFunctionMode):
     """Pass copies to torch's functions in place of all tensors that existed before the run."""
 
     def __init__(
-        self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool
-    ) -> None:
+        self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool,
+        dropout_dtypes: Sequence[torch.dtype],
+    ) -> None:  # fmt: skip
         super().__init__()
         # By the ``id`` of the original.
         self.copies: dict[int, Copied] = {}
         self.draws: set[str] = set()
         self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
+        self.dropout_dtypes: list[torch.dtype] = []
+        self._earlier_dtypes = iter(dropout_dtypes)
         # Copies, and tensors that the run itself made, by ``id``; they are not copied again.
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
@@ -254,8 +264,9 @@ class _Copies(TorchFunctionMode):
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
         """Return the result of dropout with the uniform numbers of compiled code; None if that code draws others."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
-        # In an exact run x is float64, but the numbers must be those of a run in float32.
-        dtype = torch.float32 if self._exact else x.dtype
+        # In an exact run x is float64, but the random numbers must be those of the earlier run.
+        dtype = next(self._earlier_dtypes, x.dtype) if self._exact else x.dtype
+        self.dropout_dtypes.append(dtype)
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
         if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
             return None

@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 import numba
@@ -29,13 +30,20 @@ _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "version
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions that a plan records: of this package, of Python, numpy and numba."""
+    """Return the versions that a plan records: of this package, of Python, and of the libraries that computed it."""
     return {
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
+        "highspy": _version_of_highspy(),
     }
+
+
+@functools.cache
+def _version_of_highspy() -> str:
+    # Importing the package would take longer.
+    return metadata.version("highspy")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.compiling.check import check_call
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import Miscompiles, network, rows
 from tests.support.messages import refused
@@ -139,6 +141,26 @@ def test_other_random_numbers_are_not_compared_and_said_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         step(rows(9))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_mistake_next_to_dropout_is_found_in_any_precision(dtype: torch.dtype) -> None:
+    """Once, the exact run drew other masks for a float64 model, so that every difference looked like rounding."""
+    torch.manual_seed(0)
+    layer = nn.Linear(16, 32).to(dtype)
+
+    def step(x: Tensor) -> Tensor:
+        # The first dropout draws nothing.
+        return functional.dropout(functional.dropout(layer(x), 0.0), 0.5).square().mean()
+
+    def compiled(x: Tensor, factor: float = 1.0) -> Tensor:
+        hidden = layer(x)
+        return (2.0 * factor * hidden * (torch.rand(hidden.shape, dtype=dtype) > 0.5)).square().mean()
+
+    arguments: Any = ((torch.randn(64, 16, dtype=dtype),), {}, {})
+    assert check_call(step, compiled, *arguments, True, True).difference == ""
+    wrong = check_call(step, functools.partial(compiled, factor=1.01), *arguments, True, True)
+    assert "the output result is" in wrong.difference
 
 
 def test_dropout_whose_result_is_not_used_is_not_compared() -> None:

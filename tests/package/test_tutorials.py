@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def test_a_tutorial_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         exec(compile(shortened, str(path), "exec"), {"__name__": "__main__"})
         assert plt.get_fignums(), "a tutorial shows at least one picture"
+    except subprocess.CalledProcessError as error:
+        pytest.fail(f"{error}\n{error.stderr.decode()}")
     finally:
         plt.close("all")
         torch.set_num_threads(threads)

@@ -122,7 +122,7 @@ def test_equal_plans_have_equal_fingerprints_however_they_were_made() -> None:
     assert int(plain, 16) >= 0
     made_otherwise = {"method": "x", "heuristic": "sum", "seed": 5, "lower_bound": 1, "versions": {}}
     assert plan_with(**made_otherwise).fingerprint == plain
-    assert set(plan_with().versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
+    assert set(plan_with().versions) == {"dgl_tuplepack", "python", "numpy", "numba", "highspy"}
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def _edited(change: Any) -> Any:
 
 MANIFESTS: dict[str, Any] = {
     "checksum": lambda file: file.write_text(file.read_text().replace('"seed": 0', '"seed": 1')),
-    "add up": _edited(lambda d: d.update(num_graphs=59)),
+    "the sum over the shards": _edited(lambda d: d.update(num_graphs=59)),
     "../part-0": _edited(lambda d: d["shards"][0].update(name="../part-0")),
     "written again": _edited(lambda d: d["shards"][0].update(store=d["shards"][1]["store"])),
     "part-1": lambda file: os.rename(file.parent / "part-1", file.parent.parent / "away"),

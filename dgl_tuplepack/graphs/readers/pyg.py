@@ -146,10 +146,11 @@ class PygDataset(Items):
             if sample.attributes[attribute].shifts is None:
                 return None
             t = attribute[0]
-            ends = [nodes.get(None)] if t is None else [nodes.get(t[0]), nodes.get(t[2])]
+            # Attributes of edges are shifted by the nodes of both ends, attributes of a Data by its nodes.
+            ends = [nodes.get(end) for end in (t[::2] if isinstance(t, tuple) else [t])]
             known = [end for end in ends if end is not None]
-            # Zeros stand for shifts that are not numbers of nodes, or not known.
-            if len(known) < len(ends) or not isinstance(t, tuple | None):
+            # Zeros stand for shifts that are not known, or not numbers of nodes, as of attributes of a node type.
+            if len(known) < len(ends) or isinstance(t, str):
                 return np.zeros(len(self._given), np.int64)
             return np.stack(known, axis=1) if len(known) > 1 else known[0]
 
