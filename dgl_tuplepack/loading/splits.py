@@ -39,7 +39,7 @@ def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
     plans = {}
     for name, (graphs, sizes) in splits.items():
         # A `GraphStore` is one store: `parts[0].data` is the folder of its arrays and plans.
-        file = plan_file(graphs.items.parts[0].data, name) if isinstance(graphs.items, GraphStore) else None
+        file = plan_file(graphs.items.segments[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}
         plan = PackPlan.load(file)

@@ -72,6 +72,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
 
     Examples
     --------
+    >>> import torch
     >>> mlp = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
     >>> [type(layer).__name__ for layer in convert(mlp, verbose=False)]
     ['Linear', 'MaskedBatchNorm1d', 'ReLU']

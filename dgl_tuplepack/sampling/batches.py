@@ -101,11 +101,12 @@ class PackBatchSampler(Sampler[list[int]]):
     -----
     Time and memory O(N) for the constructor and for the order of each epoch; O(P log P) for P packs on several ranks.
 
-    With "resample" and one pack per batch, 65 % of all pairs of ogbg-molhiv's training graphs (limits 222/502) can
-    never share a batch; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can.
+    With "resample" and one pack per batch, two thirds of all pairs of ogbg-molhiv's training graphs (limits 222/502)
+    can never share a batch; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can.
 
     Examples
     --------
+    >>> from dgl_tuplepack import GraphSizes, Limits
     >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
     >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
     >>> list(sampler), sampler.limits
@@ -257,6 +258,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
         Examples
         --------
+        >>> from dgl_tuplepack import GraphSizes, Limits
         >>> sizes = GraphSizes([[8, 8], [2, 2], [9, 9], [1, 1]])
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
@@ -275,6 +277,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
         Examples
         --------
+        >>> from dgl_tuplepack import GraphSizes, Limits
         >>> PackBatchSampler(GraphSizes([[3, 3], [2, 2], [1, 1]]), Limits(nodes=4, edges=4)).graphs_per_batch
         1.5
         """

@@ -43,18 +43,18 @@ class Assembler:
         chained: Collection[EdgeType] = (),
     ) -> None:
         # Keep the arrays alive: compiled code holds only their addresses.
-        self._parts, self._fills, self._keys = store.parts, fills, [field.key for field in fields]
+        self._segments, self._fills, self._keys = store.segments, fills, [field.key for field in fields]
         # None stands for graphs; the kernel expects them last.
         self._schema, self._types = schema, [*schema.types.values(), None]
         self.records = np.array(
             [self._record(field, fill, chained) for field, fill in zip(fields, fills, strict=True)], kernel.FIELD
         )
-        # [fields, parts]: address, bytes per row and dtype of the array of each tensor in each part.
-        self._stored = np.zeros((len(fields), len(store.parts)), ARRAY)
+        # [fields, segments]: address, bytes per row and dtype of the array of each tensor in each segment.
+        self._stored = np.zeros((len(fields), len(store.segments)), ARRAY)
         # Tensors that are computed have no array; their entries stay 0.
         for stored, key in zip(self._stored, self._keys, strict=True):
             if key[0] not in _COMPUTED:
-                arrays = [part.array(*key) for part in store.parts]
+                arrays = [segment.array(*key) for segment in store.segments]
                 stored[:] = [
                     (address_of(a), prod(a.shape[1:]) * a.itemsize, CODES.get(str(a.dtype), OTHER)) for a in arrays
                 ]
@@ -89,9 +89,9 @@ class Assembler:
         Raise FormatError for an endpoint or index outside its graph.
         """
         wrong = kernel.assemble(
-            memory, self.records, self._stored, slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
+            memory, self.records, self._stored, slots, graphs.ids, graphs.segments, graphs.rows, graphs.totals
         )
         # The kernel returns 0, or -1 - (f * n + i) if field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._keys[f])
+            self._segments[graphs.segments[i]].refuse_endpoints(int(graphs.local_ids[i]), *self._keys[f])

@@ -44,38 +44,39 @@ class DeviceStore:
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
-        for part in store.parts:
-            part.check_positions()
-        # Type -> the first row of each part in the joined arrays, int64 [parts]; None is the key of labels.
+        for segment in store.segments:
+            segment.check_positions()
+        # Type -> the first row of each segment in the joined arrays, int64 [segments]; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
-            t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
+            t: np.cumsum([0, *(segment.rows[t] for segment in store.segments[:-1])], dtype=np.int64)
+            for t in store.segments[0].rows
         }
         self._first_rows[None] = store.first_ids[:-1]
-        # Feature or label -> its values in all parts, one part after the other; likewise the endpoints below.
+        # Feature or label -> its values in all segments, one segment after the other; likewise the endpoints below.
         self._values = {
-            key: self._joined([part.array(*key) for part in store.parts], spec.dtype)
+            key: self._joined([segment.array(*key) for segment in store.segments], spec.dtype)
             for key, spec in store.stored_schema.columns()
         }
         self._ends: dict[Key, Tensor] = {
-            (end, e): self._joined_ends([part.array(end, e) for part in store.parts])
+            (end, e): self._joined_ends([segment.array(end, e) for segment in store.segments])
             for e in store.schema.edge_types
             for end in ENDS
         }
 
-    def _joined(self, parts: Sequence[Array], dtype: torch.dtype) -> Tensor:
-        """Join the arrays of all parts on the device; only one of them at a time is copied in host memory."""
-        joined = torch.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype, device=self.device)
+    def _joined(self, segments: Sequence[Array], dtype: torch.dtype) -> Tensor:
+        """Join the arrays of all segments on the device; only one of them at a time is copied in host memory."""
+        joined = torch.empty((sum(map(len, segments)), *segments[0].shape[1:]), dtype=dtype, device=self.device)
         first = 0
-        for part in parts:
-            joined[first : first + len(part)] = as_tensor(part, dtype).to(self.device)
-            first += len(part)
+        for segment in segments:
+            joined[first : first + len(segment)] = as_tensor(segment, dtype).to(self.device)
+            first += len(segment)
         return joined
 
-    def _joined_ends(self, parts: Sequence[Array]) -> Tensor:
-        """Join endpoints on the device, in the widest dtype of any part."""
+    def _joined_ends(self, segments: Sequence[Array]) -> Tensor:
+        """Join endpoints on the device, in the widest dtype of any segment."""
         # Some operations of torch do not support uint16.
-        wider = [part.astype(np.int32) if part.dtype == np.uint16 else part for part in parts]
-        widest = max((part.dtype for part in wider), key=lambda dtype: dtype.itemsize)
+        wider = [segment.astype(np.int32) if segment.dtype == np.uint16 else segment for segment in segments]
+        widest = max((segment.dtype for segment in wider), key=lambda dtype: dtype.itemsize)
         return self._joined(wider, torch.from_numpy(np.empty(0, widest)).dtype)
 
     def __len__(self) -> int:
@@ -159,8 +160,8 @@ class DeviceStore:
         # the joined arrays, and the graph's number of rows. The last row of the table has the ids.
         table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
         for index, t in enumerate(types):
-            # graphs.rows[index, 0]: the first row of each graph in its part; graphs.rows[index, 1]: its number of rows.
-            table[2 * index] = graphs.rows[index, 0] + self._first_rows[t][graphs.parts]
+            # graphs.rows[index, 0]: the first row of each graph in its segment; [index, 1]: its number of rows.
+            table[2 * index] = graphs.rows[index, 0] + self._first_rows[t][graphs.segments]
             table[2 * index + 1] = graphs.rows[index, 1]
         table[-1] = graphs.ids
         sent = torch.from_numpy(table)

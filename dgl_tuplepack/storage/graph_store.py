@@ -33,11 +33,11 @@ from dgl_tuplepack.storage.blocks import blocks_of
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.padded import PaddedBatches
-from dgl_tuplepack.storage.part import Part
 from dgl_tuplepack.storage.plain import PlainBatches
 from dgl_tuplepack.storage.plans import load_plans
 from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.rows import GraphRows
+from dgl_tuplepack.storage.segment import Segment
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
 from dgl_tuplepack.storage.write import write_store
@@ -123,7 +123,7 @@ class StoredGraphs(Selection):
 
     @property
     def selection(self) -> Selection:
-        """The selection that ids refer to."""
+        """The store or subset itself, whose graphs have the ids 0..N-1."""
         return self
 
     def maker(
@@ -196,7 +196,7 @@ class GraphStore(StoredGraphs):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Make the path absolute: worker processes may have another working folder.
         path = as_path(path).absolute()
-        super().__init__(path, [Part.open(path)])
+        super().__init__(path, [Segment.open(path)])
 
     @property
     def plans(self) -> dict[str, PackPlan]:
@@ -327,7 +327,7 @@ def write_graphs(
         written = write_store(data, schema, _with_progress(blocks, num_graphs), chosen, compact)
         metadata = replace(written, pre_transform=opened.pre_transform)
         if prepare is not None:
-            prepare(StoredGraphs(path, [Part(path, metadata)]), data)
+            prepare(StoredGraphs(path, [Segment(path, metadata)]), data)
         metadata.save(path)
 
 

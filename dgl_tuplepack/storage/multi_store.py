@@ -10,7 +10,7 @@ from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.manifest import Manifest, check_unchanged
-from dgl_tuplepack.storage.part import Part
+from dgl_tuplepack.storage.segment import Segment
 
 
 class MultiStore(StoredGraphs):
@@ -52,10 +52,10 @@ class MultiStore(StoredGraphs):
         # Make the path absolute: worker processes may have another working folder.
         path = as_path(path).absolute()
         self.manifest = Manifest.load(path)
-        parts = [Part.open(path / shard.name) for shard in self.manifest.shards]
-        for part, shard in zip(parts, self.manifest.shards, strict=True):
-            check_unchanged(part.checksum, path, shard)
-        super().__init__(path, parts)
+        segments = [Segment.open(path / shard.name) for shard in self.manifest.shards]
+        for segment, shard in zip(segments, self.manifest.shards, strict=True):
+            check_unchanged(segment.checksum, path, shard)
+        super().__init__(path, segments)
 
     @property
     def limits(self) -> Limits | Buckets:

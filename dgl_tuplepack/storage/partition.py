@@ -217,7 +217,9 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
 
 def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
     """Return a hash of the graphs, and of the part of each graph."""
-    arrays = [[[e.content, e.type, e.name, e.dtype, e.sha256] for e in part.metadata.arrays] for part in store.parts]
+    arrays = [
+        [[e.content, e.type, e.name, e.dtype, e.sha256] for e in segment.metadata.arrays] for segment in store.segments
+    ]
     chosen = b"" if store.chosen is None else store.chosen.tobytes()
     return hashlib.sha256(json.dumps(arrays).encode() + chosen + assigned.tobytes()).hexdigest()
 

@@ -52,8 +52,8 @@ def load_plans(store: Selection) -> dict[str, PackPlan]:
 
     Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs; the message names the plan.
     """
-    # The store has one part: in a dataset of shards, each shard's own store has its plans.
-    histograms, data = split_histograms(store), store.parts[0].data
+    # The store has one segment: in a dataset of shards, each shard's own store has its plans.
+    histograms, data = split_histograms(store), store.segments[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
     if missing:
         raise FormatError(f"{store.path} has no {', '.join(missing)}; preprocess the store again.")

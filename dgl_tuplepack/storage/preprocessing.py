@@ -214,7 +214,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
     """
     store = GraphStore(path)
     store.verify()
-    if plan_files(store.parts[0].data):
+    if plan_files(store.segments[0].data):
         load_plans(store)
     return store
 
@@ -227,7 +227,7 @@ def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackP
     plans = _pack_splits(store, limits, seed)
     # The folder needs no check: the store is there already.
     with locked(store.path, lambda: None):
-        save_plans(store.parts[0].data, plans)
+        save_plans(store.segments[0].data, plans)
     return plans
 
 

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.part import GRAPHS_PER_BLOCK, block_of
+from dgl_tuplepack.storage.segment import GRAPHS_PER_BLOCK, block_of
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
 
@@ -49,7 +49,7 @@ class Stored(SizedSource):
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Return all graphs in blocks: slices of the arrays or, for a subset, rows gathered from them."""
         if self._given.chosen is None:
-            return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
+            return itertools.chain.from_iterable(segment.blocks() for segment in self._given.segments)
         return _chosen_blocks(self._given, self._given.chosen)
 
 
@@ -64,9 +64,9 @@ def open_stored(path: Path) -> StoredGraphs:
 
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
-    """Yield the graphs `ids` of the parts of a selection, some thousands at a time."""
-    for part in selection.parts:
-        part.check_positions()
+    """Yield the graphs `ids` of the segments of a selection, some thousands at a time."""
+    for segment in selection.segments:
+        segment.check_positions()
     for first in range(0, len(ids), GRAPHS_PER_BLOCK):
         yield chosen_block(selection, ids[first : first + GRAPHS_PER_BLOCK])
 
@@ -74,24 +74,26 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Return one block of the graphs `ids`, in this order; without ids, the block is empty.
 
-    `ids` are positions among all graphs of all parts, even if the selection is a subset. Rows are read part by part,
-    then put into the order of `ids`.
+    `ids` are positions among all graphs of all segments, even if the selection is a subset. Rows are read segment by
+    segment, then put into the order of `ids`.
     """
-    # part_of[i]: index of the part that holds graph ids[i].
-    part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
-    # After sorting by part, the graph at index j is ids[order[j]], and graph ids[i] is at index position[i].
-    order = np.argsort(part_of, kind="stable")
+    # segment_of[i]: index of the segment that holds graph ids[i].
+    segment_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
+    # After sorting by segment, the graph at index j is ids[order[j]], and graph ids[i] is at index position[i].
+    order = np.argsort(segment_of, kind="stable")
     position = np.argsort(order)
-    # For each part that holds some of the graphs: the part, and the indices of these graphs in the part (`own` below).
-    # Without ids, the list has the first part and no graphs.
+    # For each segment that holds some of the graphs: the segment, and the indices of these graphs in it (`own` below).
+    # Without ids, the list has the first segment and no graphs.
     chosen = [
-        (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
-        for part in (np.unique(part_of) if len(ids) else [0])
+        (selection.segments[segment], ids[order][segment_of[order] == segment] - selection.first_ids[segment])
+        for segment in (np.unique(segment_of) if len(ids) else [0])
     ]
 
     def sorted_lengths(t: GraphType) -> IntArray:
-        """Return the number of nodes (edges) of type `t` in each graph, sorted by part."""
-        lengths: IntArray = np.concatenate([part.offsets(t)[own + 1] - part.offsets(t)[own] for part, own in chosen])
+        """Return the number of nodes (edges) of type `t` in each graph, sorted by segment."""
+        lengths: IntArray = np.concatenate(
+            [segment.offsets(t)[own + 1] - segment.offsets(t)[own] for segment, own in chosen]
+        )
         return lengths
 
     def values(key: Key) -> Array:
@@ -99,13 +101,13 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
         # The type of the rows; None for labels, which have one row for each graph.
         t = key[1]
         gathered: list[Array] = []
-        for part, own in chosen:
+        for segment, own in chosen:
             # A graph has one label in each array of labels, but a span of rows in each array of nodes (edges).
             if t is not None:
-                first = part.offsets(t)[own]
-                own = _spans(first, part.offsets(t)[own + 1] - first)
-            gathered.append(part.values(key, own))
-        # With one part, sorting has not changed the order.
+                first = segment.offsets(t)[own]
+                own = _spans(first, segment.offsets(t)[own + 1] - first)
+            gathered.append(segment.values(key, own))
+        # With one segment, sorting has not changed the order.
         if len(gathered) == 1:
             return gathered[0]
         # For each row of the result: where it is in the gathered rows.

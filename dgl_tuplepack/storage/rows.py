@@ -1,4 +1,4 @@
-"""Find the rows of the graphs of a batch in the parts of a selection."""
+"""Find the rows of the graphs of a batch in the segments of a selection."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from dgl_tuplepack.storage.selection import Selection
 
 @dataclass
 class GraphRows:
-    """n graphs: their positions in the selection, their ids, the parts that hold them, and their rows for each type.
+    """n graphs: their positions in the selection, their ids, their segments, and their rows for each type.
 
-    `ids` are the ids that the batch reports. `parts`, int64 ``[n]``, has the index of the part of each graph.
-    ``rows[t]``, int64 ``[3, n]``, has three numbers for each graph: its first row in the part, its number of rows, and
-    its first row in the batch. ``totals[t]`` is the number of rows of all graphs. Types are numbered: node types, edge
-    types, then labels, which have one row for each graph.
+    `ids` are the ids that the batch reports. `segments`, int64 ``[n]``, has the index of the segment of each graph.
+    ``rows[t]``, int64 ``[3, n]``, has three numbers for each graph: its first row in the segment, its number of rows,
+    and its first row in the batch. ``totals[t]`` is the number of rows of all graphs. Types are numbered: node types,
+    edge types, then labels, which have one row for each graph.
     """
 
     positions: IntArray
     ids: IntArray
-    parts: IntArray
+    segments: IntArray
     rows: IntArray
     totals: IntArray
 
     @property
-    def part_ids(self) -> IntArray:
-        """Index of each graph in its part."""
-        # The last type is labels: the row of a graph in its part is the index of the graph.
+    def local_ids(self) -> IntArray:
+        """Index of each graph in its segment."""
+        # The last type is labels: the row of a graph in its segment is the index of the graph.
         return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 
 class Finder:
-    """Find the graphs of a batch in the parts of a selection."""
+    """Find the graphs of a batch in the segments of a selection."""
 
     def __init__(self, selection: Selection) -> None:
-        self._selection, self._parts = selection, selection.parts
+        self._selection, self._segments = selection, selection.segments
         # The kernel needs an array, even if the selection has all graphs.
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
-        self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
-        # of_type[p]: the address of the offsets of type t in part p, and the number of rows of the type there.
+        self._offsets = np.empty((len(self._types), len(self._segments)), OFFSETS)
+        # of_type[s]: the address of the offsets of type t in segment s, and the number of rows of the type there.
         for of_type, t in zip(self._offsets, self._types, strict=True):
-            of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
-            of_type["rows"] = [part.rows[t] for part in self._parts]
+            of_type["address"] = [address_of(segment.offsets(t)) for segment in self._segments]
+            of_type["rows"] = [segment.rows[t] for segment in self._segments]
 
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
         """Look up graphs by `ids`, their positions in the selection.
@@ -60,20 +60,20 @@ class Finder:
         positions = np.ascontiguousarray(as_integers(ids), np.int64)
         # Labels are one more type.
         num_graphs, num_types = len(positions), len(self._types) + 1
-        parts, totals = np.empty(num_graphs, np.int64), np.empty(num_types, np.int64)
+        segments, totals = np.empty(num_graphs, np.int64), np.empty(num_types, np.int64)
         rows = np.empty((num_types, 3, num_graphs), np.int64)
         is_subset, first_ids = self._selection.chosen is not None, self._selection.first_ids
-        wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, parts, rows, totals)
-        # The kernel fills `parts`, `rows` and `totals`, and returns 0. It returns a negative number if an id is outside
-        # 0..N-1, and 1 + t * n + i if the offsets of type t are damaged for graph i of n.
+        wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, segments, rows, totals)
+        # The kernel fills `segments`, `rows` and `totals`, and returns 0. It returns a negative number if an id is
+        # outside 0..N-1, and 1 + t * n + i if the offsets of type t are damaged for graph i of n.
         if wrong < 0:
             # Raises the error.
             as_ids(ids, len(self._selection))
         if wrong > 0:
             t, i = divmod(wrong - 1, num_graphs)
-            self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
+            self._segments[segments[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
         kept = self._selection.kept_ids
-        return GraphRows(positions, positions if kept is None else kept[positions], parts, rows, totals)
+        return GraphRows(positions, positions if kept is None else kept[positions], segments, rows, totals)
 
 
 def address_of(array: Array) -> int:

@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.format import PreTransform
-from dgl_tuplepack.storage.part import Part
+from dgl_tuplepack.storage.segment import Segment
 
 Chosen = TypeVar("Chosen", bound="Selection")
 
@@ -32,22 +32,22 @@ _AGREE = "shards of one dataset must agree"
 
 
 class Selection:
-    """Graphs of one or several opened stores, the `parts`, with ids 0..N-1. A subclass opens the stores at `path`.
+    """Graphs of one or several opened stores, the `segments`, with ids 0..N-1. A subclass opens the stores at `path`.
 
     A selection is pickled as its path and ids. Another process that unpickles it maps the same files, or raises
     FormatError if they have changed.
     """
 
-    def __init__(self, path: Path, parts: Sequence[Part]) -> None:
-        self.path, self.parts = path, tuple(parts)
-        # int64 [N], read-only: the position of each graph among the graphs of all parts; None if all are selected.
+    def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
+        self.path, self.segments = path, tuple(segments)
+        # int64 [N], read-only: the position of each graph among the graphs of all segments; None if all are selected.
         self.chosen: IntArray | None = None
         # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
-        for part in parts[1:]:
-            check_same_schema(self.schema, part.schema, str(parts[0].path), str(part.path))
-        # int64 [parts + 1]: the number of graphs before each part, then the number of all graphs.
-        self.first_ids: IntArray = np.cumsum([0, *(part.num_graphs for part in parts)], dtype=np.int64)
+        for segment in segments[1:]:
+            check_same_schema(self.schema, segment.schema, str(segments[0].path), str(segment.path))
+        # int64 [segments + 1]: the number of graphs before each segment, then the number of all graphs.
+        self.first_ids: IntArray = np.cumsum([0, *(segment.num_graphs for segment in segments)], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.first_ids[-1]) if self.chosen is None else len(self.chosen)
@@ -55,22 +55,22 @@ class Selection:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
-        return self.parts[0].schema
+        return self.segments[0].schema
 
     @property
     def checksum(self) -> str:
-        """SHA-256 that identifies the content of all parts, in order."""
-        first, *others = (part.checksum for part in self.parts)
+        """SHA-256 that identifies the content of all segments, in order."""
+        first, *others = (segment.checksum for segment in self.segments)
         return hashlib.sha256(" ".join([first, *others]).encode()).hexdigest() if others else first
 
     @property
     def pre_transform(self) -> PreTransform | None:
         """The transform that was applied to the graphs before they were written, or None."""
-        return self.parts[0].metadata.pre_transform
+        return self.segments[0].metadata.pre_transform
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
-        """The schema with the dtypes of the files: for each column, the widest stored dtype of any part."""
+        """The schema with the dtypes of the files: for each column, the widest stored dtype of any segment."""
         schema = self.schema
         # Columns of indices keep the schema's dtype: indices in a whole batch are larger than the stored ones.
         return schema.with_columns(
@@ -85,8 +85,8 @@ class Selection:
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
-        """Return the shape of a row of a feature or label, and its widest stored dtype in any part."""
-        return max((part.stored_spec(column) for part in self.parts), key=lambda spec: spec.dtype.itemsize)
+        """Return the shape of a row of a feature or label, and its widest stored dtype in any segment."""
+        return max((segment.stored_spec(column) for segment in self.segments), key=lambda spec: spec.dtype.itemsize)
 
     @property
     def original_ids(self) -> IntArray:
@@ -105,7 +105,7 @@ class Selection:
     @functools.cached_property
     def sizes(self) -> GraphSizes:
         """Sizes of the graphs, computed from the offsets only."""
-        first, *others = (part.sizes for part in self.parts)
+        first, *others = (segment.sizes for segment in self.segments)
         if others:
             first = GraphSizes(np.concatenate([first.array, *(sizes.array for sizes in others)]), first.components)
         return first if self.chosen is None else first.take(self.chosen)
@@ -115,17 +115,17 @@ class Selection:
         """Histogram of the sizes: counted for a subset, otherwise read from the files."""
         if self.chosen is not None:
             return SizeHistogram.from_sizes(self.sizes).without_ids()
-        return functools.reduce(SizeHistogram.__add__, (part.histogram for part in self.parts))
+        return functools.reduce(SizeHistogram.__add__, (segment.histogram for segment in self.segments))
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """The ids of each split, by its name, joined over all parts that have it; empty for a subset."""
+        """The ids of each split, by its name, joined over all segments that have it; empty for a subset."""
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
-        # The ids in a part count from 0, so add `first`, the number of graphs before the part.
-        for first, part in zip(self.first_ids, self.parts, strict=False):
-            for name, ids in part.splits.items():
+        # The ids in a segment count from 0, so add `first`, the number of graphs before the segment.
+        for first, segment in zip(self.first_ids, self.segments, strict=False):
+            for name, ids in segment.splits.items():
                 splits.setdefault(name, []).append(ids + first if first else ids)
         return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in splits.items()}
 
@@ -177,9 +177,9 @@ class Selection:
         # A negative index counts from the end. `as_ids` raises an error for an index outside 0..N-1.
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])
-        # The graph is in the last part whose first graph is this graph or an earlier one.
-        part_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
-        return self.parts[part_index].item(graph_id - int(self.first_ids[part_index]))
+        # The graph is in the last segment whose first graph is this graph or an earlier one.
+        segment_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
+        return self.segments[segment_index].item(graph_id - int(self.first_ids[segment_index]))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -192,8 +192,8 @@ class Selection:
         FormatError
             A file has changed since it was written; the message names the first such file.
         """
-        for part in self.parts:
-            part.verify()
+        for segment in self.segments:
+            segment.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids)

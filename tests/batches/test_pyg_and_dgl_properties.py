@@ -19,7 +19,7 @@ from torch_geometric.data import Data  # isort: skip
 
 def arrays_of(store: tp.GraphStore, names: dict[Any, str]) -> dict[Any, str]:
     """Checksums of the arrays; features and labels under the names that PyG has for them."""
-    entries = store.parts[0].metadata.arrays
+    entries = store.segments[0].metadata.arrays
     return {
         (e.content, e.type, names.get((e.content, e.type, e.name), e.name)): e.sha256
         for e in entries

@@ -23,7 +23,7 @@ def is_readable(dataset: Any) -> bool:
 
 def checksums_of(store: tp.GraphStore) -> dict[Any, str]:
     """Checksums of the arrays of a store."""
-    return {key: entry.sha256 for key, entry in store.parts[0].entries.items()}
+    return {key: entry.sha256 for key, entry in store.segments[0].entries.items()}
 
 
 @few

@@ -109,7 +109,7 @@ def told(given: Any) -> list[Any]:
 
 def arrays_of(store: tp.GraphStore) -> dict[Any, str]:
     """Checksums of all arrays but those of a split, which not every kind of source can have."""
-    entries = store.parts[0].metadata.arrays
+    entries = store.segments[0].metadata.arrays
     return {(e.content, e.type, e.name): e.sha256 for e in entries if e.content != "split"}
 
 

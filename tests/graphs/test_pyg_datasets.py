@@ -66,7 +66,7 @@ def by_pyg_name(store: tp.GraphStore) -> dict[Any, str]:
     names = {("node_feature", "feat"): "x", ("edge_feature", "feat"): "edge_attr"}
     return {
         (e.content, str(e.type), names.get((e.content, str(e.name)), e.name)): e.sha256
-        for e in store.parts[0].metadata.arrays
+        for e in store.segments[0].metadata.arrays
     }
 
 

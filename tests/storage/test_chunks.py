@@ -28,7 +28,7 @@ FORMS = ["csv", "numpy", *(["parquet"] if find_spec("pyarrow") else [])]
 
 def arrays_of(store: tp.GraphStore) -> dict[Any, str]:
     """Checksums of all arrays."""
-    return {(e.content, e.type, e.name, e.dtype): e.sha256 for e in store.parts[0].metadata.arrays}
+    return {(e.content, e.type, e.name, e.dtype): e.sha256 for e in store.segments[0].metadata.arrays}
 
 
 @settings(max_examples=30)

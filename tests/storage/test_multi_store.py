@@ -101,7 +101,7 @@ def test_shards_that_are_stored_in_different_widths(tmp_path: Path, as_stored: b
     parts = [[item(n, v)] * 2 for n, v in ((70_000, 70_000), (5, 3), (300, -300), (20, 255))]
     whole = tp.GraphStore.write(tmp_path / "whole", [i for part in parts for i in part], compact=True)
     shards = write_shards(tmp_path / "shards", parts, compact=True)
-    stored = {part.metadata.arrays[2].stored for part in shards.parts}
+    stored = {part.metadata.arrays[2].stored for part in shards.segments}
     assert stored == {"uint8", "uint16", "int32"}
     limits, ids = tp.Limits(150_000, 20, 8), [5, 0, 3, 6, 2, 4, 7]
     right = whole.padded(limits, as_stored=as_stored)[ids]

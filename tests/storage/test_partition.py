@@ -72,8 +72,8 @@ def test_every_graph_is_in_one_part_as_it_was(content: Content, parts: int) -> N
             expected = tp.GraphStore.write(Path(name, "right"), store.subset(own), splits=splits, overwrite=True)
             found = tp.GraphStore.write(Path(name, "back"), folder, overwrite=True)
             assert found.schema == store.schema
-            assert [e.sha256 for e in found.parts[0].metadata.arrays] == [
-                e.sha256 for e in expected.parts[0].metadata.arrays
+            assert [e.sha256 for e in found.segments[0].metadata.arrays] == [
+                e.sha256 for e in expected.segments[0].metadata.arrays
             ]
         numbers = store.sizes.array
         totals = np.array([numbers[own].sum(axis=0) for own in ids])

@@ -114,7 +114,7 @@ def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     assert made.plans[""].histogram == tp.SizeHistogram.from_sizes(SIZES)
     assert made.plans[""].limits == tp.Limits(12, 22, 3)
     assert plans_in(tmp_path / "out") == ["plan.json"]
-    assert "uint8" in {entry.stored for entry in made.store.parts[0].metadata.arrays}
+    assert "uint8" in {entry.stored for entry in made.store.segments[0].metadata.arrays}
 
 
 def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path, out: Path) ->
 
     found = make_shards(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").store
     right = tp.GraphStore.write(tmp_path / "right", tp.OgbFolder(tmp_path / "ogb" / "ogbg_molhiv"))
-    assert found.parts[0].metadata.arrays == right.parts[0].metadata.arrays
+    assert found.segments[0].metadata.arrays == right.segments[0].metadata.arrays
     with refused(ShardsError, "memory://bucket/nothing", "nowhere://x"):
         make_shards(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
@@ -101,7 +101,7 @@ def test_archives_are_read_and_forged_ones_write_nothing_outside(
     _pack(path, kind, files)
     right = tp.GraphStore.write(tmp_path / "right", root)
     made = make_shards({"a": url}, out)
-    assert made.store.parts[0].metadata.arrays == right.parts[0].metadata.arrays
+    assert made.store.segments[0].metadata.arrays == right.segments[0].metadata.arrays
     assert make_shards({"a": url}, out).written == ()
     _pack(path, kind, {**files, "ogbg_molhiv/../../ESCAPED": b"here"})
     with refused(ShardsError, "ESCAPED", "outside"):

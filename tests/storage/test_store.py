@@ -68,17 +68,17 @@ def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first graph that points outside itself is named, in whichever run of graphs it is."""
-    monkeypatch.setattr("dgl_tuplepack.storage.part._GRAPHS_PER_CHECK", 2)
+    monkeypatch.setattr("dgl_tuplepack.storage.segment._GRAPHS_PER_CHECK", 2)
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS * 3)
     store.verify()
-    entry = store.parts[0].entries["destinations", ("_N", "_E", "_N"), None]
-    path = store.path / store.parts[0].metadata.data / entry.file
+    entry = store.segments[0].entries["destinations", ("_N", "_E", "_N"), None]
+    path = store.path / store.segments[0].metadata.data / entry.file
     with open(path, "r+b") as file:
         # The only edge of graph 4, behind those of graphs 0, 1 and 3.
         file.seek(-4, 2)
         file.write(b"\x07")
     with refused(FormatError, entry.file, "graph 4"):
-        store.parts[0].check_positions()
+        store.segments[0].check_positions()
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -92,7 +92,7 @@ def test_blocks_of_any_size_have_the_checksums_of_their_files(compact: bool, tmp
     # The last one is in a later block.
     graphs[1:2] = graphs[1:2] * 600
     store = tp.GraphStore.write(tmp_path / "store", graphs, compact=compact)
-    for entry in store.parts[0].metadata.arrays:
+    for entry in store.segments[0].metadata.arrays:
         path = next((tmp_path / "store").glob(f"*/{entry.file}"))
         values = np.load(path)
         assert hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() == entry.sha256

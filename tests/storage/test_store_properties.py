@@ -179,7 +179,7 @@ def test_narrowing_loses_nothing(data: st.DataObject, content: Content, block: i
                 of_all.setdefault(key, []).append(torch.as_tensor(value).reshape(-1))
         expected = {key: narrowest(torch.cat(values)) for key, values in of_all.items()}
         kinds = {"node_feature": "node", "edge_feature": "edge", "label": "label"}
-        for entry in store.parts[0].metadata.arrays:
+        for entry in store.segments[0].metadata.arrays:
             if entry.content in kinds:
                 right = expected[kinds[entry.content], entry.type, entry.name]
                 assert entry.stored == ("uint16" if right == torch.bfloat16 else str(right).removeprefix("torch."))

@@ -99,7 +99,7 @@ def write_shards(
     entries = []
     for i, graphs in enumerate(parts):
         store = tp.GraphStore.write(out / f"part-{i}", graphs, splits=splits[i] if splits else None, **settings)
-        entries.append(ShardEntry(f"part-{i}", len(store), store.parts[0].metadata.checksum))
+        entries.append(ShardEntry(f"part-{i}", len(store), store.segments[0].metadata.checksum))
     number = sum(entry.num_graphs for entry in entries)
     Manifest(number, tp.Limits(99, 99), 0, tuple(entries)).save(out)
     return tp.MultiStore(out)

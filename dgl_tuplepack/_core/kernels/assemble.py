@@ -37,7 +37,7 @@ _NAMES = (
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
-# The array of each field in each part (store), [F, P].
+# The array of each field in each segment, [F, S].
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
 # The kinds of fields. PER_GRAPH: the number of nodes or edges of each graph.
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
@@ -50,17 +50,17 @@ def assemble(
     arrays: ArrayTable,
     slots: ConstIntVector,
     ids: ConstIntVector,
-    parts: ConstIntVector,
+    segments: ConstIntVector,
     rows: ConstIntCube,
     totals: ConstIntVector,
 ) -> int:
-    """Fill a batch: the rows of field f come from the arrays ``arrays[f]``, one array for each part (store).
+    """Fill a batch: the rows of field f come from the arrays ``arrays[f]``, one array for each segment.
 
     Row pointers and the order of edges are filled later, by `sort_edges`.
 
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` has the padded numbers of rows of each
-    type of nodes and edges, then of graphs; without padding, `slots` equals `totals`. `parts`, `rows` and `totals` are
-    the results of `find_graphs`, and `ids` are the ids that the batch reports for the graphs. The caller must check
+    type of nodes and edges, then of graphs; without padding, `slots` equals `totals`. `segments`, `rows` and `totals`
+    are the results of `find_graphs`, and `ids` are the ids that the batch reports for the graphs. The caller must check
     that the totals leave enough slots for the padding that a padded batch needs.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
@@ -72,7 +72,7 @@ def assemble(
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
-            gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            gather_rows(arrays[f], segments, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
             # Pad with one repeated row, or pad each slot with its own row of the fill.
             if field["fill_slots"] == 1:
                 repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
@@ -82,7 +82,7 @@ def assemble(
         elif kind in (ENDPOINTS, INDICES):
             nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
             # 0, or -1 - i if an index is outside graph i.
-            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
+            wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
             # Padding indices point to the first padding row of the type `nodes`; the caller has left at least one.

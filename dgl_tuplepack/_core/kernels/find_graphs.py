@@ -1,4 +1,7 @@
-"""Find graphs in the parts of a selection: its stores. Ids come from users, offsets from files; both are checked."""
+"""Find graphs in the segments of a selection: it has one for each of its stores.
+
+Ids come from users, and offsets from files; both are checked.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# Graph g of a part has the rows ``offsets[g]:offsets[g + 1]`` of a type. A record has the address of these offsets,
-# int64 ``[graphs + 1]``, and the number of rows of the type in the part.
+# Graph g of a segment has the rows ``offsets[g]:offsets[g + 1]`` of a type. A record has the address of these offsets,
+# int64 ``[graphs + 1]``, and the number of rows of the type in the segment.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
@@ -25,18 +28,19 @@ def find_graphs(
     first_ids: ConstIntVector,
     subset: int,
     offsets: Offsets,
-    parts: IntVector,
+    segments: IntVector,
     rows: IntCube,
     totals: IntVector,
 ) -> int:
-    """Find the rows of n graphs in P parts, for each of T types of nodes and edges.
+    """Find the rows of n graphs in S segments, for each of T types of nodes and edges.
 
-    Part p holds the graphs with the indices ``first_ids[p]:first_ids[p + 1]``, and `offsets` ``[T, P]`` has a record
-    for each type and part. An id is the index of a graph; with `subset`, id i stands for the graph with the index
+    Segment s holds the graphs with the indices ``first_ids[s]:first_ids[s + 1]``, and `offsets` ``[T, S]`` has a record
+    for each type and segment. An id is the index of a graph; with `subset`, id i stands for the graph with the index
     ``chosen[i]``, which is not checked.
 
-    Write the part of each graph to `parts` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph in its
-    part, its number of rows, and its first row in the batch. Write the number of rows of all graphs to ``totals[t]``.
+    Write the segment of each graph to `segments` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph
+    in its segment, its number of rows, and its first row in the batch. Write the number of rows of all graphs to
+    ``totals[t]``.
     `rows` and `totals` have one more type, the last, for labels: it has one row for each graph.
 
     Return 0; or -1 - i if ``ids[i]`` is not one of the N valid ids 0..N-1; or 1 + t * n + i if graph i has impossible
@@ -48,26 +52,26 @@ def find_graphs(
         if ids[i] < 0 or ids[i] >= most:
             return -1 - i
         graph = chosen[ids[i]] if subset else ids[i]
-        # Binary search for the last part whose first graph is not after this graph.
-        part, end = 0, len(first_ids)
-        while end - part > 1:
-            middle = (part + end) >> 1
+        # Binary search for the last segment whose first graph is not after this graph.
+        segment, end = 0, len(first_ids)
+        while end - segment > 1:
+            middle = (segment + end) >> 1
             if first_ids[middle] <= graph:
-                part = middle
+                segment = middle
             else:
                 end = middle
-        parts[i] = part
-        # The index of the graph in its part, which is also its row of labels.
-        row = graph - first_ids[part]
+        segments[i] = segment
+        # The index of the graph in its segment, which is also its row of labels.
+        row = graph - first_ids[segment]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
             # These two offsets are read below.
-            prefetch(offsets[t, part]["address"] + row * 8, 16)
+            prefetch(offsets[t, segment]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
         total = 0
         for i in range(number):
-            stored, row = offsets[t, parts[i]], rows[last, 0, i]
+            stored, row = offsets[t, segments[i]], rows[last, 0, i]
             # The first row of the graph, and the end of its rows.
             pair = carray(pointer_at(stored["address"] + row * 8, np.int64), 2)
             if pair[0] < 0 or pair[1] < pair[0] or pair[1] > stored["rows"]:

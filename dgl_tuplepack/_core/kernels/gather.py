@@ -1,10 +1,11 @@
-"""Copy rows of many graphs from the parts of a selection (its stores) into one array, for the kernel `assemble`.
+"""Copy rows of many graphs from the segments of a selection into one array, for the kernel `assemble`.
 
 Graphs are scattered in memory, so the next graphs are prefetched. Inner loops count from 0 over a view of one graph's
 values, so that the compiler can use vector instructions.
 
-The argument `rows` ``[3, n]`` has three numbers for each graph: its first row in its part, its number of rows, and its
-first row in the batch. `parts` ``[n]`` has the part of each graph, and `arrays` ``[P]`` the array of each part.
+The argument `rows` ``[3, n]`` has three numbers for each graph: its first row in its segment, its number of rows, and
+its first row in the batch. `segments` ``[n]`` has the segment of each graph, and `arrays` ``[S]`` the array of each
+segment.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dgl_tuplepack._core.kernels._jit import helper
 from dgl_tuplepack._core.kernels.address import AHEAD, copy_bytes, pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, array_type
 
-# An array in a part: its address, the bytes per row, and the code of its dtype.
+# An array in a segment: its address, the bytes per row, and the code of its dtype.
 ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
 Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
@@ -28,28 +29,28 @@ CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int6
 
 
 @helper
-def _prefetch_rows(arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
+def _prefetch_rows(arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
     """Prefetch the rows of graph i, if there is one."""
-    if i < len(parts):
-        array = arrays[parts[i]]
+    if i < len(segments):
+        array = arrays[segments[i]]
         prefetch(array["address"] + rows[0, i] * array["row_bytes"], rows[1, i] * array["row_bytes"])
 
 
 @helper
 def gather_rows(
-    arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
+    arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
     """Copy the `rows` of all graphs to the address `out`, as rows of `width` values of `dtype`.
 
     Integers may be stored in a narrower dtype, and are then converted. The caller must check that the rows exist in
-    their part, and that they fit into the batch.
+    their segment, and that they fit into the batch.
     """
     # The first AHEAD iterations only prefetch.
-    for i in range(-AHEAD, len(parts)):
-        _prefetch_rows(arrays, parts, rows, i + AHEAD)
+    for i in range(-AHEAD, len(segments)):
+        _prefetch_rows(arrays, segments, rows, i + AHEAD)
         if i < 0:
             continue
-        array = arrays[parts[i]]
+        array = arrays[segments[i]]
         address, target = array["address"] + rows[0, i] * array["row_bytes"], out + rows[2, i] * row_bytes
         if array["dtype"] == dtype:
             copy_bytes(target, address, rows[1, i] * row_bytes)
@@ -73,7 +74,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch has the widest dtype of any part: here another part has int16, and this part uint8.
+        # The batch has the widest dtype of any segment: here another segment has int16, and this segment uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -88,7 +89,7 @@ def _convert(address: int, stored: Any, out: int, dtype: Any, number: int) -> No
 @helper
 def gather_endpoints(
     arrays: Arrays,
-    parts: ConstIntVector,
+    segments: ConstIntVector,
     edges: ConstIntMatrix,
     nodes: ConstIntMatrix,
     out: int,
@@ -102,12 +103,12 @@ def gather_endpoints(
     indices point to. Indices come from a file, so they are checked: return -1 - i if an index in graph i is too large
     or negative, else 0.
     """
-    for i in range(-AHEAD, len(parts)):
-        _prefetch_rows(arrays, parts, edges, i + AHEAD)
+    for i in range(-AHEAD, len(segments)):
+        _prefetch_rows(arrays, segments, edges, i + AHEAD)
         if i < 0:
             continue
         # `number`: indices of graph i; `before`: indices in the batch before this graph.
-        array, number, before = arrays[parts[i]], edges[1, i] * width, edges[2, i] * width
+        array, number, before = arrays[segments[i]], edges[1, i] * width, edges[2, i] * width
         address = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
             largest = _shift_from(address, array["dtype"], out + before * 8, np.int64, number, nodes[2, i])

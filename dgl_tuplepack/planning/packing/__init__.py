@@ -82,7 +82,7 @@ def pack(
     effort
         Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. An effort
         of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that
-        equal seeds give equal plans on every machine. More effort never gives more packs.
+        the speed of a machine does not change the plan. More effort never gives more packs.
     time_limit
         Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but depends on the machine; its
         `method` then includes "time limit".

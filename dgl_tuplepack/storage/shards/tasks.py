@@ -96,7 +96,7 @@ def _finished(
     """
     try:
         store = GraphStore(folder)
-        with _SOURCE_FILE.reading(store.parts[0].data / SOURCE) as document:
+        with _SOURCE_FILE.reading(store.segments[0].data / SOURCE) as document:
             found = [document[key] for key in ("source", "compact")]
             applied = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
             relations = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
@@ -135,7 +135,7 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, which "
+                f"{plan_file(store.segments[0].data, split)} was not made with {limits} and seed {seed}, which "
                 f"{MANIFEST} has; preprocess the shards again."
             )
 

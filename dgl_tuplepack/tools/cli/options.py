@@ -70,7 +70,7 @@ GivenLimits = Annotated[
         "--limits",
         metavar="NODES,EDGES[,GRAPHS]",
         help="Limits of a pack, such as 222,502, or by component, such as nodes:user=90,edges:likes=200. "
-        f"For shape buckets (plan and preprocess only), give the option {FEWEST} to {MOST} times, smallest first.",
+        f"For shape buckets (commands plan and preprocess only), repeat it {FEWEST} to {MOST} times, smallest first.",
     ),
 ]
 MultipleOf = Annotated[

@@ -75,8 +75,9 @@ def preprocess(
 ) -> None:
     """Read each SOURCE, write stores and plans, and verify them.
 
-    One SOURCE becomes one store. Several SOURCEs become a folder with a manifest and a store for each shard; a second
-    run processes only missing or changed shards. Without --limits, find limits for --graphs-per-batch.
+    One SOURCE becomes one store. Several SOURCEs, or one with --workers or --dask, become a folder with a manifest and
+    a store for each shard; a second run processes only missing or changed shards. Without --limits, find limits for
+    --graphs-per-batch.
     """
     chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
@@ -207,7 +208,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
         # A store without plans is valid, but the user may have lost them.
-        plans = "" if sharded or plan_files(opened.parts[0].data) else "; it has no plans"
+        plans = "" if sharded or plan_files(opened.segments[0].data) else "; it has no plans"
         print_line(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
@@ -225,7 +226,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
             "stored": entry.stored,
             "shape": list(entry.shape[1:]),
         }
-        for entry in store.parts[0].metadata.arrays
+        for entry in store.segments[0].metadata.arrays
         if entry.content in ("node_feature", "edge_feature", "label")
     ]
     shards = {}

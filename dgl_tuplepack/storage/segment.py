@@ -1,7 +1,4 @@
-"""A part of a selection: the opened arrays of one store, and the graphs in them.
-
-It has nothing to do with the parts of a partition for `dgl.distributed`.
-"""
+"""A segment of a selection: the opened arrays of one store, and the graphs in them."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
-class Part:
+class Segment:
     """The memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
@@ -40,7 +37,7 @@ class Part:
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
         # The last offset of each type is its number of rows. Read it now, since files may be damaged later: these bytes
-        # are part of the sample that `open_array` has checked.
+        # are segment of the sample that `open_array` has checked.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
@@ -50,7 +47,7 @@ class Part:
                 self.refuse_offsets(self.num_graphs - 1, t)
 
     @classmethod
-    def open(cls, path: Path) -> Part:
+    def open(cls, path: Path) -> Segment:
         """Open the store at `path`; try again if it is replaced meanwhile. Raise FormatError if it is damaged."""
         while True:
             metadata = StoreMetadata.load(path)
