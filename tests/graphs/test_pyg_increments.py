@@ -313,3 +313,16 @@ def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: to
         store = tp.GraphStore.write(tmp_path / str(number), graphs)
         assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
         assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_a_shifted_attribute_of_a_node_type_is_named_and_sizes_need_none_of_it(
+    gen: torch.Generator, gather: Callable[[Sequence[Any]], Any], tmp_path: Path
+) -> None:
+    """PyG shifts attributes whose names contain "batch" by their largest value."""
+    graphs = hetero(gen)
+    for graph in graphs:
+        graph["a"].sub_batch = torch.ones(graph["a"].num_nodes, dtype=torch.int64)
+    assert tp.sizes_of(gather(graphs)).num_nodes.tolist() == tp.sizes_of(hetero(gen)).num_nodes.tolist()
+    with refused(SchemaError, "'sub_batch'", "type 'a'", 'levels={"sub_batch": None}'):
+        tp.GraphStore.write(tmp_path / "store", gather(graphs))

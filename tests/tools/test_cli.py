@@ -202,7 +202,7 @@ def test_limits_searches_buckets(run: Run) -> None:
     assert f"{found['best']['padded_slots']:,}" in done.out
     done = run(*asked)
     assert done.code == 1
-    assert "do not fit" in done.err
+    assert "shapes are impossible" in done.err
     for wrong, says in (
         (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
     ):  # fmt: skip
