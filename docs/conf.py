@@ -41,6 +41,10 @@ myst_heading_anchors = 3
 autosummary_generate = True
 
 
+# Methods that other files of the package call, but users do not.
+_INTERNAL = {"batch_schema", "ids_in_store", "maker", "selection", "stored_spec"}
+
+
 def members_of_package(module: str, name: str) -> list[tuple[str, str]]:
     """Return the directive and the name of each public method and property that a class has from this package."""
     bases = getattr(importlib.import_module(module), name).__mro__
@@ -50,7 +54,7 @@ def members_of_package(module: str, name: str) -> list[tuple[str, str]]:
         (directive, n)
         for n, v in sorted(members.items())
         for directive, types in kinds.items()
-        if n[0] != "_" and isinstance(v, types) and v.__doc__
+        if n[0] != "_" and n not in _INTERNAL and isinstance(v, types) and v.__doc__
     ]
 
 

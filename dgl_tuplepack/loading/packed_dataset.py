@@ -90,6 +90,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     Examples
     --------
     >>> import dgl
+    >>> from dgl_tuplepack import Limits
     >>> graphs = [dgl.rand_graph(n, n) for n in (3, 2, 1, 2)]
     >>> packed = PackedDataset(graphs, Limits(nodes=4, edges=4))
     >>> graph, labels = packed[0]

@@ -73,7 +73,7 @@ class masked:
 
     Examples
     --------
-    >>> import dgl
+    >>> import dgl, torch
     >>> from dgl_tuplepack import Limits, PaddedCollate, nn
     >>> pair = dgl.graph(([0, 1], [1, 0]))
     >>> pair.ndata["x"] = torch.tensor([[1.0], [3.0]])

@@ -58,6 +58,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Examples
     --------
+    >>> import torch
     >>> losses, mask = torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False])
     >>> masked_mean(losses, mask)
     tensor(2.)
@@ -108,6 +109,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Examples
     --------
+    >>> import torch
     >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
     tensor(2.)
     """

@@ -54,6 +54,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     Examples
     --------
+    >>> import torch
     >>> norm = MaskedBatchNorm1d(1)
     >>> x = torch.tensor([[1.0], [3.0], [50.0]])
     >>> norm(x, torch.tensor([True, True, False])).detach().round().flatten().tolist()

@@ -74,6 +74,7 @@ class StreamPacker(IterableDataset[list[Item]]):
 
     Examples
     --------
+    >>> from dgl_tuplepack import Limits
     >>> sizes = [(3, 3), (2, 2), (1, 1), (2, 1)]
     >>> list(StreamPacker(sizes, Limits(nodes=4, edges=4), size_of=lambda size: size))
     [[(3, 3), (1, 1)], [(2, 2), (2, 1)]]

@@ -20,8 +20,8 @@ from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 # Existing files are read in pieces of this many bytes.
 _COPY_BYTES = 1 << 22
-# Data of at least this many bytes is hashed in a thread while it is written. Hashing less takes less time than
-# starting a thread.
+# Data of at least this many bytes is hashed in a thread while it is written. For fewer bytes, hashing takes
+# less time than starting a thread.
 _BYTES_FOR_THREAD = 1 << 20
 
 

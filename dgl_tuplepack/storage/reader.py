@@ -65,6 +65,7 @@ def open_stored(path: Path) -> StoredGraphs:
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
     """Yield the graphs `ids` of the segments of a selection, some thousands at a time."""
+    # Once for each segment, not for each block: check that offsets and endpoints stay inside the arrays.
     for segment in selection.segments:
         segment.check_positions()
     for first in range(0, len(ids), GRAPHS_PER_BLOCK):

@@ -349,6 +349,6 @@ def fill_packs(
                 held += 1
             amount[position] += number
             remaining[position] -= number
-        # How many packs may follow this pattern.
+        # The most packs that may have this pattern.
         most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
         graphs -= _emit(left, pack, held, most, written, state)

@@ -33,7 +33,7 @@ def remove_graphs(tree: IntVector, position: int, number: int) -> None:
 def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
     """Return the class of the graph with the index `graph`, and the graph's index within the class.
 
-    Graphs have indices class by class.
+    Indices run through the classes in order: first all graphs of class 0, then those of class 1, and so on.
     """
     # Go down the tree from its largest power of 2; skip each node whose graphs all come before this graph.
     position, bit = 0, 1

@@ -62,6 +62,7 @@ class TensorGraph(Structure):
     Examples
     --------
     >>> import dgl.function as fn
+    >>> import torch
     >>> graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([2, 2]), 3)
     >>> graph.ndata["x"] = torch.tensor([[1.0], [2.0], [4.0]])
     >>> graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "total"))

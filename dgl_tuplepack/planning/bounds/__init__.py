@@ -58,11 +58,12 @@ def lower_bound(
     Notes
     -----
     Every bound is evaluated in exact integer arithmetic, even if the duals that prove it are found in floating point.
-    The bounds in closed form take time O(C log C k²); see `pattern_lp` and `pricing` for the other bounds.
+    The bounds in closed form take time O(C log C k²); see "Time and memory" in
+    ``docs/benchmarks/planning.md`` for the other bounds.
 
     Examples
     --------
-    >>> from dgl_tuplepack import load_example
+    >>> from dgl_tuplepack import Limits, load_example
     >>> histogram, limits = load_example("ogbg-molhiv"), Limits(nodes=222, edges=502)
     >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
     (3743, 3744)

@@ -1,4 +1,6 @@
-"""Heuristics: monotone maps from a size, or from the room left in a pack, to an integer priority; no room gives 0.
+"""Heuristics: monotone maps from a size, or from the room left in a pack, to an integer priority.
+
+A room of 0 has priority 0.
 
 Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differs from it: "minimum" is the true minimum (the paper's
 companion code computes the maximum under that name); weights are scaled to integers, so that every priority is exact.
@@ -77,7 +79,8 @@ def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weight
     if largest >= INT64_MAX:
         raise MethodError(
             f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
-            "2**63-1; use another ('sum', 'maximum'), smaller weights, or limits no larger than the totals."
+            "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals of "
+            "all graphs."
         )
     return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
 

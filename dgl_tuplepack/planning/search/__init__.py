@@ -47,15 +47,14 @@ def search_limits(
     """Search for limits for a histogram; the arguments select a strategy, which decides the limits to advise.
 
     - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean
-      size, up to three times the need of the largest graph; then limits around the best candidates are tried. The need
-      of the largest graph is counted in mean graphs: the largest ratio size / mean size over the components. If this
-      need is less than 1.5, sizes are nearly equal, and limits begin at eight mean graphs: packs of a single graph
-      would be full too, but each pack needs a reserved node.
+      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The limits tried are
+      multiples of the mean size, from the smallest multiple that holds the largest graph to three times that multiple;
+      then limits around the best candidates. If the smallest multiple is below 1.5, sizes are nearly equal, and the
+      multiples begin at 8: packs of a single graph would be full too, but each pack needs a reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
-    - `target`: the fewest slots per pack that reach the target. The limits tried begin at the need of the largest graph
-      and end at about three times as much.
+    - `target`: the fewest slots per pack that reach the target. The limits tried begin at the smallest multiple
+      of the mean size that holds the largest graph, and end at about three times that multiple.
     - `budget`: the fewest packs, and thus the most graphs per pack, among the limits tried whose padded shape is within
       the budget.
 

@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
-# Smallest limits tried along the mean size, as a fraction of the limits that spend the whole budget.
+# The smallest multiple of the mean size that is tried as limits, relative to the multiple that spends the whole budget.
 _FIRST = 0.8
 
 
@@ -75,9 +75,9 @@ class Budget(Strategy):
         return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return how many mean graphs the budget pays for, but no more than one pack with all graphs needs."""
+        """Return for how many graphs of mean size the budget pays; at most the number that holds all graphs in one pack."""
         costs, reserved = self._costs(space)
-        # The cost of a mean graph, and the scale at which one pack holds all graphs.
+        # The cost of a graph of mean size, and the scale at which one pack holds all graphs.
         each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
@@ -90,7 +90,7 @@ class Budget(Strategy):
         if len(smallest) != 2:
             return []
         # Go through all values of the component with fewer values, and spend the rest of the budget on the other one.
-        # ends[i]: the highest limit of component i within the budget; fewer: the index of the first component above.
+        # ends[i]: the highest limit of component i within the budget; fewer: the index of the component with fewer values.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
         fewer = int(len(values[1]) < len(values[0]))

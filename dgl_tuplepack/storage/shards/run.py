@@ -92,7 +92,7 @@ def preprocess_shards(
     out
         Folder of the dataset, with a folder for each shard. With several machines, all of them must see the folder.
     limits
-        Limits of the packs; None: search them for all graphs of all shards.
+        Limits of the packs, or a list of two to four for shape buckets; None: search them for all graphs of all shards.
     graphs_per_batch
         Search limits for batches that hold this many graphs on average (>= 1). None: as in `preprocess`.
     multiple_of, compact, seed
@@ -129,7 +129,7 @@ def preprocess_shards(
     SizesError
         There are no shards, two have the same name, or the source of a shard would be overwritten.
     LimitsError
-        A graph exceeds the limits, or `limits` is not a `Limits`.
+        A graph exceeds the limits, or `limits` are neither a `Limits` nor a list of them.
     InputError
         Another setting is not allowed (a TransformError for `pre_transform`). Nothing was written.
 

@@ -35,8 +35,8 @@ for epoch in range(epochs):
 def render(findings: Findings, name: str, seed: int) -> str:
     """Return the HTML of the page."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # Names come from files and may hold anything, so `finalize` makes every str printable. The page's code is a Markup,
-    # not a str, since the template uses `|e`: the code keeps its lines, and `repr` has escaped the names in it.
+    # Names come from files and may hold anything, so `finalize` makes every plain str printable. It must not touch the
+    # Python code on the page, which keeps its line breaks: the template's `|e` has made that a Markup.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -103,7 +103,7 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
         plots.plot_fill(plan, _axes()),
         "Fill of the packs",
         "Number of packs by content, as a fraction of the limit.",
-        f"Steps for each component; means: {means}.",
+        f"A stepped line for each component; mean fill: {means}.",
     )
     yield _picture(
         plots.plot_methods(findings.plans, _axes()),
