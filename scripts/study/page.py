@@ -40,8 +40,9 @@ def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
     return f"""# Training on packs and on shuffled batches
 
 This study compares trainings on packs with trainings on shuffled batches of as many graphs. All use ogbg-molhiv with
-OGB's split and encoders, GINE with 2 layers of width 64, and Adam with a learning rate of 0.001. Each row of the first two
-tables stands for {epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502 edges.
+OGB's split and encoders, GINE with 2 layers of width 64, and Adam with a learning rate of 0.001. Each row of the first
+two tables stands for {epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502
+edges.
 
 - "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
 - "Resample", "fixed" and "repack" decide

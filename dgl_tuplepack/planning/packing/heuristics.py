@@ -79,8 +79,8 @@ def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weight
     if largest >= INT64_MAX:
         raise MethodError(
             f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
-            "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals of "
-            "all graphs."
+            "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals "
+            "of all graphs."
         )
     return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
 

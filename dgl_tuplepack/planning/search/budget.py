@@ -75,7 +75,7 @@ class Budget(Strategy):
         return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return for how many graphs of mean size the budget pays; at most the number that holds all graphs in one pack."""
+        """Return for how many graphs of mean size the budget pays, at most as many as one pack of all graphs needs."""
         costs, reserved = self._costs(space)
         # The cost of a graph of mean size, and the scale at which one pack holds all graphs.
         each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
@@ -90,7 +90,7 @@ class Budget(Strategy):
         if len(smallest) != 2:
             return []
         # Go through all values of the component with fewer values, and spend the rest of the budget on the other one.
-        # ends[i]: the highest limit of component i within the budget; fewer: the index of the component with fewer values.
+        # ends[i]: the highest limit of component i within the budget; fewer: index of the component with fewer values.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
         fewer = int(len(values[1]) < len(values[0]))
