@@ -60,10 +60,13 @@ def _schema_of(block: GraphBlock) -> Schema:
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
     """Return the shape of a row, and torch's dtype, of each array; raise SchemaError if torch lacks the dtype."""
-    try:
-        return {
-            name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
-            for name, array in arrays.items()
-        }
-    except TypeError as error:
-        raise SchemaError(f"a feature or label has a dtype that torch does not support ({error!s:.200}).") from error
+    specs = {}
+    for name, array in arrays.items():
+        try:
+            specs[name] = ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        except TypeError as error:
+            raise SchemaError(
+                f"the feature or label {name!r:.200} is {array.dtype}, which torch does not support; convert it to "
+                "numbers."
+            ) from error
+    return specs

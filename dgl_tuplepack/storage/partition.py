@@ -23,6 +23,7 @@ from dgl_tuplepack._core.files import JsonFormat, is_there, write_bytes, write_t
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.graph_record import document_of
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.large_graph import text_of
 from dgl_tuplepack.graphs.readers.partition import EDGE_FEATURES, GRAPH_FILE, NODE_FEATURES, PART
@@ -51,7 +52,7 @@ class Partitioned:
     imbalance
         The largest part divided by the mean of all parts, for each component: node types, edge types and `balance`.
     bound
-        The smallest imbalance that any assignment of whole graphs could have.
+        A lower bound: no assignment of whole graphs has a smaller imbalance.
     written, kept
         Indices of the parts written in this run, and of the existing parts that were verified and kept.
     """
@@ -139,7 +140,7 @@ def partition(
         raise InputError(
             f"the name of the graph is {name!r:.100}; give letters, digits, '_', '.' and '-'; not 'partition'."
         )
-    if isinstance(balance, str) or not all(isinstance(each, str) for each in balance):
+    if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
         raise InputError(f"balance is {balance!r:.100}; give a list of names of splits or node features.")
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
@@ -216,12 +217,13 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
 
 
 def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
-    """Return a hash of the graphs, and of the part of each graph."""
+    """Return a hash of the graphs, of their schema, and of the part of each graph."""
     arrays = [
         [[e.content, e.type, e.name, e.dtype, e.sha256] for e in segment.metadata.arrays] for segment in store.segments
     ]
     chosen = b"" if store.chosen is None else store.chosen.tobytes()
-    return hashlib.sha256(json.dumps(arrays).encode() + chosen + assigned.tobytes()).hexdigest()
+    facts = json.dumps([arrays, document_of(store.schema)]).encode()
+    return hashlib.sha256(facts + chosen + assigned.tobytes()).hexdigest()
 
 
 def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
@@ -237,12 +239,15 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
             earlier = {key: document[key] for key in state}
         if earlier != state and not overwrite:
             raise FormatError(
-                f"{out} holds another partition (of other graphs, or with another name or number of parts); choose "
-                "another folder, or overwrite it (overwrite=True, --overwrite)."
+                f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
+                "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
             )
     with writing_to(out):
         removed = [out / Path(file).name for file in earlier["files"]] if overwrite else []
-        removed += [file.parent for file in out.glob(f"part*/{PART}")] if overwrite else []
+        if overwrite:
+            # Also what a damaged record does not name.
+            removed += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
+            removed += [file.parent for file in out.glob(f"part*/{PART}")]
         for path in (*removed, *out.glob(".*.partial")):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         _STATE_FILE.write(out / STATE, state, indent=1)

@@ -56,7 +56,7 @@ def write_part(task: PartTask) -> bool:
     """Write the folder of a part, complete or not at all; return False if an intact part exists already."""
     folder = task.out / f"part{task.part}"
     try:
-        if is_there(folder / PART) and check_files(folder) == task.identity:
+        if is_there(folder / PART) and check_files(folder) == _identity_of(task):
             return False
     except InputError:
         # A damaged part is written again.
@@ -72,6 +72,11 @@ def write_part(task: PartTask) -> bool:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return True
+
+
+def _identity_of(task: PartTask) -> str:
+    """Return what identifies the content of the part: parts of a partition are not interchangeable."""
+    return f"{task.identity} part {task.part}"
 
 
 def _write(task: PartTask, folder: Path) -> None:
@@ -102,7 +107,7 @@ def _write(task: PartTask, folder: Path) -> None:
     splits = {name: (found := position[chosen])[found >= 0] for name, chosen in store.splits.items()}
     GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
     checksums = {file.name: checksum_of(file) for file in sorted(folder.iterdir())}
-    PART_FILE.write(folder / PART, {"identity": task.identity, "files": checksums}, indent=1)
+    PART_FILE.write(folder / PART, {"identity": _identity_of(task), "files": checksums}, indent=1)
 
 
 def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:

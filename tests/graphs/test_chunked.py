@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.errors import FormatError, InputError, SchemaError, SizesError
 from tests.support.chunked import Large, change, items_of, random_large, with_components, write_large
 from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
@@ -115,6 +115,9 @@ EDGES = ("edges", "_N:_E:_N")
         (_set(*EDGES, "format", to={"name": "xml"}), ("xml", "csv or numpy or parquet")),
         (_set(*EDGES, "format", "delimiter", to=";"), ("_N__E__N-0.csv",)),
         (_set(*EDGES, "format", "delimiter", to=""), ("delimiter", "one character")),
+        (lambda document: document.update(edge_type=[], num_edges_per_chunk=[], edges={}), ("no edge types",)),
+        (_set("node_data", "_M", to={"x": {}}), ("node_data", "'_M'", "correct the name")),
+        (_set("edges", "a:b:c", to={}), ("edges of 'a:b:c'", "correct the name")),
         (_set("edges", to={}), ("edges _N:_E:_N", "add them")),
         (_set("node_data", "_N", "x", "data", to=[]), ("no files",)),
         (_set("node_data", "_N", to=3), ("node_data of _N", "is 3")),
@@ -168,7 +171,8 @@ def test_ids_of_graphs_must_be_integers_for_all_nodes(folder: Path) -> None:
     for ids, parts in (
         ([0, 1], ("2 graph ids", "5 nodes")),
         ({}, ("0 graph ids", "'_N'")),
-        ([0.5] * 5, ("integers",)),
+        ([0.5] * 5, ("graph_id of '_N'", "float64", "integers")),
+        ([True] * 5, ("graph_id of '_N'", "bool", "integers")),
     ):
         with refused(SizesError, *parts):
             tp.sizes_of(tp.ChunkedGraph(folder, graph_ids=ids))
@@ -183,3 +187,20 @@ def test_a_graph_id_for_some_types_only_is_refused(tmp_path: Path) -> None:
     change(folder, lambda document: document["node_data"]["a"].pop("graph_id"))
     with refused(FormatError, "graph_id", "['b']", "graph_ids="):
         tp.sizes_of(folder)
+
+
+def test_a_text_feature_is_named(folder: Path, tmp_path: Path) -> None:
+    np.save(folder / "_N_x-0.npy", np.array(["a", "b", "c"]))
+    np.save(folder / "_N_x-1.npy", np.array(["d", "e"]))
+    with refused(SchemaError, "'x'", "<U1", "convert it to numbers"):
+        tp.GraphStore.write(tmp_path / "store", folder)
+
+
+def test_the_index_of_pandas_is_not_a_feature(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    table = pytest.importorskip("pandas").DataFrame({"a": [4.0, 2.0, 0.0, 1.0, 3.0]}).sort_values("a")
+    table.to_parquet(folder / "x.parquet")
+    change(folder, _set("node_data", "_N", "x", to={"format": {"name": "parquet"}, "data": ["x.parquet"]}))
+    first = tp.GraphStore.write(tmp_path / "store", folder)[0]
+    # Nodes 0 and 2 are those of graph 0.
+    assert first.ndata["x"].flatten().tolist() == [0.0, 2.0]

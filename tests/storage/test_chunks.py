@@ -129,9 +129,15 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     named = {"a": graph, "b": graph}
     with refused(SchemaError, "['a', 'b']", "one large graph"):
         write_chunks([(named, 1)], tmp_path / "c")
-    odd = dgl.heterograph({("a/b", "r", "a/b"): ([0], [0])})
-    with refused(SchemaError, "'a/b'", "rename"):
-        write_chunks([odd], tmp_path / "c")
+    for name in ("a/b", "a:b", "a\0", "\ud800", "ä" * 101):
+        odd = dgl.heterograph({(name, "r", name): ([0], [0])})
+        with refused(SchemaError, "the type", repr(name)[:100], "rename"):
+            write_chunks([odd], tmp_path / "c")
+    for name in ("x/y", "x\0y"):
+        odd = dgl.graph(([0], [1]))
+        odd.edata[name] = torch.ones(1)
+        with refused(SchemaError, "the feature", repr(name), "rename"):
+            write_chunks([odd], tmp_path / "c")
     graph.ndata["graph_id"] = torch.zeros(2)
     with refused(SchemaError, "graph_id", "rename"):
         write_chunks([graph], tmp_path / "c")
@@ -178,6 +184,11 @@ def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
     def flipped(metadata: dict[str, Any]) -> None:
         flip(folder / metadata["dgl_tuplepack"], 150)
 
+    def encrypted(metadata: dict[str, Any]) -> None:
+        file = folder / metadata["dgl_tuplepack"]
+        # The flags of the last file in the zip archive.
+        flip(file, file.read_bytes().rindex(b"PK\x01\x02") + 8)
+
     for edit, part in (
         (record({"version": 9}), "version"),
         (record({"columns": []}), "labels"),
@@ -188,6 +199,7 @@ def test_a_record_that_contradicts_the_files_is_refused(tmp_path: Path) -> None:
         (record(sizes=np.add(store.sizes.array, [1, 0])), "other sizes"),
         (record(sizes=store.sizes.array[:3], ids=np.arange(3), label0=np.zeros((3, 1))), "graph_id outside 0..2"),
         (flipped, "damaged"),
+        (encrypted, "damaged"),
         (lambda document: document.update(dgl_tuplepack="../x.npz"), "outside the folder"),
         (lambda document: document.update(dgl_tuplepack="x.npz"), "does not exist"),
         (lambda document: document["node_data"]["_N"].pop("x"), "other types, features"),

@@ -214,8 +214,9 @@ def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> Non
         divided(
             tp.GraphStore.write(tmp_path / "t", items, splits={"nodes": [1]}), tmp_path / "other", 4, balance=["nodes"]
         )
-    with refused(InputError, "balance is 'test'"):
-        divided(store, tmp_path / "other", 4, balance="test")
+    for wrong in ("test", None):
+        with refused(InputError, f"balance is {wrong!r}"):
+            divided(store, tmp_path / "other", 4, balance=wrong)
 
 
 def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> None:
@@ -247,8 +248,44 @@ def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> 
         divided(source, out, 2)
     done = divided(source, out, 2, overwrite=True)
     assert [path.name for path in sorted(out.glob("part*"))] == ["part0", "part1", "partition.json"]
+    flip(out / "partition.json", -20)
+    done = divided(source, out, 2, overwrite=True, name="new")
+    assert sorted(path.name for path in out.glob("*.json")) == ["new.json", "partition.json"]
     # A part is a source of a partition, too.
     assert sum(map(len, ids_of(divided(out / "part0", tmp_path / "deeper", 2), 2))) == len(ids_of(done, 2)[0])
+
+
+def _shaped(shape: tuple[int, ...], label: Any = 0.0) -> list[Any]:
+    """Graphs whose arrays have equal bytes, whatever the shape of a row."""
+    graphs = [dgl.graph((torch.arange(n - 1), torch.arange(1, n))) for n in (3, 4, 5, 6)]
+    for graph in graphs:
+        graph.ndata["x"] = torch.arange(4.0 * graph.num_nodes()).reshape(-1, *shape)
+    return [(graph, torch.tensor(label)) for graph in graphs]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _shaped((2, 2)),
+        _shaped((4,), [0.0]),
+        [(graph.int(), label) for graph, label in _shaped((4,))],
+    ],
+    ids=["shape", "shape of labels", "index type"],
+)
+def test_graphs_of_equal_bytes_and_another_schema_are_another_partition(other: list[Any], tmp_path: Path) -> None:
+    divided(_shaped((4,)), tmp_path / "out", 2)
+    with refused(FormatError, "another partition", "overwrite"):
+        divided(other, tmp_path / "out", 2)
+
+
+def test_parts_that_were_exchanged_are_written_again(tmp_path: Path) -> None:
+    source, out = molecules(12), tmp_path / "out"
+    divided(source, out, 2)
+    shutil.rmtree(out / "part1")
+    shutil.copytree(out / "part0", out / "part1")
+    again = divided(source, out, 2)
+    assert (again.written, again.kept) == ((1,), (0,))
+    assert sorted(itertools.chain(*ids_of(again, 2))) == list(range(12))
 
 
 def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ class ChunkedGraph:
             raise FormatError(f"{self.path / METADATA} names no node types; it needs at least one.")
         by_name = self._totals("edge_type", "num_edges_per_chunk")
         num_edges = {self._edge_type(name): number for name, number in by_name.items()}
+        if not num_edges:
+            raise FormatError(f"{self.path / METADATA} names no edge types; it needs at least one.")
+        for key, types in (("node_data", self._num_nodes), ("edge_data", by_name), ("edges", by_name)):
+            unknown = self._mapping(self._document.get(key, {}), key).keys() - types.keys()
+            if unknown:
+                raise FormatError(
+                    f"{self.path / METADATA} has {key} of {shown(min(unknown))}, but its types are {list(types)}; "
+                    "correct the name."
+                )
         self._edges = {e: self._files("edges", self._document["edges"], text_of(e), n) for e, n in num_edges.items()}
         self._node_data = {t: self._data("node_data", t, n) for t, n in self._num_nodes.items()}
         self._edge_data = {e: self._data("edge_data", text_of(e), n) for e, n in num_edges.items()}
@@ -207,7 +216,11 @@ class ChunkedGraph:
             given = {t: files[np.arange(len(files))] for t, files in self._ids.items()}
         elif not isinstance(given, Mapping):
             given = {t: given for t in self._num_nodes}
-        ids = {t: as_integers(np.asarray(given.get(t, [])).reshape(-1)) for t in self._num_nodes}
+        arrays = {t: np.asarray(given.get(t, np.empty(0, np.int64))).reshape(-1) for t in self._num_nodes}
+        for t, array in arrays.items():
+            if len(array) and array.dtype.kind not in "iu":
+                raise SizesError(f"the {GRAPH_ID} of {t!r} in {self.path} is {array.dtype}; give integers.")
+        ids = {t: as_integers(array) for t, array in arrays.items()}
         for t, number in self._num_nodes.items():
             if len(ids[t]) != number:
                 raise SizesError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,10 @@ from dgl_tuplepack.planning.sizes import IntArray
 # Names of the file of the record, and of the node data with the index of the small graph that each node is in.
 RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
-# Characters that separate names in DGL's files.
-_MARKS = (":", "/")
+# Errors of Python's zipfile for damaged files; it raises RuntimeError if a flipped bit says "encrypted".
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
+# Characters that separate or end names in DGL's files, and the most bytes of a name: a type is also a file name.
+_MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,8 @@ class GraphRecord:
 
     def save(self, file: Path) -> None:
         """Write the file. Arrays of labels and splits are numbered, since names may have any characters."""
-        schema = self.schema
-        document = {
-            "version": _VERSION,
-            "node_types": schema.node_types,
-            "edge_types": schema.edge_types,
-            "columns": [[*c, str(spec.dtype).removeprefix("torch."), spec.shape] for c, spec in schema.columns()],
-            "idtype": str(schema.idtype).removeprefix("torch."),
-            "ties": schema.ties,
-            "indices": schema.indices,
-            "pyg": schema.pyg and schema.pyg.as_document(),
-            "labels": list(self.labels),
-            "splits": list(self.splits),
-        }
+        names = {"labels": list(self.labels), "splits": list(self.splits)}
+        document = {"version": _VERSION, **names, **document_of(self.schema)}
         arrays: dict[str, Any] = {f"label{i}": values for i, values in enumerate(self.labels.values())}
         arrays |= {f"split{i}": ids for i, ids in enumerate(self.splits.values())}
         np.savez(file, document=np.array(json.dumps(document)), sizes=self.sizes, ids=self.ids, **arrays)
@@ -81,13 +73,26 @@ class GraphRecord:
                 ):
                     raise ValueError("its labels or ids do not match its graphs")
                 splits = {name: as_ids(own, len(sizes)) for name, own in splits.items()}
-            except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            except (KeyError, AttributeError, TypeError, ValueError, OSError, EOFError, *_ZIP_ERRORS) as error:
                 raise FormatError(f"{file} is damaged ({error!s:.200}); write its folder again.") from error
         return cls(schema, sizes, ids, labels, splits)
 
 
+def document_of(schema: Any) -> dict[str, Any]:
+    """Return a schema for a JSON document."""
+    return {
+        "node_types": schema.node_types,
+        "edge_types": schema.edge_types,
+        "columns": [[*c, str(spec.dtype).removeprefix("torch."), spec.shape] for c, spec in schema.columns()],
+        "idtype": str(schema.idtype).removeprefix("torch."),
+        "ties": dict(schema.ties),
+        "indices": dict(schema.indices),
+        "pyg": schema.pyg and schema.pyg.as_document(),
+    }
+
+
 def _schema_of(document: Mapping[str, Any]) -> Any:
-    """Return the schema that `GraphRecord.save` described."""
+    """Return the schema in a document of `document_of`."""
     import torch
 
     from dgl_tuplepack.graphs.pyg_layout import PygLayout
@@ -116,12 +121,21 @@ def check_names(schema: Any) -> None:
             f"items of several named graphs {list(schema.graph_names)} cannot be written as one large graph; write a "
             "store or shards, or give one of the graphs of each item."
         )
-    names = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
-    for name in sorted(names):
-        if name in ("", ".", "..") or any(mark in name for mark in _MARKS):
-            raise SchemaError(
-                f"the type {name!r:.200} has a name that DGL's files cannot hold; rename it: without "
-                f"{' and '.join(map(repr, _MARKS))}, and not empty."
-            )
+    types = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
+    features = {name for (content, _, name), _ in schema.columns() if content != "label"}
+    for what, names in (("type", types), ("feature", features)):
+        for name in sorted(names):
+            unnamed = what == "type" and name in ("", ".", "..")
+            if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
+                marks = " and ".join(map(repr, _MARKS[what]))
+                raise SchemaError(
+                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: without {marks}, of "
+                    f"at most {_MOST_BYTES} bytes of UTF-8{', and not empty' if what == 'type' else ''}."
+                )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
         raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, a name that files of graphs use themselves; rename it.")
+
+
+def _is_plain(name: str, marks: str) -> bool:
+    """Return whether a name can be encoded, and has none of the characters `marks`."""
+    return name.encode(errors="ignore").decode() == name and not any(mark in name for mark in marks)

@@ -103,15 +103,18 @@ class PartSource(Source):
         split = np.split(ends, np.cumsum([totals[e] for e in schema.edge_types]))
         edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(schema.edge_types, split, strict=False)}
 
-        def values(t: Any, specs: Mapping[str, Any]) -> dict[str, Array]:
-            keys = {name: f"{t if isinstance(t, str) else text_of(t)}/{name}" for name in specs}
+        def stored(t: Any, name: str, spec: Any) -> Array:
+            key = f"{t if isinstance(t, str) else text_of(t)}/{name}"
+            if key in features:
+                return as_array(features[key].to(spec.dtype))
             # DGL's files lack empty features of some dtypes.
-            return {
-                name: as_array(
-                    features[keys[name]].to(spec.dtype) if keys[name] in features else spec.filled(totals[t], 0)
-                )
-                for name, spec in specs.items()
-            }
+            empty = spec.filled(totals[t], 0)
+            if empty.numel():
+                raise FormatError(f"{self._folder} lacks the feature {key!r}; write the partition again.")
+            return as_array(empty)
+
+        def values(t: Any, specs: Mapping[str, Any]) -> dict[str, Array]:
+            return {name: stored(t, name, spec) for name, spec in specs.items()}
 
         nodes = {t: values(t, specs) for t, specs in schema.node_features.items()}
         of_edges = {e: values(e, specs) for e, specs in schema.edge_features.items()}

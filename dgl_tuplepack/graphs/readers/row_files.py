@@ -132,6 +132,9 @@ def _parquet(file: Path, *_: Any) -> Array:
     parquet = load("pyarrow.parquet")
     with open_file(file) as opened:
         table = parquet.read_table(opened)
+    # Pandas may have stored its index as columns.
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    table = table.drop_columns([column for column in index if isinstance(column, str)])
     columns = [np.asarray(column.to_numpy()) for column in table.columns]
     # A column of lists has a row in each list.
     columns = [np.stack(column.tolist()) if column.dtype == object and len(column) else column for column in columns]
