@@ -130,8 +130,8 @@ def check_alike(graphs: Any, where: str) -> None:
             theirs, ours = getattr(found, attribute), getattr(expected, attribute)
             if theirs != ours:
                 raise SchemaError(
-                    f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; named graphs of "
-                    "an item must have the same (g.long() and g.int() convert the index type)."
+                    f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; all graphs of an "
+                    f"item must have the same {what} (g.long() and g.int() convert the index type)."
                 )
 
 

@@ -70,7 +70,8 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 
 # Settings that state facts about the graphs; stores get them when they are written.
 DECLARED = ("ties", "indices", "levels")
-# Settings of the sampler that also apply to splits that are not among the leading splits of `choose`.
+# Settings of the sampler that apply to all splits. The others apply only to leading splits: the shuffled ones, or all
+# splits if none is shuffled (see `loading.choice`).
 _OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")

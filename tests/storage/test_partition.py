@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,28 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, InputError, SchemaError, ShardsError, SizesError
-from dgl_tuplepack.storage.partition import Partitioned, partition
+from dgl_tuplepack.errors import FormatError, InputError, SchemaError, SizesError
 from tests.support.graphs import Content, contents
 from tests.support.messages import refused
-from tests.support.shards import Misbehaving, snapshot
-from tests.support.stores import SPLITS, flip, molecules, purchases
-
-
-def divided(source: Any, out: Path, parts: int, **settings: Any) -> Partitioned:
-    """Partition in this process."""
-    return partition(source, out, parts, **{"workers": 1, **settings})
-
-
-def ids_of(done: Partitioned, parts: int) -> list[list[int]]:
-    """The graphs of each part."""
-    return [np.load(done.config.parent / f"part{i}" / "graphs.npz")["ids"].tolist() for i in range(parts)]
-
-
-def files_of(out: Path) -> dict[str, bytes]:
-    """All files but those of graphs, in which DGL leaves random bytes, and those with their checksums."""
-    found = {name: data for name, (_, data) in snapshot(out).items()}
-    return {name: found[name] for name in found if not name.endswith(("/graph.dgl", "/part.json"))}
+from tests.support.partitions import divided, ids_of
+from tests.support.stores import molecules, purchases
 
 
 @settings(max_examples=20)
@@ -219,75 +199,6 @@ def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> Non
             divided(store, tmp_path / "other", 4, balance=wrong)
 
 
-def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> None:
-    source, out = molecules(12), tmp_path / "out"
-    assert divided(source, out, 3).written == (0, 1, 2)
-    before = snapshot(out / "part1")
-    shutil.rmtree(out / "part0")
-    flip(out / "part2" / "node_feat.dgl", -20)
-    assert (divided(source, out, 3).written, snapshot(out / "part1")) == ((0, 2), before)
-    (out / "part2" / "graphs.npz").unlink()
-    (out / "graphs.json").unlink()
-    again = divided(source, out, 3)
-    assert (again.written, again.kept) == ((2,), (0, 1))
-    assert len(ids_of(again, 3)) == 3
-    assert divided(source, out, 3, overwrite=True).written == (0, 1, 2)
-    # Another partition needs permission, and then leaves nothing of the earlier one.
-    for other in (lambda **more: divided(source, out, 2, **more), lambda **more: divided(source[:9], out, 3, **more)):
-        with refused(FormatError, "another partition", "overwrite"):
-            other()
-    done = divided(source, out, 2, overwrite=True, name="other")
-    assert sorted(path.name for path in out.iterdir()) == [
-        ".lock", "_N.txt", "graph_parts.npy", "other.json", "part0", "part1", "partition.json",
-    ]  # fmt: skip
-    assert done.written == (0, 1)
-    # A damaged record names no files, but parts of ours are found.
-    divided(source, out, 3, overwrite=True)
-    flip(out / "partition.json", -20)
-    with refused(FormatError, "another partition"):
-        divided(source, out, 2)
-    done = divided(source, out, 2, overwrite=True)
-    assert [path.name for path in sorted(out.glob("part*"))] == ["part0", "part1", "partition.json"]
-    flip(out / "partition.json", -20)
-    done = divided(source, out, 2, overwrite=True, name="new")
-    assert sorted(path.name for path in out.glob("*.json")) == ["new.json", "partition.json"]
-    # A part is a source of a partition, too.
-    assert sum(map(len, ids_of(divided(out / "part0", tmp_path / "deeper", 2), 2))) == len(ids_of(done, 2)[0])
-
-
-def _shaped(shape: tuple[int, ...], label: Any = 0.0) -> list[Any]:
-    """Graphs whose arrays have equal bytes, whatever the shape of a row."""
-    graphs = [dgl.graph((torch.arange(n - 1), torch.arange(1, n))) for n in (3, 4, 5, 6)]
-    for graph in graphs:
-        graph.ndata["x"] = torch.arange(4.0 * graph.num_nodes()).reshape(-1, *shape)
-    return [(graph, torch.tensor(label)) for graph in graphs]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        _shaped((2, 2)),
-        _shaped((4,), [0.0]),
-        [(graph.int(), label) for graph, label in _shaped((4,))],
-    ],
-    ids=["shape", "shape of labels", "index type"],
-)
-def test_graphs_of_equal_bytes_and_another_schema_are_another_partition(other: list[Any], tmp_path: Path) -> None:
-    divided(_shaped((4,)), tmp_path / "out", 2)
-    with refused(FormatError, "another partition", "overwrite"):
-        divided(other, tmp_path / "out", 2)
-
-
-def test_parts_that_were_exchanged_are_written_again(tmp_path: Path) -> None:
-    source, out = molecules(12), tmp_path / "out"
-    divided(source, out, 2)
-    shutil.rmtree(out / "part1")
-    shutil.copytree(out / "part0", out / "part1")
-    again = divided(source, out, 2)
-    assert (again.written, again.kept) == ((1,), (0,))
-    assert sorted(itertools.chain(*ids_of(again, 2))) == list(range(12))
-
-
 def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.txt").touch()
     with refused(FormatError, "x.txt", "empty folder"):
@@ -311,95 +222,6 @@ def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Pat
     with refused(SizesError, "no graphs"):
         divided([], tmp_path / "out", 2)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.processes
-def test_processes_and_executors_write_the_same(tmp_path: Path) -> None:
-    source = tp.GraphStore.write(tmp_path / "s", molecules(12), splits=SPLITS)
-    divided(source, tmp_path / "one", 3)
-    partition(source, tmp_path / "two", 3, workers=2)
-    with ThreadPoolExecutor(2) as executor:
-        partition(source, tmp_path / "three", 3, executor=executor)
-    assert files_of(tmp_path / "one") == files_of(tmp_path / "two") == files_of(tmp_path / "three")
-
-
-def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = dgl.data.save_tensors
-
-    def failing(path: str, tensors: Any) -> None:
-        if ".part1." in path:
-            raise RuntimeError("the disk is full")
-        save(path, tensors)
-
-    store = tp.GraphStore.write(tmp_path / "s", molecules(12))
-    with monkeypatch.context() as patched:
-        patched.setattr(dgl.data, "save_tensors", failing)
-        with refused(ShardsError, "1 of 3 parts failed", "part1: RuntimeError: the disk is full"):
-            divided(store, tmp_path / "out", 3)
-    assert not (tmp_path / "out" / "graphs.json").exists()
-    assert divided(store, tmp_path / "out", 3).written == (1,)
-    # A source that fails leaves nothing.
-    with pytest.raises(RuntimeError, match="torn"):
-        divided(Misbehaving(0, "raise"), tmp_path / "bad", 2)
-    assert not (tmp_path / "bad").exists()
-
-
-def _until_killed(source: Any, out: Path, left: int) -> None:
-    """Partition, and be killed right before the call number `left` that changes something on the disk."""
-    calls = itertools.count()
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **settings: Any) -> Any:
-            if next(calls) == left:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **settings)
-
-        return call
-
-    for name in ("replace", "fsync", "unlink", "rmdir", "mkdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    np.save, dgl.data.save_tensors = counted(np.save), counted(dgl.data.save_tensors)
-    divided(source, out, 2, overwrite=True)
-
-
-@pytest.fixture(scope="module")
-def killed_steps() -> list[int]:
-    """Steps at which a run is killed: every seventh, from another one in each run of the tests."""
-    begin = int.from_bytes(os.urandom(2)) % 7
-    return list(range(begin, 400, 7))
-
-
-def test_a_run_that_is_killed_anywhere_goes_on_and_keeps_what_is_complete(
-    tmp_path: Path, killed_steps: list[int]
-) -> None:
-    """At each step either DGL opens the old or the new partition, or there is none; the next run completes it."""
-    old, new = molecules(5), [graph for graph, _ in molecules(7, seed=1)]
-    expected = divided(new, tmp_path / "right", 2)
-    right = files_of(tmp_path / "right")
-    for step in killed_steps:
-        out = tmp_path / f"out{step}"
-        divided(old, out, 3)
-        process = multiprocessing.get_context("fork").Process(target=_until_killed, args=(new, out, step))
-        process.start()
-        process.join(120)
-        assert process.exitcode in (0, -signal.SIGKILL)
-        if (out / "graphs.json").exists():
-            number = json.loads((out / "graphs.json").read_text())["num_parts"]
-            for part in range(number):
-                graph, *_ = dgl.distributed.load_partition(str(out / "graphs.json"), part)
-                assert bool(graph.ndata["inner_node"].all())
-        done = divided(new, out, 2, overwrite=not _is_new(out))
-        assert done.imbalance == expected.imbalance
-        assert files_of(out) == right
-        if process.exitcode == 0:
-            break
-    else:
-        pytest.fail("the run never came to its end")
-
-
-def _is_new(out: Path) -> bool:
-    state = out / "partition.json"
-    return state.exists() and "part2" not in json.loads(state.read_text())["files"]
 
 
 def test_a_part_is_told_from_other_folders_and_damage_is_named(tmp_path: Path) -> None:

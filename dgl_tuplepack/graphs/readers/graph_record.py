@@ -1,4 +1,4 @@
-"""Facts about small graphs that DGL's formats of one large graph lack: schema, sizes, ids, labels and splits."""
+"""Facts that DGL's formats for one large graph lack: schema, sizes, ids, labels and splits of its small graphs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class GraphRecord:
     """Facts about N small graphs, in one file of numpy arrays.
 
     `sizes` int64 ``[N, k]`` has a column for each node type and edge type. `ids` int64 ``[N]`` are the positions of the
-    graphs in the source. `labels` maps names to arrays ``[N, ...]``. `splits` maps names to ids, counted within the N
-    graphs.
+    graphs in the source. `labels` maps names to arrays ``[N, ...]``. `splits` maps names to positions among
+    these N graphs.
     """
 
     schema: Any

@@ -39,7 +39,7 @@ class Instance:
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return the instance of packing a histogram within (aligned) limits; classes keep their order.
+    """Return the instance of packing a histogram within limits of the same components; classes keep their order.
 
     The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
     the limit of another component implies its limit, or if all graphs together are within its limit.

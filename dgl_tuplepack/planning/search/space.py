@@ -42,7 +42,7 @@ class Space:
 
     @property
     def scale(self) -> float:
-        """Least number of mean graphs that limits along the mean size must hold, so that every graph fits.
+        """The smallest number s for which limits of s times the mean size hold every graph.
 
         It is 0 if all sizes are 0.
         """

@@ -41,10 +41,13 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        # Pack the graphs that are left twice: with samples, and without.
-        for extra, searched in enumerate((5.0, float("inf"))):
-            patterns = completed(instance, kept, Tuning(steps=_STEPS, kept=searched, turn=turn + extra), effort)
+        # Pack the remaining graphs in two ways: search for at least 5 graphs of each pack, and fill the rest with a
+        # sample of all remaining graphs; or (infinity) search for all graphs of each pack.
+        for extra, searched_graphs in enumerate((5.0, float("inf"))):
+            tuning = Tuning(steps=_STEPS, kept=searched_graphs, turn=turn + extra)
+            patterns = completed(instance, kept, tuning, effort)
             if patterns is None:
+                # The effort is used up.
                 return
             yield patterns
 
