@@ -130,7 +130,7 @@ def check_alike(graphs: Any, where: str) -> None:
             theirs, ours = getattr(found, attribute), getattr(expected, attribute)
             if theirs != ours:
                 raise SchemaError(
-                    f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; all graphs of an "
+                    f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; graphs of one "
                     f"item must have the same {what} (g.long() and g.int() convert the index type)."
                 )
 
