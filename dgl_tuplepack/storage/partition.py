@@ -234,17 +234,22 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     state = {"identity": identity, "files": files}
     earlier: dict[str, Any] = {"files": []}
     if is_there(out / STATE):
-        # Without a readable record, only the parts are known, by their own records.
-        with contextlib.suppress(FormatError), _STATE_FILE.reading(out / STATE) as document:
-            earlier = {key: document[key] for key in state}
+        # A damaged record is an error after the block that reads it, and then names nothing.
+        with contextlib.suppress(FormatError):
+            with _STATE_FILE.reading(out / STATE) as document:
+                recorded = {key: document[key] for key in state}
+            earlier = recorded
         if earlier != state and not overwrite:
             raise FormatError(
                 f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
                 "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
             )
     with writing_to(out):
-        removed = [out / Path(file).name for file in earlier["files"]] if overwrite else []
+        removed: list[Path] = []
         if overwrite:
+            removed += [
+                out / file for file in map(str, earlier["files"]) if (out / file).parent == out and file != ".."
+            ]
             # Also what a damaged record does not name.
             removed += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
             removed += [file.parent for file in out.glob(f"part*/{PART}")]

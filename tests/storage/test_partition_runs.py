@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core.files import checksum
 from dgl_tuplepack.errors import FormatError, ShardsError
 from dgl_tuplepack.storage.partition import partition
 from tests.support.messages import refused
@@ -48,6 +49,20 @@ def test_a_second_run_writes_only_what_is_missing_or_damaged(tmp_path: Path) -> 
         ".lock", "_N.txt", "graph_parts.npy", "other.json", "part0", "part1", "partition.json",
     ]  # fmt: skip
     assert done.written == (0, 1)
+    # A record that was altered, or names other places, removes nothing there.
+    (tmp_path / "precious").touch()
+    for files in (["..", "../precious", str(tmp_path / "precious"), ""], None):
+        document = json.loads((out / "partition.json").read_text())
+        if files is None:
+            document["identity"] = "other"
+        else:
+            document["files"] = files
+            document["checksum"] = checksum(document)
+        (out / "partition.json").write_text(json.dumps(document))
+        with refused(FormatError, "another partition"):
+            divided(source, out, 2, name="other")
+        assert divided(source, out, 2, overwrite=True, name="other").written == (0, 1)
+        assert (tmp_path / "precious").exists()
     # A damaged record names no files, but parts of ours are found.
     divided(source, out, 3, overwrite=True)
     flip(out / "partition.json", -20)
