@@ -1,4 +1,7 @@
-"""Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them."""
+"""Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
+
+For the shifts of attributes, see `graphs.pyg.joined_data`.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
 def is_usual(data: Any, levels: Levels) -> bool:
     """Return whether PyG shifts only `edge_index`, and by its own rules. Sizes can then be read without `collate`."""
     others = {*data.keys()} - {ENDPOINTS}
-    # Any other level makes an attribute a node or edge type.
+    # Any other level means that attributes define further node or edge types, see `Levels`.
     known = (NODE, EDGE, GRAPH, None)
     return (
         follows_pyg(type(data))
