@@ -11,8 +11,8 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it. All packages that a kind of source `needs` are included (see
-# graphs/readers/kinds.py).
+# Package -> extra of setup.cfg that installs it. Every package in the attribute `needs` of a kind of source (see
+# graphs/readers/kinds.py) must be a key here.
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",

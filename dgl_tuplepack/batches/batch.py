@@ -121,7 +121,7 @@ class PaddedBatch(BatchContent):
 
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indices cover only the real graphs. If each `Data` holds several graphs, the batch also has the attributes that
+        indexing cover only the real graphs. If each `Data` holds several graphs, the batch also has the attributes that
         `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and masks such as `x_s_mask` and `edge_index_s_mask`.
         For DGL graphs, the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single
         label becomes `y`; other names are unchanged. Named graphs become one `HeteroData`, whose node types contain the

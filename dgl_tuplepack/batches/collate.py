@@ -131,7 +131,7 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
-            # The types that labels index; the transform must not remove nodes (edges) of these types.
+            # Labels hold indices of nodes (edges) of these types, so the transform must not remove any of them.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))

@@ -103,7 +103,7 @@ class PygBatch(Batch):  # type: ignore[misc]
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
-        # Key of the storage, and name, of the mask of each node type, then of each edge type.
+        # (key of its storage, name of the attribute) for the mask of each node type, then of each edge type.
         attributes = [
             (names.storages[attribute.storage], attribute.mask)
             for attribute in (*names.node_attributes, *names.edge_attributes)
@@ -166,12 +166,13 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # Index of the storage, and name, of each value, in the order in which `pyg_batch` and `plain_batch` pass them:
-        # features and labels, endpoints, then the attributes that batches add.
+        # (index of its storage, name) of each attribute, in the order in which `pyg_batch` and `plain_batch` pass the
+        # values: features and labels, endpoints, then the attributes that batches add.
         attributes = [(number, key) for number, key, _ in names.attributes] + [
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
-        # `at` is the index of a storage, and the other names are names of attributes there.
+        # `at`: index of a storage; the others: names of attributes there. `number` is None if the number of nodes is
+        # the number of rows of an attribute. `names.counted`: types that need num_nodes even without padding.
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
             attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
@@ -312,7 +313,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         """Return the storage with the key `t` of the new graph."""
         return data.stores[0] if t is None else data[t]
 
-    # orders[t], for sorted edges and for nodes tied to them: the position before sorting, in graph i, of each row.
+    # orders[t][j], for sorted edges and nodes tied to them: the position in graph i that row j had before sorting.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
     orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
 
@@ -331,7 +332,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         _check_rows(values, key, dim, origin, t, each)
         return values.narrow(dim, first, last - first)
 
-    # `t` and `key`: key of the storage, and name of the attribute, that hold the column. `found`: the batch's storage.
+    # The column is the attribute `key` of the storage with the key `t`; `found` is that storage of the batch.
     for column, t, key in names.columns:
         content, of_type, _ = column
         found = storages.get(t, {})

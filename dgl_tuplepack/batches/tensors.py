@@ -24,8 +24,8 @@ class BatchTensors(NamedTuple):
     equal in all batches of one static shape, so the function is compiled once for each shape. Values that differ
     between batches, such as `num_real_graphs`, are left out.
 
-    Each field has the value of the `PaddedBatch` attribute of the same name. For layers, `graph` is a `TensorGraph`;
-    with named graphs, `graphs` is a dict with a `TensorGraph` for each name.
+    Each field has the value of the `PaddedBatch` attribute of the same name. `graph` is a `TensorGraph`, which can be
+    passed to layers; with named graphs, `graphs` is a dict with a `TensorGraph` for each name.
 
     Examples
     --------

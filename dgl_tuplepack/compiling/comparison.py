@@ -23,7 +23,8 @@ _TIMES_LARGEST = 50.0
 # dtype -> allowed distance relative to the norm, if the function cannot run in float64.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
-# The error of a tensor is judged by its norm, but by no less than this share of the largest norm in its group.
+# An error is judged relative to the norm of the tensor, or to this share of the largest norm in the tensor's group if
+# that is larger.
 _SMALLEST_SHARE = 1e-3
 # Simulated rounding errors of the inputs, in units in the last place: reordered sums have up to a few hundred.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
@@ -41,8 +42,8 @@ def difference_of(
     """Return a description of the worst difference; empty if rounding explains all differences.
 
     `found` has the results of compiled code, `expected` of uncompiled code. ``rerun(exact=True)`` returns the results
-    of uncompiled code in float64; ``rerun(copy=function)`` returns its results if `function` makes the copies of the
-    tensors. A rerun that fails returns None.
+    of uncompiled code in float64; ``rerun(copy=function)`` returns its results on copies of the tensors, where
+    `function` makes each copy. A rerun that fails returns None.
     """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"

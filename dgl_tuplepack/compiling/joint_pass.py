@@ -50,7 +50,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
-            # Masks that are inputs of the graph (placeholders) exist anyway.
+            # The masks that this one reads, except inputs of the graph (placeholders), which exist anyway.
             input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
             if cheap.issuperset(input_masks):
                 cheap.add(node)

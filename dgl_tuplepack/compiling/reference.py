@@ -28,7 +28,7 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
 
-# Tensors are searched in objects up to this depth, at which PyG batches keep their tensors.
+# Objects are searched for tensors up to this depth, at which PyG batches keep their tensors.
 _DEEPEST_OBJECT = 3
 
 _running = threading.local()
@@ -42,7 +42,7 @@ class Copied(NamedTuple):
     version: int
 
     def is_written(self) -> bool:
-        """Return whether a run in the same precision wrote to the copy, or to its gradient."""
+        """Return whether the run wrote to the copy, or to its gradient; valid only if `torch.clone` made the copy."""
         if version_of(self.copy) != self.version or (
             self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
         ):
@@ -114,8 +114,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # Torch's functions write to the copy, so use the copy if it differs from the original. Otherwise use
-                # the original: only kernels that access memory by its address may have written, and they write to it.
+                # Torch's functions write to the copy, so use the copy if it differs from the original. If both are
+                # equal, use the original: kernels that access memory by its address write to the original.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import CompileError
 
-# The options for a pass over the joint graph, for the threads of generated kernels, and for how many operations the
-# scheduler may fuse.
+# Names of options: a pass over the joint graph, the number of threads of generated kernels, and the largest number of
+# operations that the scheduler may fuse.
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
@@ -47,7 +47,7 @@ def our_options(device: str) -> dict[str, Any]:
     From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it. The operation
     then loses its dependency on an in-place operation, such as a scatter, and a later fusion may move it before the
     scatter. With a fusion size of 1 nothing is fused, so no loops are recomputed until the order of the operations is
-    fixed. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
+    final. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
     (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()

@@ -24,7 +24,7 @@ SEPARATOR = "/"
 
 
 def public_type(t: Any) -> Any:
-    """Return a type of named graphs as users write it: a homogeneous graph's name also stands for its edge type."""
+    """Return a type of named graphs as users write it: for the edge type of a homogeneous graph, the graph's name."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 

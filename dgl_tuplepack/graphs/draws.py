@@ -87,7 +87,7 @@ class Draws:
     def may_repeat(self, graph_id: int) -> bool:
         """Return whether to watch this graph for draws while the epoch is unknown.
 
-        Every graph is watched until one draws; then only this graph, until it draws again.
+        Every graph is watched until one of them draws; then only the graph that drew, until it draws again.
         """
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 

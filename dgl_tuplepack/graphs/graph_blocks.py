@@ -28,9 +28,9 @@ def graph_blocks(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items.
 
-    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), with a DGLGraph or a dict of named graphs; or it
-    is a PyG graph. For PyG graphs, all items are read to find the schema, since one graph may not show whether an
-    attribute belongs to nodes, edges or graphs. `levels` can declare what attributes belong to.
+    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); one of these with a dict of named graphs in place
+    of the DGLGraph; or a PyG graph. For PyG graphs, all items are read to find the schema, since one graph may not show
+    whether an attribute belongs to nodes, edges or graphs. `levels` can declare what attributes belong to.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item is not a
     graph or has another schema.

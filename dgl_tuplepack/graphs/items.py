@@ -47,7 +47,7 @@ def epoch_of(ids: Any) -> int | None:
 
 
 def shape_of(batch: Any) -> int | None:
-    """Return the index of the shape bucket of a batch, which is given by its ids or items; None if it is unknown."""
+    """Return the index of a batch's shape bucket; None if it is unknown. `batch` has the ids or items of the batch."""
     return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
 
@@ -112,8 +112,8 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), one of these with a dict of named graphs, or a PyG Data or HeteroData; let "
-            "the dataset return one of them."
+            "(DGLGraph, label, id), one of these with a dict of named graphs in place of the DGLGraph, or a PyG Data "
+            "or HeteroData; let the dataset return one of them."
         )
     return checked_graphs(graphs, where)
 

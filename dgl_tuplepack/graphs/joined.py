@@ -42,7 +42,7 @@ class JoinedGraphs:
         values, t = self.columns[column], column[1]
         if target is None:
             return values
-        # first[i]: number of nodes (edges) before graph i. Then, for a feature, the same for the graph of each row.
+        # For each graph, the number of nodes (edges) in earlier graphs. A feature needs this number for each row.
         first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
         if t is not None:
             first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))

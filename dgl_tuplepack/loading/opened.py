@@ -157,7 +157,7 @@ def is_collated_alike(item: Any) -> bool:
 
 
 def is_collated_alike_by_pyg(item: Any) -> bool:
-    """Return whether PyG's collate and a store make equal batches of items like this one, of tensors and numbers."""
+    """Return whether PyG's collate and a store make equal batches of such items: PyG graphs of tensors and numbers."""
     if not is_pyg(item):
         return False
     values = [value for storage in item.stores for value in storage.values()]

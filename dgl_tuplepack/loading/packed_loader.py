@@ -93,8 +93,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # `_position`: the position of the latest iteration, or of a state that was loaded since. `_trains`: whether the
-        # latest iteration has gradients. If so, later iterations without gradients (evaluations) leave both unchanged.
+        # `_position`: the position of the latest iteration, or of a state that was loaded since. `_trains`: whether
+        # that iteration had gradients. After one with gradients, evaluations (without gradients) leave both unchanged.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)

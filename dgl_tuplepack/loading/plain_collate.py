@@ -81,7 +81,8 @@ def _emptied(batch: Any) -> Any:
     # Type -> name -> a feature without rows.
     features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
     node_types, edge_types = batch.ntypes, batch.canonical_etypes
-    # End nodes of edges, node features, edge features, nodes and edges of each graph, and numbers of nodes.
+    # The arguments: endpoints of the edges, node features, edge features, number of nodes and number of edges of each
+    # graph, and number of all nodes.
     return build_batch(
         {e: (no_ends, no_ends) for e in edge_types},
         {t: features[t] for t in node_types},

@@ -185,12 +185,12 @@ def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
         has = f"{len(outputs)} rows" if isinstance(outputs, Tensor) and outputs.dim() else shown(outputs)
         raise InputError(
             f"the outputs{f' {name!r}' if name else ''} are {has}, but the batch has {rows.slots} slots, {number} of "
-            "them real; give a tensor with a row for each."
+            "them real; give a tensor with a row for each slot, or with a row for each real slot."
         )
     rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
     if rows.order is None:
         return rows_of_model.clone()
-    # The rows were sorted, as edges are: row i goes back to row order[i].
+    # The batch has sorted these rows (edges, or nodes tied to edges): row i goes back to row order[i].
     in_order = torch.empty_like(rows_of_model[:number])
     in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order

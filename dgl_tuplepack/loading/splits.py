@@ -38,7 +38,7 @@ def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
     """Return the plans that `preprocess` wrote to a store, by split name; none if any split lacks a fitting plan."""
     plans = {}
     for name, (graphs, sizes) in splits.items():
-        # A `GraphStore` is one store: `parts[0].data` is the folder of its arrays and plans.
+        # A `GraphStore` is one store: `segments[0].data` is the folder of its arrays and plans.
         file = plan_file(graphs.items.segments[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}

@@ -49,7 +49,7 @@ class WholeBatches(Dataset[Any]):
 
 
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
-    """Return a store, its path, or a subset or view of one, as the dataset of a loader; None for other datasets."""
+    """Return `WholeBatches` for a store, its path, or a subset or view of a store; None for other datasets."""
     if isinstance(dataset, WholeBatches):
         # Frameworks rebuild loaders from their attributes, so the dataset may already be wrapped.
         return dataset

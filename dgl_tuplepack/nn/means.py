@@ -155,5 +155,5 @@ def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype for sums: float32 for half precision, which would overflow or lose digits, as in torch."""
+    """Return the dtype for sums. As in torch, it is float32 for half precision, which would overflow or lose digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

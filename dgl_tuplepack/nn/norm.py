@@ -104,7 +104,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             return self._by_sums(input, everywhere if row_mask is None else row_mask.mask)
         if num_real == len(input):
             return super().forward(input)
-        # Splitting and joining copies less in the backward pass than slicing and padding.
+        # In the backward pass, `split_with_sizes` and `cat` copy less data than slicing and padding would.
         front, padding = input.split_with_sizes([num_real, len(input) - num_real])
         return torch.cat([super().forward(front), torch.zeros_like(padding)])
 

@@ -48,7 +48,7 @@ def deal(
     With `drop_last`, they are left out. Indices ascend in each batch; NONE marks a missing pack.
 
     Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by the lowest index
-    of a pack in each, steps whose packs have rare work would come early. Within a step, packs are dealt from most work
+    of a pack in each, steps with rare amounts of work would come early. Within a step, packs are dealt from most work
     to least, back and forth over the ranks. Each step starts at another rank, so that no rank always gets the most
     work.
     """

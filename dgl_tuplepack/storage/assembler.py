@@ -84,9 +84,10 @@ class Assembler:
         )
 
     def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
-        """Fill the stretches at the addresses `memory`; `slots` are the padded numbers of nodes, edges and graphs.
+        """Fill the stretches of memory that begin at the addresses `memory`, int64 ``[stretches]``.
 
-        Raise FormatError for an endpoint or index outside its graph.
+        `slots` are the padded numbers of nodes, edges and graphs. Raise FormatError for an endpoint or index outside
+        its graph.
         """
         wrong = kernel.assemble(
             memory, self.records, self._stored, slots, graphs.ids, graphs.segments, graphs.rows, graphs.totals

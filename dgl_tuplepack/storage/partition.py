@@ -188,9 +188,10 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
-    """Return how many nodes of each graph count for `name`, int64 ``[N]``; raise SizesError if nothing has that name.
+    """Return how many nodes of each graph count for `name`, int64 ``[N]``.
 
-    For a split, all nodes of its graphs count. For a node feature, nodes count whose value is not 0.
+    If `name` is a split, all nodes of its graphs count; if it is a node feature, only nodes with a value other than 0.
+    Raise SizesError if it is neither, or both.
     """
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
@@ -227,7 +228,9 @@ def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
 
 
 def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
-    """Record the partition that follows in the folder. If the folder has another one, remove it, or raise FormatError.
+    """Write the record of a partition, before its parts are written.
+
+    With `overwrite`, remove the partition that the folder already has; otherwise, raise FormatError if it differs.
 
     `files` are the names of all files and folders of the partition; the file that DGL opens comes first.
     """
@@ -247,10 +250,9 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     with writing_to(out):
         removed: list[Path] = []
         if overwrite:
-            removed += [
-                out / file for file in map(str, earlier["files"]) if (out / file).parent == out and file != ".."
-            ]
-            # Also what a damaged record does not name.
+            named = [out / str(file) for file in earlier["files"] if file != ".."]
+            removed += [path for path in named if path.parent == out]
+            # A damaged record names no files: also find DGL's JSON file and the folders of the parts.
             removed += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
             removed += [file.parent for file in out.glob(f"part*/{PART}")]
         for path in (*removed, *out.glob(".*.partial")):

@@ -98,10 +98,10 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits give batches
-        of `graphs_per_batch` graphs, the error is raised after the store has been written without plans. If sizes can
-        be read before the graphs, as for an OGB folder or a store without `pre_transform`, the error is raised before
-        anything is written.
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or if limits for
+        batches of `graphs_per_batch` graphs do not exist, the error is raised after the store has been written without
+        plans. If there is no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a
+        store, the error is raised before anything is written.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

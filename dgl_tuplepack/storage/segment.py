@@ -36,8 +36,8 @@ class Segment:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # The last offset of each type is its number of rows. Read it now, since files may be damaged later: these bytes
-        # are segment of the sample that `open_array` has checked.
+        # The last offset of each type is its number of rows. Read it now, since files may be damaged later; here,
+        # `open_array` has just checked these bytes, as a part of its sample.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():

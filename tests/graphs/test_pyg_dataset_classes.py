@@ -196,6 +196,6 @@ def test_a_dataset_whose_slices_do_not_fit_is_refused(tmp_path: Path) -> None:
     dataset = tu_dataset(tmp_path / "raw", ("node_labels", "graph_labels"))
     # As PyG's own reader leaves them where the last graphs have no edge.
     dataset.slices["edge_index"] = dataset.slices["edge_index"][:-1]
-    with refused(SchemaError, "8 numbers of nodes", "but 7 graphs", "list(dataset)"):
+    with refused(SchemaError, "nodes among 8 graphs", "has 7 graphs", "list(dataset)"):
         tp.sizes_of(dataset)
     assert len(tp.sizes_of(list(dataset))) == 7

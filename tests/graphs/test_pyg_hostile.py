@@ -254,7 +254,7 @@ def test_a_dataset_in_memory_has_the_attributes_that_its_graphs_have() -> None:
 )
 def test_slices_that_do_not_divide_the_rows_are_refused(key: str, wrong: Callable[[Any], Any]) -> None:
     dataset = changed(lambda d: d.slices.update({key: wrong(d.slices[key])}))
-    parts = ("the dataset has", "numbers of", "graphs") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
+    parts = ("the slices divide the", "the dataset has") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
     with refused(SchemaError, *parts):
         stored(dataset)
 
@@ -268,7 +268,7 @@ def test_types_that_some_graphs_in_memory_lack_are_refused() -> None:
         return data
 
     for read in (stored, tp.sizes_of):
-        with refused(SchemaError, "2 numbers of rows of 'edge_index' of type ('a', 's', 'a')", "but 3 graphs"):
+        with refused(SchemaError, "rows of 'edge_index' of type ('a', 's', 'a') among 2 graphs", "has 3 graphs"):
             read(InMemory([graph("rs"), graph("rs"), graph("r")]))
 
 

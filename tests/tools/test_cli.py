@@ -141,7 +141,7 @@ def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) 
     assert (few["graphs"], few["packs_per_batch"], few["graphs_per_batch"]) == (10, 1, 10)
     # All graphs are as large as 640 mean ones, so no batch that holds each of them has 64.
     large = run("limits", "-", text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
-    assert (large.code, "rules out batches of 64 graphs; searched as limits --smallest" in large.err) == (0, True)
+    assert (large.code, "rules out batches of 64 graphs; searched for the smallest limits" in large.err) == (0, True)
     dropping = run("plan", EXAMPLE, "--graphs-per-batch", 4, "--oversize", "drop", "--effort", 0)
     assert (dropping.code, dropping.err.count("graphs exceed"), dropping.err.count("\n")) == (0, 1, 1)
 

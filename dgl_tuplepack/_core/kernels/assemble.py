@@ -24,7 +24,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, arra
 # The properties of a field, which is one tensor of the batch.
 _NAMES = (
     "kind",  # how it is filled: ROWS, ENDPOINTS, ...
-    "type",  # index of the type of its rows: a type of nodes or edges, or graphs; PER_GRAPH: of the rows it counts
+    "type",  # index of the type of its rows (node type, edge type or graphs); for PER_GRAPH: of the rows it counts
     "nodes",  # for endpoints: index of the type of the nodes; for indices: of the type that they point to
     "stretch",  # index of the stretch of memory that holds the field
     "first",  # first byte of the field in that stretch

@@ -1,4 +1,4 @@
-"""Find graphs in the segments of a selection: it has one for each of its stores.
+"""Find the graphs of a selection, which has one segment for each of its stores.
 
 Ids come from users, and offsets from files; both are checked.
 """

@@ -153,9 +153,10 @@ def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_sl
     """Write one endpoint of each of the `number` padding edges, evenly spread over the padding nodes.
 
     There are ``spare = node_slots - real_nodes`` padding nodes. Edge j of m = `number` gets the padding node
-    ``(j * spare // m + shift) % spare``. So nodes ascend, until the last edges begin again at the first padding node.
-    If m >= spare, each padding node gets an edge. `shift` is 1 for destinations if padding edges form chains from one
-    padding node to the next, else 0. The caller must check that ``real_nodes + shift < node_slots``.
+    ``(j * spare // m + shift) % spare``. So nodes ascend; but with `shift` 1, the last edges may wrap around to the
+    first padding node. If m >= spare, each padding node gets an edge. `shift` is 1 for destinations if padding edges
+    form chains from one padding node to the next, else 0. The caller must check that
+    ``real_nodes + shift < node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes

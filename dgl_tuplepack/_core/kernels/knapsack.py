@@ -10,7 +10,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
-    """Return the highest value for a graph of `size` that makes no pack worth more than the best pack."""
+    """Return the highest value that a graph of `size` can have while no pack is worth more than ``table[-1]``.
+
+    ``table[-1]`` is the worth of the best pack before the value of the graph is raised.
+    """
     # `graphs`: how many of these graphs fit into a pack; `cell`: how many cells of the table one graph uses up.
     graphs, cell = 1 << 62, 0
     for component in range(len(limits)):

@@ -1,4 +1,7 @@
-"""Level filling: deal graphs, largest first, each to the pack with the most room per graph that the pack can take."""
+"""Level filling: deal graphs, largest first. Each graph goes to the pack with the most room.
+
+If the number of graphs in a pack is limited, room is divided by the number of graphs that the pack can still get.
+"""
 
 from __future__ import annotations
 

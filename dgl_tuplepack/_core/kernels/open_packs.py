@@ -6,8 +6,8 @@ space for the priorities of up to BLOCK groups, then space for their indices (ro
 indices of all blocks (rows of `pool`): first the used blocks in the order of priority, then the free blocks. The
 position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
 
-A search skips a block if none of its groups has enough room in some component. So it usually looks at few groups.
-Inserting and removing cost O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
+A search skips a block if there is a component in which none of its groups has enough room. So it usually looks at few
+groups. Inserting and removing cost O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
 """
 
 from __future__ import annotations

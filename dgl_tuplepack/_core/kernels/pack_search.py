@@ -37,10 +37,10 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return bounds, float64 ``[C, 2 d + 3]``: row c is for packs of class c and all classes after it.
 
-    The first d + 1 columns have the highest value of graphs that together use up exactly one whole limit: one column
-    for each of the d components, and one for the mean of the components' shares. The next d + 1 columns have the
-    highest number of such graphs, the last column the highest value of a single graph. An entry for a component is
-    infinite if one of the classes has 0 of the component.
+    A graph has d + 1 shares: size / limit in each of the d components, then their mean. Each entry is the maximum over
+    the classes that its row is for. The first d + 1 columns have value / share: the value of graphs that use up one
+    whole limit. The next d + 1 columns have 1 / share: the number of such graphs. The last column has the value of a
+    single graph. An entry is infinite if the share is 0 for one of the classes.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))

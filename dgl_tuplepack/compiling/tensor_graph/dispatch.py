@@ -71,8 +71,8 @@ def replaces(
 def install() -> None:
     """Make DGL's free functions accept a `TensorGraph`; they treat DGLGraphs as before.
 
-    The first `TensorGraph` that is made after DGL was imported calls this. Call it yourself if DGL is imported later.
-    A second call has no effect. `restore` undoes `install`.
+    The first `TensorGraph` that is made after DGL was imported calls this. If you import DGL after the last
+    `TensorGraph` was made, call it yourself. A second call has no effect. `restore` undoes `install`.
     """
     from dgl_tuplepack._core.optional import load
 

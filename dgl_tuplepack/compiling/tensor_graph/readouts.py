@@ -134,7 +134,7 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
     """
     values = rows.features[feat]
     if values.dim() != 2:
-        raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
+        raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
     # keys: the columns to sort by, [rows, D] or [rows, 1]; by_value: row indices, sorted by value in each column.
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)

@@ -1,4 +1,7 @@
-"""Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them."""
+"""Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
+
+For the shifts of attributes, see `graphs.pyg.joined_data`.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
 def is_usual(data: Any, levels: Levels) -> bool:
     """Return whether PyG shifts only `edge_index`, and by its own rules. Sizes can then be read without `collate`."""
     others = {*data.keys()} - {ENDPOINTS}
-    # Any other level makes an attribute a node or edge type.
+    # Any other level means that attributes define further node or edge types, see `Levels`.
     known = (NODE, EDGE, GRAPH, None)
     return (
         follows_pyg(type(data))
@@ -249,7 +252,7 @@ def _unpacked(
             i = int(differ[0])
             raise SchemaError(
                 f"{group.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
-                f"one for each {column[0].partition('_')[0]}, as in earlier graphs; correct it, or declare what it "
+                f"{'' if is_label else 'one for each ' + column[0].partition('_')[0] + ', '}as in earlier graphs; correct it, or declare what it "
                 f'belongs to, levels={{"{key}": "node"}} (or "edge", "graph"), or let limits count its rows, '
                 f'levels={{"{key}": "{key}"}}.'
             )

@@ -1,4 +1,7 @@
-"""Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined."""
+"""Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined.
+
+For the shifts of attributes, see `graphs.pyg.joined_data`.
+"""
 
 from __future__ import annotations
 
@@ -130,6 +133,7 @@ def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Att
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
         for attributes in (found, expected)
     )
+    # Such as "add x and delete z".
     steps = " and ".join(map(" ".join, differing_names(names, right)))
     levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
     raise SchemaError(

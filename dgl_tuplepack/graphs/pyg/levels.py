@@ -158,8 +158,8 @@ def _owner(
         _check_rows(attribute, joined, owner, possible[owner], group.where)
         return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # If several owners fit, names decide, as in PyG if a graph has as many nodes as edges. The name of the attribute
-    # that counts an owner is a hint only if there are several types.
+    # If several owners fit, names decide. (PyG does the same for a graph with as many nodes as edges.)
+    # `names`: for each owner, the name of the attribute that counts its nodes or edges; no hint in a plain `Data`.
     names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
     # Narrow the choice by one hint after another: the name contains the level, equals the name of the attribute that
     # counts the owner (without "_index"), or has the same suffix as that name.
@@ -188,7 +188,7 @@ def _counter(owner: _Owner, types: Types) -> str:
 def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
     """Return the possible owners that the level of an attribute allows; without a level, those that its name allows."""
     key, level = attribute[1], levels.get(attribute[1])
-    # Name of the attribute that counts a type -> owner of that type.
+    # Name of the attribute that counts the nodes or edges of an owner (empty for graphs) -> that owner.
     own = {_counter(owner, types): owner for owner in possible}
     if level is not None:
         found = [owner for owner in possible if level == LEVELS[owner[0]]] or ([own[level]] if level in own else [])

@@ -139,8 +139,9 @@ def _node_type(
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
-    # What equals the shifts in every graph: the number of rows of the attributes `fits`, of nodes of the storages
-    # `counted`, of edges of `other_ends`. (An attribute to which PyG adds an axis, `dim` None, has no rows to count.)
+    # The shifts equal, in every graph, the number of rows of each attribute in `fits`, the number of nodes of each
+    # storage in `counted`, and the number of edges of each attribute in `other_ends`. (If PyG adds an axis to an
+    # attribute, `dim` None, it has no rows to count.)
     fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
@@ -155,7 +156,7 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, group)
         return None
-    # In a Data, an attribute with that many rows may count the nodes, unless its level is another than its own name. If
+    # In a Data, an attribute in `fits` may count the nodes, unless `levels` give it a level other than its own name. If
     # there are several such attributes, `levels` or names decide.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
@@ -176,7 +177,8 @@ def _node_type(
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, group: JoinedData) -> NoReturn:
     """Raise the error for endpoints that may refer to nodes or to edges.
 
-    The choice matters if batches sort edges: indices of edges then follow the edges, but indices of nodes stay.
+    The choice matters if batches sort edges: indices of edges are then changed to the new order, indices of nodes are
+    not.
     """
     t, key = attribute
     raise SchemaError(

@@ -113,8 +113,8 @@ class ChunkedGraph:
         if found != expected or types != ([*schema.node_types], [*schema.edge_types]):
             raise FormatError(
                 f"{self.path / METADATA} names other types, features, dtypes or shapes than the record that "
-                f"its key {RECORD_KEY!r} points to; write the chunks again, or remove that key, and with it labels and "
-                "splits."
+                f"its key {RECORD_KEY!r} points to; write the chunks again, or remove that key to read the graphs "
+                "without labels and splits."
             )
 
     def _totals(self, types: str, numbers: str) -> dict[str, int]:
@@ -183,7 +183,7 @@ class ChunkedGraph:
     def _large(self) -> LargeGraph:
         """The large graph, with the small graph that each node is in."""
         ids = self._given_ids() or self._components()
-        # The ids of the nodes of all types, joined, and where each type ends.
+        # The id of the graph of each node, all node types joined, and where each type ends.
         joined, ends = np.concatenate(list(ids.values())), np.cumsum([len(own) for own in ids.values()])
         record = self.record
         if record is None:

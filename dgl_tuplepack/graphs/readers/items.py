@@ -125,7 +125,8 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
     """Return the sizes of items; there must be at least one.
 
-    The types of PyG graphs are found from all graphs or, if `is_usual` holds for the first graph, from the first one.
+    The types of PyG graphs are found from all graphs. If PyG shifts only `edge_index` in the first graph (`is_usual`),
+    the first graph is enough.
     """
     iterator = iter(items)
     first = next(iterator)

@@ -33,7 +33,7 @@ class Numbers(Source):
             return None if graphs else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
-        # An empty row, which is also used if there is no first item, is not recognised.
+        # If there is no first item, `first` is an empty row. Empty rows are not recognised.
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 

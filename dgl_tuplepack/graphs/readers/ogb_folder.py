@@ -311,7 +311,7 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # torch loads an array of integers only if these classes and this function (the first one) are allowed.
+    # torch loads an array of integers only if its classes and the function that rebuilds it (`saved[0]`) are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:
@@ -320,7 +320,7 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
         splits = {str(split): np.asarray(ids).reshape(-1) for split, ids in content.items()}
         wrong = [split for split, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
         if len(splits) != len(content) or wrong:
-            raise ValueError(f"the ids of {wrong[0]!r:.100} are not integers" if wrong else "two names are equal")
+            raise ValueError(f"the ids of {wrong[0]!r:.100} are not integers" if wrong else "two split names are equal")
         return {split: ids.astype(np.int64) for split, ids in splits.items()}
     except FormatError:
         raise

@@ -85,8 +85,8 @@ class PygDataset(Items):
                 if len(offsets) != self._total + 1:
                     counted = "nodes" if key in nodes else f"rows of {key!r}"
                     raise SchemaError(
-                        f"the dataset has {len(offsets) - 1} numbers of {counted}{of_type}, but {self._total} graphs; "
-                        "give its items, list(dataset)."
+                        f"the slices divide the {counted}{of_type} among {len(offsets) - 1} graphs, but the dataset "
+                        f"has {self._total} graphs; give its items, list(dataset)."
                     )
                 axis = self._data.__cat_dim__(key, value, storage) or 0
                 rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
@@ -149,7 +149,7 @@ class PygDataset(Items):
             # Attributes of edges are shifted by the nodes of both ends, attributes of a Data by its nodes.
             ends = [nodes.get(end) for end in (t[::2] if isinstance(t, tuple) else [t])]
             known = [end for end in ends if end is not None]
-            # Zeros stand for shifts that are not known, or not numbers of nodes, as of attributes of a node type.
+            # Zeros stand for unknown shifts, and for shifts of a node type's attributes, which do not count nodes.
             if len(known) < len(ends) or isinstance(t, str):
                 return np.zeros(len(self._given), np.int64)
             return np.stack(known, axis=1) if len(known) > 1 else known[0]

@@ -1,4 +1,4 @@
-"""The pattern LP by column generation: a bound that is valid whenever it stops, and patterns worth repeating."""
+"""The pattern LP by column generation: a bound that is valid whenever it stops, and the patterns of its solution."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     """Pack as tightly as the effort allows, and stop as soon as the number of packs meets the lower bound.
 
     The first plan is always finished. Then the `stages` follow, turn by turn: stronger bounds, best fit, and more and
-    longer searches. The seed decides which graphs the samples of a search begin with (see `Tuning.turn`).
+    longer searches. A search fills part of a pack with a sample of all remaining graphs; the seed decides where these
+    samples begin (see `Tuning.turn`).
 
     Without a `time_limit`, equal seeds give equal plans, since effort is counted work. More effort or time continues
     the same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
@@ -71,6 +72,7 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     for number in range(MOST_ROUNDS if settings.effort else 0):
         if best.proven or effort.exhausted:
             break
+        # The offset of the samples in this round's first turn. Each turn adds 1, so no two turns have the same offset.
         start = _first_sample(settings.seed) + number * MOST_TURNS
         _run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
         # The second round continues up to an effort of 10; each later round doubles the effort so far.
@@ -121,10 +123,10 @@ def first_patterns(
             if patterns is not None:
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
-        # Only one share is packed, and then the graphs that are left over when the counts are divided. With `equal`
-        # shares, one share has about as many graphs as are left over.
+        # The counts are divided into equal shares: one share is packed and its packs are repeated, then the graphs that
+        # are left over are packed. If there are `equal` shares, about as many graphs are left over as a share has.
         equal = math.isqrt(graphs // len(histogram))
-        # Shares pay if a pack holds more than two graphs for each share.
+        # Use shares only if a pack holds more than 2 * `equal` graphs on average.
         if graphs > 2 * equal * packs:
             shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
             tuning = replace(tuning, steps=50, walk=50)
@@ -174,5 +176,5 @@ def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effor
 
 
 def _first_sample(seed: int) -> float:
-    """Return the offset of the first sample of a search (see `Tuning.turn`), below 2**20; the seed 0 gives 0."""
+    """Return the offset of the samples in the first turn (see `Tuning.turn`): 0 for the seed 0, always below 2**20."""
     return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

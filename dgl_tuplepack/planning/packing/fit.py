@@ -36,7 +36,8 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
     shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 for the text.
-    Differs from it: the true minimum (see `heuristics`), and any number of components.
+    Differs from it: the heuristic "minimum" is the true minimum (see `heuristics`), and sizes may have any number of
+    components.
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)

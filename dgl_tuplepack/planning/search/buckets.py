@@ -18,9 +18,9 @@ from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerB
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
 
-# The smallest shapes tried hold _FIRST to _LAST times as many mean graphs as are requested for a pack.
+# The smallest shape of each candidate has room for _FIRST to _LAST times as many mean graphs as a pack should hold.
 _FIRST, _LAST = 0.6, 1.6
-# Number of smallest shapes in this range.
+# Number of scales in this range, each of which gives one candidate at most.
 _SCALES = 41
 
 

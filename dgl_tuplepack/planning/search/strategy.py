@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # The value of `packs_per_batch` that lets the search choose.
 AUTO = "auto"
-# Fractions of all plans that are used along the mean size: first over all scales, then below the best of these scales.
+# Fractions of all plans for limits along the mean size: first over all scales, then below the best of these scales.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Plans of each round of refinement, as a fraction of all plans, but at least _FEWEST_IN_ROUND.
 _ROUND = 0.125

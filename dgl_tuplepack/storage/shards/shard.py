@@ -27,7 +27,7 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard of a dataset, small enough to be sent to a worker."""
+    """The name of a shard and the source that it is read from, as they are sent to a worker process."""
 
     # Name of its folder.
     name: str

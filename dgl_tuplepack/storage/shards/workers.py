@@ -41,7 +41,10 @@ _interrupted = False
 
 @contextmanager
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
-    """Yield a function that submits a task to the executor or to a pool; None for one worker: this process."""
+    """Yield a function that submits a task to the executor or to a pool.
+
+    For one worker, yield None: its tasks run in this process.
+    """
     if executor is not None:
         yield lambda *task: executor.submit(_attempt, *task)
     elif workers == 1:
@@ -85,7 +88,7 @@ def run_all(
 
     If tasks failed, raise ShardsError, which names each failed task and the cause.
 
-    `unit` is the unit of the progress bar; messages call the tasks `what`.
+    `unit` is the unit of the progress bar; `what` is the noun for the tasks in messages.
     """
     done = dict(progress_bar(run(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks), what)
@@ -126,7 +129,7 @@ def _hold_interrupts(held: bool) -> None:
 
 
 def _begin_worker() -> None:
-    """Set up a process of the pool: ignore Ctrl-C between tasks, and end when the main process is killed."""
+    """Set up a process of the pool: Ctrl-C makes later tasks fail, and the process ends when the main process ends."""
     signal.signal(signal.SIGINT, _end_run)
     # The main process blocked Ctrl-C before it started this process.
     _hold_interrupts(False)
@@ -142,7 +145,7 @@ def _end_with_parent() -> None:
 
 
 def _end_run(*_: object) -> None:
-    """Make the tasks that this process gets from now on fail at once; also the handler of Ctrl-C between tasks."""
+    """Make every later task of this process fail without starting; also the handler of Ctrl-C between tasks."""
     global _interrupted
     _interrupted = True
 

@@ -89,7 +89,7 @@ def limits(
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy that the options select; None for the default, batches of a number of graphs.
+    """Return the strategy that the options select; None for the default: a mean number of graphs per batch.
 
     Report invalid options here, before the sizes are read, because reading may take long.
     """
@@ -117,8 +117,8 @@ def searched(
     search = search_for_batches(histogram, packs_per_batch=packs, **settings)
     if search.way != "graphs_per_batch":
         note(
-            f"the largest graph, or --max-graphs, rules out batches of {GRAPHS_PER_BATCH} graphs; searched as limits "
-            "--smallest"
+            f"the largest graph, or --max-graphs, rules out batches of {GRAPHS_PER_BATCH} graphs; searched for the "
+            "smallest limits instead, as with limits --smallest"
         )
     return search
 
@@ -167,6 +167,6 @@ def _show_shapes(search: LimitsSearch) -> None:
     for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
         print_line(f"{packs:,} packs of {limits!r}")
     print_line(of_batches(best.graphs_per_batch, packs_each))
-    print_line(f"node and edge slots of an epoch: {best.padded_slots:,} (tried: {len(search)})")
+    print_line(f"node and edge slots of an epoch: {best.padded_slots:,} (candidates tried: {len(search)})")
     more = f", packs_per_batch={packs_each}" if packs_each > 1 else ""
     print_line(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")

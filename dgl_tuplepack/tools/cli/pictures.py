@@ -44,7 +44,7 @@ def report(
 ) -> None:
     """Write an HTML page about SOURCE: its sizes, which limits to choose and why, and what packing saves.
 
-    The page advises limits for --graphs-per-batch, and packs within them unless --limits are given.
+    The page advises limits for --graphs-per-batch. Its plans use these limits, unless --limits are given.
     """
     limits = _one_shape(options.given_limits(given))
     options.check_ending("--out", out, (".html", ".htm"))

@@ -78,6 +78,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # CSV cannot begin with {", because a name that contains a quote would itself be in quotes.
+    # No CSV begins with a brace and a quote: a name that contains a quote would itself be in quotes.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

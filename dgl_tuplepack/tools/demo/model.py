@@ -22,7 +22,7 @@ class PlainGINE(nn.Module):
         self.perceptron = perceptron
 
     def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
-        """Return new node features, ``[V, width]``; the arguments are the same as in PyG's layer."""
+        """Return new node features, ``[V, width]``; `messages` holds the encoded features of the edges."""
         src, dst = edge_index
         result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
         return result
@@ -81,8 +81,8 @@ class MaskedGIN(nn.Module):
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
-            messages = encode_edges(batch.edge_features[self.feature])
-            out = layer(graph, x, messages) if self.framework == "dgl" else layer(x, graph, messages)
+            edges = encode_edges(batch.edge_features[self.feature])
+            out = layer(graph, x, edges) if self.framework == "dgl" else layer(x, graph, edges)
             x = x + torch.relu(norm(out, batch.node_mask))
         result: Tensor = self.head(self._readout(batch, graph, x))
         return result

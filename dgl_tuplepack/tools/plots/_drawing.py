@@ -97,7 +97,7 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
     """Return the columns of the `chosen` components; None: of all components.
 
-    `what` names the object that has the components in messages, such as "the plan".
+    In messages, `what` names the object that has the components, such as "the plan".
     """
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
         raise SizesError(f"components is {chosen!r}, but must be None or a list of names from {components}.")
@@ -148,7 +148,8 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # Few values can share a step by chance; cells that wide would show sizes that do not occur.
+    # If the range spans only a few steps, the values may share the step by chance; cells that wide would show sizes
+    # that do not occur.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
         # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.

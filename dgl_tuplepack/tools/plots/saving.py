@@ -40,7 +40,7 @@ def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> Non
     InputError
         `dpi` is not a number above 0.
     """
-    dpi = real_number("dpi", dpi, above=0, hint="150 suits screens, 300 print.")
+    dpi = real_number("dpi", dpi, above=0, hint="use 150 for screens, or 300 for print.")
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise FormatError(f"the path of a picture must end in {', '.join(ENDINGS)}, but is {path}; rename it.")

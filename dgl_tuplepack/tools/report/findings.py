@@ -64,7 +64,7 @@ class Findings:
 
     @property
     def shape(self) -> dict[str, int]:
-        """Padded shape of the batches that the loader in the code on the page makes."""
+        """Padded shape of the batches that the example code on the page loads."""
         graphs = self.limits.graphs or self.plan.max_graphs
         return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
 

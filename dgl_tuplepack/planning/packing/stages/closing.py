@@ -25,14 +25,14 @@ _NEARLY, _LIKELY = 0.95, 0.5
 # fixed at once, but at least one.
 _NOISE = 0.3
 _PACKS_PER_PATTERN = 32
-# Least number of graphs of a subproblem; after failures, it grows up to _MOST_GROWTH times.
+# Least number of graphs of a subproblem; after failures, it is larger, at most _MOST_GROWTH times as large.
 _GRAPHS = 60
 _MOST_GROWTH = 5
 # Most dives for a subproblem.
 _DIVES = 2
 # Work of choosing a subproblem, for each pattern.
 _WORK_PER_PATTERN = 30
-# Cells of the first columns that count as a unit of work.
+# How many entries of the columns that start the LP cost one unit of work.
 _CELLS_PER_WORK = 4
 # Purposes of random numbers: each purpose has its own stream.
 _SUBPROBLEM, _DIVE = 6, 7

@@ -35,7 +35,8 @@ _ORDERED, _REOPEN = 3, 4
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
     """Pack the graphs of some packs again to save `fewer` (>= 1) packs; return None if that failed.
 
-    These packs are the emptiest ones, as many as together have the room of `fewer` whole packs, and some random others.
+    These packs are the emptiest ones, just enough that their free room adds up to `fewer` whole packs, and some random
+    others.
 
     Time O(G d) for the G graphs of these packs, at most some thousands, plus the time of `filled`.
     """

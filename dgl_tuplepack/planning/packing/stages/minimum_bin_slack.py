@@ -177,7 +177,8 @@ class _Filling:
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        # HARD and PACKS of `state` carry over to the next slice. The kernel stops if fewer than C entries are free.
+        # Reset the counts of the slice. The other two entries of `state` carry over: PACKS, the packs filled so far;
+        # and HARD, the class to start the next pack. The kernel stops if fewer than C entries are free.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
         written = Written(offsets, entries[0], entries[1], repeats)
         fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)

@@ -26,10 +26,11 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 
 
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
-    """Convert patterns of a whole relaxation to the instance; the patterns must hold every graph exactly once.
+    """Convert patterns of a relaxation that keeps all components to the instance.
 
-    `counts` ``[C]`` are the graphs of each class of the instance. Classes that the relaxation merged are used up one
-    after another. Graphs that the relaxation leaves out have size 0 and go into the first pack.
+    The patterns must hold every graph of the relaxation exactly once. `counts` ``[C]`` are the graphs of each class of
+    the instance. Classes that the relaxation merged are used up one after another. Graphs that the relaxation leaves
+    out have size 0 and go into the first pack.
 
     Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
     """
@@ -60,10 +61,11 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _dealt(
     asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
 ) -> tuple[dict[int, int], int]:
-    """Return the next content of a pattern, in classes of the instance, and how many packs in a row can have it.
+    """Return the content of the next pack of a pattern, and how many successive packs can have this content.
 
-    Subtract the graphs of these packs, at most `repeats` of them, from `left`. `asked` has pairs of a class of the
-    relaxation and its graphs in a pack. For `order`, `at` and `left`, see `spread`.
+    The content has the number of graphs of each class of the instance. Subtract the graphs of these packs, at most
+    `repeats` packs, from `left`. `asked` has pairs of a class of the relaxation and its graphs in a pack. For `order`,
+    `at` and `left`, see `spread`.
     """
     content: dict[int, int] = {}
     number = repeats

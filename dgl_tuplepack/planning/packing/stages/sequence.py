@@ -176,17 +176,17 @@ def search_longer(current: Round) -> None:
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# Turn in which the LP with a table runs; by then, two searches of growing length have failed. After LAST_NEW_TURN, only
-# longer searches are new.
+# Turn in which `round_lp` runs; by then, two searches of growing length have failed. After LAST_NEW_TURN, only longer
+# searches are new.
 _LP_TURN = 2
 LAST_NEW_TURN = _LP_TURN + 1
 # Most size classes of an LP.
 _MOST_LP_CLASSES = 2500
 
-# With more graphs than this, patterns repeat often, so the LP with a table runs before `close_gap`.
+# With more graphs than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
-# Closing the gap pays if there are few size classes, and few graphs in total or in a pack. With more size classes, it
-# pays by subproblems, if there are few graphs in all and very few in a pack.
+# `close_gap` is worth its time if there are few size classes, and few graphs in total or in a pack. With more size
+# classes, it solves subproblems, which is worth its time if there are few graphs in all and very few in a pack.
 _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
@@ -195,7 +195,7 @@ _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
 _CLOSING_SHARE = 0.75
 # Most dives of `close_gap` for the whole instance.
 _MOST_DIVES = 40
-# After this many subproblems in a row that save no pack, the bound may be too weak, and is raised first.
+# After this many subproblems in a row that save no pack, the bound may be too weak: raise it before more of them.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
@@ -208,7 +208,7 @@ def _may_close(instance: Instance, packs: int) -> bool:
 
 
 def close_gap(current: Round) -> None:
-    """Run the pattern LP with searched packs, and dives (one turn of each round).
+    """Run the pattern LP, with patterns found by a search for packs, and dives (one turn of each round).
 
     For an instance of many classes, solve one subproblem after another instead.
     """
@@ -222,7 +222,7 @@ def close_gap(current: Round) -> None:
         _split(current, current.number * MOST_TURNS)
     if current.done:
         return
-    # A relaxation that keeps all components only merges equal sizes, and leaves out graphs of size 0.
+    # This relaxation keeps all components; it merges equal sizes, and leaves out graphs of size 0.
     relaxation = projected(instance, list(range(len(instance.limits))))
     relaxed, seed = relaxation.instance, int(current.start)
     patterns, bound = merged(best.patterns, relaxation), best.bound
@@ -241,7 +241,7 @@ def close_gap(current: Round) -> None:
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
-    """Offer patterns of a whole relaxation as the best; convert them to the instance only if they save packs."""
+    """Offer patterns of a relaxation with all components; convert them to the instance only if they save packs."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
