@@ -250,9 +250,10 @@ def _unpacked(
         expected = np.full(len(group.where), number) if is_label else counts[column[1]]  # type: ignore[index]
         if len(differ := np.flatnonzero(joined.rows != expected)):
             i = int(differ[0])
+            reason = "" if is_label else f"one for each {column[0].partition('_')[0]}, "
             raise SchemaError(
                 f"{group.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
-                f"{'' if is_label else 'one for each ' + column[0].partition('_')[0] + ', '}as in earlier graphs; correct it, or declare what it "
+                f"{reason}as in earlier graphs; correct it, or declare what it "
                 f'belongs to, levels={{"{key}": "node"}} (or "edge", "graph"), or let limits count its rows, '
                 f'levels={{"{key}": "{key}"}}.'
             )
