@@ -66,7 +66,7 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
             specs[name] = ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
         except TypeError as error:
             raise SchemaError(
-                f"the feature or label {name!r:.200} is {array.dtype}, which torch does not support; convert it to "
+                f"the feature or label {name!r:.200} has the dtype {array.dtype}, which torch lacks; convert it to "
                 "numbers."
             ) from error
     return specs
