@@ -1,4 +1,6 @@
-"""Run a function uncompiled on copies of every tensor that it reads: unchanged, in float64, or with rounding errors.
+"""Run a function uncompiled, on copies of every tensor that it reads.
+
+The copies are equal to the originals, in float64, or changed by artificial rounding errors.
 
 The function may read tensors from arguments, modules, closures or global variables. A mode of `torch.overrides` passes
 copies of them to torch's functions, so the tensors of the caller are only read.
@@ -114,8 +116,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # Torch's functions write to the copy, so use the copy if it differs from the original. If both are
-                # equal, use the original: kernels that access memory by its address write to the original.
+                # Torch's functions write to the copy. A kernel that accesses memory by its address writes to the
+                # original; if no torch function read that buffer before, its copy is made here, after the write.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()
@@ -262,7 +264,7 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Return the result of dropout with the uniform numbers of compiled code; None if that code draws others."""
+        """Return dropout with a mask drawn by `torch.rand`, as compiled code draws it; None if torch's own must run."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
         # In an exact run x is float64, but the random numbers must be those of the earlier run.
         dtype = next(self._earlier_dtypes, x.dtype) if self._exact else x.dtype

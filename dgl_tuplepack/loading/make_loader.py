@@ -133,8 +133,9 @@ def packed_loader(
         splits, unless items have their own ids.
     in_memory
         Whether graphs are copied to a temporary store first, which makes batches far faster; later changes of the
-        dataset have no effect. None: copy lists, tuples and OGB datasets. True: copy any dataset; reading an item twice
-        must return the same. False: read items one by one for each batch.
+        dataset have no effect. None: copy lists, tuples, OGB datasets and PyG's in-memory datasets without a transform,
+        unless `transform` or `collate_fn` is given. True: copy any dataset; reading an item twice must return the same.
+        False: read items one by one for each batch.
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
@@ -147,7 +148,8 @@ def packed_loader(
     -------
     PackedLoader or dict
         A DataLoader with `set_epoch`, `state_dict`, `load_state_dict` and the attributes limits, plan, sampler,
-        packs_per_batch, graphs_per_batch, view, collate and search. With splits, a dict of names to loaders.
+        packs_per_batch, graphs_per_batch, and, if they were needed, view (maps ids to a batch), collate (a
+        `PaddedCollate`) and search (a `LimitsSearch`). With splits, a dict of names to loaders.
 
     Raises
     ------

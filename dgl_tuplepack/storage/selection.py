@@ -150,7 +150,7 @@ class Selection:
         return subset
 
     def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Return a subset whose batches report the ids of this selection as `graph_ids`."""
+        """Return a subset like `subset`, but its batches report as `graph_ids` the ids that graphs have here."""
         split = self.subset(ids)
         split.kept_ids = as_ids(ids, len(self)).copy()
         return split

@@ -33,7 +33,7 @@ def is_chunked(document: Any) -> bool:
 
 
 class ChunkedGraph:
-    """A folder in DGL's chunked graph format, with ``metadata.json``, as the small graphs that it consists of.
+    """The small graphs in a folder in DGL's chunked graph format, which holds them as one large graph.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from dgl_tuplepack.tools.cli.source import open_source
 
 _EDGES, _FEATURES = ("csv", "numpy", "parquet"), ("numpy", "parquet")
 
-Graphs = Annotated[str, typer.Argument(metavar="SOURCE", help=f"One of {options.GRAPHS}.", show_default=False)]
+Graphs = Annotated[str, typer.Argument(metavar="SOURCE", help=f"One of: {options.GRAPHS}.", show_default=False)]
 Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph.")]
 
 

@@ -47,7 +47,7 @@ def _at_most_int64(number: int | None) -> int | None:
 
 
 Source = Annotated[
-    str, typer.Argument(metavar="SOURCE", help=f"One of {paths([NAMED, *COUNTED])}.", show_default=False)
+    str, typer.Argument(metavar="SOURCE", help=f"One of: {paths([NAMED, *COUNTED])}.", show_default=False)
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
 Split = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]

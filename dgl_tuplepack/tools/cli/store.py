@@ -43,7 +43,7 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE",
-        help=f"One or several of {options.GRAPHS}. With several SOURCEs, --workers or --dask, the output is a sharded "
+        help=f"One or several of: {options.GRAPHS}. With several SOURCEs, --workers or --dask, the output is a sharded "
         "dataset; each SOURCE is then a path or fsspec URL.",
         show_default=False,
     ),
