@@ -16,7 +16,7 @@ from dgl_tuplepack.storage.segment import Segment
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, in the order of the shards.
 
-    It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
+    It behaves like one `GraphStore` of all graphs, and makes the same batches. A batch may hold graphs of any number of
     shards; making it takes little longer than making a batch from one shard.
 
     Parameters

@@ -154,7 +154,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
         groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
-    # None for each attribute: check only endpoints, not attributes that hold indices.
+    # The types that attributes index are not known yet (None), so only shifts of endpoints are checked.
     check_shifts(group, types, {p: None for p, a in group.attributes.items() if a.shifts is not None})
     return components_of(types.nodes, [*types.edges]), np.stack([*group.counts(types).values()], axis=1)
 

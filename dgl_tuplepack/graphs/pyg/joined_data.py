@@ -95,7 +95,8 @@ class JoinedData:
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    The caller made each group after the first by `join_graphs` with the first group as `like`.
+    All groups must have the types, attributes and specs of the first one; `join_graphs` with the first as `like` makes
+    sure of that.
     """
     first = groups[0]
 

@@ -38,7 +38,7 @@ def follows_pyg(graph_class: Any) -> bool:
 
 
 def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) batches and graphs of the wrong library; the right one is PyG if `expects_pyg`, else DGL."""
+    """Refuse (SchemaError) graphs of the wrong library (the right one is PyG if `expects_pyg`), and any PyG batch."""
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(

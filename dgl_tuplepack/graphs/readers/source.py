@@ -28,7 +28,7 @@ class Source(ABC):
 
     # Whether sizes can be read without the graphs. Then limits are checked before anything is written.
     knows_sizes = False
-    # Whether transforms get the graphs of `items` even if there are `blocks`, whose graphs would be DGLGraphs.
+    # Whether transforms get graphs from `items`, although the kind also has `blocks`: from blocks they get DGLGraphs.
     prefers_items = False
     # Levels of attributes of PyG graphs that the user sets, see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
@@ -106,7 +106,7 @@ class Source(ABC):
         return None
 
     def items(self) -> Iterable[Any]:
-        """Return all graphs in order, for kinds without `blocks`.
+        """Return all graphs in order, for kinds without `blocks` or with `prefers_items`.
 
         An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); one of these with a dict of named graphs in
         place of the DGLGraph; or a PyG graph. See `graphs.items.parts_of`.

@@ -128,7 +128,7 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         path = shard.local_path()
-        # The folder of a shard that the source is, or lies in.
+        # The folder of a shard that contains the source, or is the source; None if there is none.
         inside = None if path is None else next((p for p in (path, *path.parents) if p in folders), None)
         if inside is not None or path in around:
             raise SizesError(
