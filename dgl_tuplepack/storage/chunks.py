@@ -169,7 +169,9 @@ class _Files:
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield the edges, the graph of each node, and the features of some graphs, each with its content, type and name.
+    """Yield the arrays of a chunk, each with its content (a key of ``metadata.json``), type and name.
+
+    They are the edges, the graph of each node, and the features.
 
     `firsts` has, by type, the id that the first node of each graph has in the large graph.
     """
