@@ -182,7 +182,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        """Return endpoints as positions among the nodes of all graphs; in `values`, nodes count from 0 in each graph."""
+        """Return endpoints as positions among the nodes of all graphs; `values` are positions in each graph."""
         # For each edge, the number of nodes of type t in all earlier graphs.
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
