@@ -76,8 +76,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
-        `PaddedBatch`, is called with more than `shapes` sets of shapes and Python numbers, gives other results than
-        uncompiled code, or writes to tensors other than buffers.
+        `PaddedBatch`, is called with more than `shapes` different combinations of shapes and Python numbers, gives
+        other results than uncompiled code, or writes to tensors other than buffers.
 
     Warns
     -----

@@ -49,10 +49,10 @@ class StreamPacker(IterableDataset[list[Item]]):
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
-        Whether each worker packs only every n-th item, where n is the number of workers on all ranks together, so that
-        each item is packed once. Each worker reads the whole source, so the source must yield the same items in the
-        same order in every process: if you shuffle, use a fixed seed, not the global random state of each process.
-        False: each worker packs all items, for a source that yields different items in every process by itself.
+        Whether each rank packs only every R-th item, where R is the number of ranks, and its workers take these items
+        in turn, so that each item is packed once. Each worker reads the whole source, so the source must yield the same
+        items in the same order in every process: if you shuffle, use a fixed seed, not the global random state of each
+        process. False: each worker packs all items, for a source that yields different items in every process.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
         only with `shard`.

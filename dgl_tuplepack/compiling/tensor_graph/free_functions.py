@@ -1,7 +1,7 @@
 """Our versions of `dgl.ops` and of other functions of DGL on a TensorGraph.
 
-They compute and reduce messages by operations that are given by name; other functions compute softmax over the edges of
-a node, reductions of segments of rows, products with a matrix for each row, and reversed graphs.
+The versions of `dgl.ops` compute and reduce messages by operations that are given by name. The others compute softmax
+over the edges of a node, reductions of segments of rows, products with a matrix for each row, and reversed graphs.
 """
 
 from __future__ import annotations
