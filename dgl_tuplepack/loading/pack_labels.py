@@ -70,7 +70,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     Returns
     -------
     FlatPacks
-        Tensors on the device of the graph.
+        A named tuple of labels, node_mask, edge_mask, graph_mask and graph_ids, on the device of the graph.
 
     Raises
     ------

@@ -32,7 +32,8 @@ from dgl_tuplepack.storage.graph_store import StoredGraphs
 class PackedDataset(DGLDataset):  # type: ignore[misc]
     """A `dgl.data.DGLDataset` whose item i is pack i of the epoch, padded: ``(DGLGraph, PackLabels)``.
 
-    For named graphs, an item is ``(dict of DGLGraphs, PackLabels)``.
+    For named graphs, an item is ``(dict of DGLGraphs, PackLabels)``. A PackLabels is a named tuple of ``values``,
+    ``graph_mask`` and ``graph_ids``, with a row for each graph slot.
 
     DGL's own loader and collate make batches of one static shape from these items. The training loop gains one line::
 

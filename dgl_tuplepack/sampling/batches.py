@@ -256,6 +256,9 @@ class PackBatchSampler(Sampler[list[int]]):
     def balance(self) -> Balance:
         """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
 
+        Spread: the largest work of a rank minus the smallest, relative to the mean work of a batch. Idle: the share of
+        time that ranks wait for the slowest one, if time is proportional to work.
+
         Examples
         --------
         >>> from dgl_tuplepack import GraphSizes, Limits
