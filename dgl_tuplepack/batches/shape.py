@@ -38,8 +38,8 @@ class PaddedShape:
     With `coordinates` there are p x nodes + 2 node slots, so that a padding edge can join two padding nodes. With
     `cover_padding` an edge type has one more slot for each slot of its destination nodes, so that every padding node
     can have an incoming edge. With `sort_edges` the edges of a batch are sorted by destination. Tied nodes and edges
-    have the same number of slots, given by the smaller of their limits. Edges that a feature or label indexes have one
-    more slot, so that there is always a padding edge to point to.
+    have the same number of slots, given by the smaller of their limits. If a feature or label holds indices of edges,
+    their type has one more slot, so that there is always a padding edge to point to.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
     of each node type, of each edge type and, under the key None, of graphs. `most` has the largest number of each
@@ -122,8 +122,8 @@ class PaddedShape:
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Edge types that nodes are tied to come first: they set the number of slots of these nodes. With cover_padding,
-        # edges that end at these nodes need that many padding edges.
+        # Edge types with tied nodes come first: they set the number of slots of those nodes. With cover_padding, edges
+        # that end at those nodes need that many padding edges. With sort_edges, only refuse ties that form a cycle.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             # spare: slots for padding edges. With cover_padding: one for each slot of the destination nodes. Otherwise:
             # `reserved` slots if nodes are tied to the edges, one slot if indices point to the edges, or none.

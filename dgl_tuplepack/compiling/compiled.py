@@ -139,8 +139,8 @@ class CompiledFunction:
             if found.not_finite:
                 self._warnings.setdefault(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
-                    "uncompiled; use tp.nn.masked_loss for missing labels, and the loader's coordinates= if the "
-                    "model computes distances, which are 0 in padding without them.",
+                    "uncompiled; use tp.nn.masked_loss for missing labels; if the model computes distances, give "
+                    "the loader coordinates=, since distances in padding are 0 without it.",
                     False,
                 )
 

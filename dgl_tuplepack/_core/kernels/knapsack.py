@@ -107,7 +107,7 @@ def best_content(
     """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
     ``cells[c]`` is the table index of a room exactly as large as a graph of class c. Adding such a graph to a pack
-    lowers the table index of the room left by ``cells[c]``.
+    lowers, by ``cells[c]``, the table index of the room that is left.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)

@@ -14,7 +14,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most patterns added in a round; with packs found by search, more if there are many classes.
+# At most this many patterns are added in a round; more if there are many classes and packs are priced by a search.
 _COLUMNS_PER_ROUND = 200
 # Work of the simplex method for each row: in each slice of iterations, and in each iteration. With fewer rows than
 # _MANY_ROWS, only a share of this work counts, at least _LEAST_SHARE.
@@ -23,7 +23,7 @@ _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
 # Matrix entries that count as a unit of work: the dual simplex method looks at all entries in each iteration.
 _ENTRIES_PER_WORK = 2
-# Most simplex iterations of a slice; the effort is checked after each slice.
+# At most this many simplex iterations are in a slice; the effort is checked after each slice.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
