@@ -23,7 +23,7 @@ class LimitsError(InputError):
 
 
 class GraphTooLargeError(LimitsError):
-    """A single graph, or the graphs of a batch together, exceed the limits."""
+    """A `LimitsError`: a single graph, or the graphs of a batch together, exceed the limits."""
 
 
 class MethodError(InputError):

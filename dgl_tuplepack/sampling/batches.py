@@ -71,8 +71,8 @@ class PackBatchSampler(Sampler[list[int]]):
     drop_last
         Drop the packs that do not fill a step, instead of padding with empty batches. There must be enough packs for
         one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftovers of
-        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it.
-        Without the smaller packs, the same large packs would be dropped in every epoch.
+        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
+        otherwise, the same large packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every

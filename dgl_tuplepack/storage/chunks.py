@@ -48,7 +48,7 @@ def write_chunks(
     """Write all graphs of a source as one large graph in DGL's chunked graph format.
 
     DGL's pipeline for distributed training reads the folder (user guide, chapter 7.1), and so does every function and
-    command of this package. Graphs keep their order, and no graph is in two chunks.
+    command of this package that accepts a source of graphs. Graphs keep their order, and no graph is in two chunks.
 
     Parameters
     ----------

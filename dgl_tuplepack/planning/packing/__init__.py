@@ -76,7 +76,7 @@ def pack(
         "minimum", "node", "edge", or a tuple of k weights.
     seed
         0..2**64-1; determines all random choices. Equal seeds give equal plans on every platform, for equal versions of
-        HiGHS.
+        HiGHS, which solves its linear programs.
     random_ties
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
