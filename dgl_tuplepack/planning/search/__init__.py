@@ -50,7 +50,8 @@ def search_limits(
       candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The limits tried are
       multiples of the mean size, from the smallest multiple that holds the largest graph to three times that multiple;
       then limits around the best candidates. If the smallest multiple is below 1.5, sizes are nearly equal, and the
-      multiples begin at 8: packs of a single graph would be full too, but each pack needs a reserved node.
+      multiples begin at 8: packs of a single graph would be full too, but a batch of one pack needs a
+      reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
     - `target`: the fewest slots per pack that reach the target. The limits tried begin at the smallest multiple
