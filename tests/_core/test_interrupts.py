@@ -28,6 +28,22 @@ def test_an_interrupt_comes_after_the_block() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_interrupt_is_not_lost_if_the_block_fails() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            raise ValueError("ours")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_errors_leave_the_block_and_other_threads_may_enter_it() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="ours"), interrupts_held():
