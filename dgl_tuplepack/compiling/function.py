@@ -65,7 +65,8 @@ def compile(
         in another mode (training, gradients) are not counted again. A further set is an error, since each set takes as
         long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
     **torch_arguments
-        Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
+        Other arguments of `torch.compile`. A `mode` other than "default" is refused, since it only sets options: give
+        `options` instead.
 
     Returns
     -------

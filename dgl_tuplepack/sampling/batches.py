@@ -235,9 +235,9 @@ class PackBatchSampler(Sampler[list[int]]):
             if self.epoch != epoch and self._iterations == iteration:
                 raise SamplerError(
                     f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
-                    f"{step} batches, so the loop would continue with batches of the wrong epoch; call set_epoch "
-                    "before iter(loader), since a loader with workers requests its first batches there (a loader from "
-                    "packed_loader waits until its own first batch is requested)."
+                    f"{step - first} batches, so the loop would continue with batches of the wrong epoch; call "
+                    "set_epoch before iter(loader), since a loader with workers requests its first batches "
+                    "there (a loader from packed_loader waits until its own first batch is requested)."
                 )
             yield batches[step]
 

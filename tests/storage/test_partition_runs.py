@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from dgl_tuplepack.errors import FormatError, ShardsError
 from dgl_tuplepack.storage.partition import partition
 from tests.support.messages import refused
 from tests.support.partitions import divided, files_of, ids_of
+from tests.support.processes import exit_code_if_killed
 from tests.support.shards import Misbehaving, snapshot
 from tests.support.stores import SPLITS, flip, molecules
 
@@ -141,22 +140,11 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "bad").exists()
 
 
-def _until_killed(source: Any, out: Path, left: int) -> None:
-    """Partition, and be killed right before the call number `left` that changes something on the disk."""
-    calls = itertools.count()
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **settings: Any) -> Any:
-            if next(calls) == left:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **settings)
-
-        return call
-
-    for name in ("replace", "fsync", "unlink", "rmdir", "mkdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    np.save, dgl.data.save_tensors = counted(np.save), counted(dgl.data.save_tensors)
-    divided(source, out, 2, overwrite=True)
+DISK_STEPS = [
+    *((os, name) for name in ("replace", "fsync", "unlink", "rmdir", "mkdir")),
+    (np, "save"),
+    (dgl.data, "save_tensors"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -176,10 +164,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_and_keeps_what_is_complete(
     for step in killed_steps:
         out = tmp_path / f"out{step}"
         divided(old, out, 3)
-        process = multiprocessing.get_context("fork").Process(target=_until_killed, args=(new, out, step))
-        process.start()
-        process.join(120)
-        assert process.exitcode in (0, -signal.SIGKILL)
+        code = exit_code_if_killed(lambda out=out: divided(new, out, 2, overwrite=True), step, DISK_STEPS)
         if (out / "graphs.json").exists():
             number = json.loads((out / "graphs.json").read_text())["num_parts"]
             for part in range(number):
@@ -188,7 +173,7 @@ def test_a_run_that_is_killed_anywhere_goes_on_and_keeps_what_is_complete(
         done = divided(new, out, 2, overwrite=not _is_new(out))
         assert done.imbalance == expected.imbalance
         assert files_of(out) == right
-        if process.exitcode == 0:
+        if code == 0:
             break
     else:
         pytest.fail("the run never came to its end")

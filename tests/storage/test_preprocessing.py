@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import multiprocessing
 import os
-import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
 from tests.support.molecules import random_molecules
 from tests.support.ogb_folder import write_ogb_folder
+from tests.support.processes import exit_code_if_killed
 from tests.support.stores import data_of, plans_in
 
 SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
@@ -174,41 +173,22 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
 # Killed ------------------------------------------------------------------------------------------------------
 
 
-def preprocess_until_killed(source: Path, out: Path, left: int) -> None:
-    """Preprocess, and be killed right before the call number `left` that changes something on the disk."""
-    calls = itertools.count()
-
-    def counted(function: Any) -> Any:
-        def call(*arguments: Any, **settings: Any) -> Any:
-            if next(calls) == left:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **settings)
-
-        return call
-
-    for name in ("replace", "fsync", "unlink", "rmdir", "chmod", "mkdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    preprocess(source, out, overwrite=True)
-
-
 @pytest.mark.parametrize("new_splits", [{"train": range(9), "extra": [9], "valid": []}, {}], ids=["splits", "none"])
 def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_path: Path, new_splits: Any) -> None:
     """At each step on the disk all plans are there, and are for the graphs of the store that is there."""
     old = write_ogb_folder(tmp_path / "old", tp.GraphSizes(np.array([[4, 6], [6, 10]] * 8))) / "ogbg_molhiv"
     new = tp.GraphStore.write(tmp_path / "new", old, splits=new_splits).path
     out, seen = tmp_path / "out", []
+    steps = [(os, name) for name in ("replace", "fsync", "unlink", "rmdir", "chmod", "mkdir")]
     for step in itertools.count():
         preprocess(old, out, overwrite=True)
-        process = multiprocessing.get_context("fork").Process(target=preprocess_until_killed, args=(new, out, step))
-        process.start()
-        process.join(120)
+        code = exit_code_if_killed(lambda: preprocess(new, out, overwrite=True), step, steps)
         store = verify(out)
         plans = store.plans
         assert {split: plan.histogram for split, plan in plans.items()} == split_histograms(store)
         seen.append(sorted(plans))
-        if process.exitcode == 0:
+        if code == 0:
             break
-        assert process.exitcode == -signal.SIGKILL
         # What was left over goes with the next write.
         tp.GraphStore.write(out, old, overwrite=True)
         assert {path.name for path in out.iterdir()} == {".lock", "metadata.json", data_of(out).name}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,3 +96,32 @@ def run_each(
         subprocess.CompletedProcess([str(script), *arguments], *result)
         for arguments, result in zip(given, found, strict=True)
     ]
+
+
+def exit_code_if_killed(action: Callable[[], object], step: int, functions: Sequence[tuple[Any, str]]) -> int:
+    """Run `action` in a forked process that is killed right before call number `step` of any of the functions.
+
+    Return the exit code: 0 if `action` has made fewer calls, otherwise ``-SIGKILL``. A function is given by its module
+    and its name.
+    """
+    process = multiprocessing.get_context("fork").Process(target=_until_killed, args=(action, step, functions))
+    process.start()
+    process.join(120)
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode
+
+
+def _until_killed(action: Callable[[], object], step: int, functions: Sequence[tuple[Any, str]]) -> None:
+    calls = itertools.count()
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            if next(calls) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return call
+
+    for module, name in functions:
+        setattr(module, name, counted(getattr(module, name)))
+    action()

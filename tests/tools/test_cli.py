@@ -142,6 +142,9 @@ def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) 
     # All graphs are as large as 640 mean ones, so no batch that holds each of them has 64.
     large = run("limits", "-", text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
     assert (large.code, "rules out batches of 64 graphs; searched for the smallest limits" in large.err) == (0, True)
+    # A number of packs per batch cannot be used by that other search, so it is an error.
+    asked = run("limits", "-", "--packs-per-batch", 2, text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
+    assert (asked.code, "graphs_per_batch=64 in 2 packs is out of reach" in asked.err) == (1, True)
     dropping = run("plan", EXAMPLE, "--graphs-per-batch", 4, "--oversize", "drop", "--effort", 0)
     assert (dropping.code, dropping.err.count("graphs exceed"), dropping.err.count("\n")) == (0, 1, 1)
 

@@ -208,9 +208,10 @@ def test_batches_are_bars_of_all_their_graphs_below_their_padding() -> None:
 
 
 def test_batches_must_fit_their_slots() -> None:
-    for batches in ([], [[20, 6]]):
-        with refused(InputError, "at most 25 slots"):
-            plot_batches(batches, slots=25)
+    with refused(InputError, "slots=25", "[26]"):
+        plot_batches([[20, 6]], slots=25)
+    with refused(InputError, "batches is empty"):
+        plot_batches([])
 
 
 # --- plans

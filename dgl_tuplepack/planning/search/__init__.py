@@ -182,8 +182,8 @@ def search_for_batches(
     try:
         return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch=packs_per_batch, **settings)
     except SearchError:
-        # Without a number of graphs per batch, `search_limits` cannot search for shape buckets.
-        if settings.get("shapes") is not None:
+        # Without a number of graphs per batch, `search_limits` accepts neither of the two.
+        if settings.get("shapes") is not None or packs_per_batch != AUTO:
             raise
         return search_limits(histogram, **settings)
 

@@ -35,11 +35,11 @@ def plot_batches(
     InputError
         There are no batches, or a batch exceeds `slots`.
     """
+    if not batches:
+        raise InputError("the picture needs at least one batch, but batches is empty.")
     totals = [sum(batch) for batch in batches]
-    if not batches or (slots is not None and max(totals) > slots):
-        raise InputError(
-            f"the picture needs at least one batch, each of at most {slots} slots, but the batches have {totals}."
-        )
+    if slots is not None and max(totals) > slots:
+        raise InputError(f"each batch may have at most slots={slots}, but the batches have {totals}.")
     ax = drawing.axes_or_new(ax, 6.4, 3.2)
     for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
         if slots is not None:
