@@ -71,8 +71,8 @@ class PaddedCollate:
         DGLGraph to DGLGraph (for PyG: from Data to Data). It may change features and remove nodes and edges, but must
         not add any.
     batch_transform
-        Applied to each batch: a callable that changes features or labels of a `PaddedBatch` and returns it. Padding is
-        unchanged.
+        Applied to each batch: a callable that changes features or labels of a `PaddedBatch` and returns it. Then
+        padding rows get their previous values again, or 0 in new features.
     transform_seed
         0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs; they
         do not depend on the number of workers. A random transform needs items from ``with_ids(dataset)``.

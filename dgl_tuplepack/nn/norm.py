@@ -20,8 +20,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
     It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
-    padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row
-    the variance is 0 (torch raises an error, but a check would need a synchronisation with the device).
+    padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row,
+    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then. If the mask is on a device, a check would have
+    to wait for the device, so this layer never checks.)
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``. So a model can call this layer
     just as it calls the base class. `convert` replaces the norms of a model by this layer.

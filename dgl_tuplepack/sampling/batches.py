@@ -71,8 +71,8 @@ class PackBatchSampler(Sampler[list[int]]):
     drop_last
         Drop the packs that do not fill a step, instead of padding with empty batches. There must be enough packs for
         one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftovers of
-        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
-        otherwise, the same large packs would be dropped in every epoch.
+        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete
+        that step. Without this, the same large packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
@@ -203,7 +203,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """Set the epoch, 0..2**64-1, of the next iteration, and leave out its first `skip` batches.
 
         To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
-        here. `packed_loader` counts by itself: see `PackedLoader.state_dict`.
+        here. `packed_loader` counts by itself: save its `state_dict`, and load it to resume.
 
         Raises
         ------

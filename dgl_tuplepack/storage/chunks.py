@@ -53,7 +53,7 @@ def write_chunks(
     Parameters
     ----------
     source, levels
-        As in `GraphStore.write`.
+        As in `GraphStore.write`, but the items must not have named graphs.
     folder
         Folder to make, or an empty folder.
     chunks

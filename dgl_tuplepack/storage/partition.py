@@ -84,7 +84,7 @@ def partition(
     Parameters
     ----------
     source, levels
-        As in `GraphStore.write`.
+        As in `GraphStore.write`, but the items must not have named graphs.
     folder
         Folder to make, an empty folder, or the folder of the same partition: a second run writes only missing and
         damaged parts. With several machines, all of them must see the folder.

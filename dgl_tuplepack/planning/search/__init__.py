@@ -62,7 +62,7 @@ def search_limits(
     Parameters
     ----------
     histogram
-        Graphs to pack; graph sizes are counted first.
+        A histogram, or anything that `sizes_of` reads; its sizes are then counted first.
     graphs_per_batch
         Mean graphs of a batch, >= 1; for plain batches, this is the `batch_size`.
     packs_per_batch

@@ -76,9 +76,9 @@ def plot(
 ) -> None:
     """Draw one picture of SOURCE.
 
-    KIND is sizes or distributions; search (the limits tried); fill (how full the packs of a plan are); or methods
-    (plans of several methods compared). Without --limits, plans use the limits that a search for --graphs-per-batch
-    advises.
+    KIND is sizes (graphs by two components); distributions (the fraction of graphs up to each size); search (the limits
+    tried); fill (how full the packs of a plan are); or methods (plans of several methods compared). Without --limits,
+    plans use the limits that a search for --graphs-per-batch advises.
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")

@@ -28,7 +28,7 @@ def plan(
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
     effort: Annotated[
-        float, typer.Option(metavar="N", min=0, help="Amount of work for auto; 1 takes about a second.")
+        float, typer.Option(metavar="N", min=0, help="Amount of work for auto; 1 takes at most about a second.")
     ] = 1.0,
     oversize: options.Oversize = "error",
     out: Annotated[
