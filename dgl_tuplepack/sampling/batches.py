@@ -223,8 +223,8 @@ class PackBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         # This is a generator, so it reads the epoch when its first batch is requested. Loaders may call iter() and
         # never use the result.
-        epoch, first = self.epoch, self._skip
-        self._warn_of_repetition()
+        epoch, first, self._skip = self.epoch, self._skip, 0
+        self._warn_of_repetition(first)
         batches = self._epochs.of_rank(epoch, self.rank)
         # An evaluation, without gradients, may repeat the epoch of the training, so it is not recorded.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
@@ -241,10 +241,10 @@ class PackBatchSampler(Sampler[list[int]]):
                 )
             yield batches[step]
 
-    def _warn_of_repetition(self) -> None:
+    def _warn_of_repetition(self, first: int) -> None:
         """Warn, once, if an epoch is iterated again, which repeats its batches; do not warn if content is "fixed"."""
         is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
-        if is_repeated and not self._skip and self.content != "fixed" and not self._warned:
+        if is_repeated and first == 0 and self.content != "fixed" and not self._warned:
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "

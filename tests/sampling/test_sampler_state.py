@@ -59,6 +59,17 @@ def test_an_iteration_leaves_out_the_first_batches() -> None:
     assert list(s) == whole
 
 
+@pytest.mark.parametrize("content", ["fixed", "resample"])
+def test_only_the_next_iteration_leaves_out_batches(content: str) -> None:
+    s = sampler(content=content)
+    s.set_epoch(3, skip=2)
+    iter(s)  # This is no iteration, since no batch is requested.
+    with torch.no_grad():
+        first, second = list(s), list(s)
+    assert first == second[2:]
+    assert len(second) == len(s)
+
+
 def test_a_wrong_number_of_batches_is_refused() -> None:
     s, number = sampler(), len(epoch_of(0))
     for value in (-1, number + 1, 1.5, "2", None):
