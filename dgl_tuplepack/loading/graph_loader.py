@@ -23,7 +23,7 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     Parameters
     ----------
     dataset
-        A store or its path, an `OgbFolder` or its path, or any dataset that DGL's loader accepts.
+        A store, an `OgbFolder`, any path that `tp.GraphStore.write` reads, or any dataset that DGL's loader accepts.
     collate_fn
         Function from a list of items to a batch. If it is given, graphs of a store are read one by one.
     use_ddp, ddp_seed

@@ -58,7 +58,7 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
         return WholeBatches(dataset, dataset) if dataset.framework == framework else None
     store = dataset
     if isinstance(dataset, str | os.PathLike | OgbFolder):
-        store = dataset = opened(dataset).items
+        store = dataset = opened(dataset, in_memory=True).items
     if isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs) and len(dataset):
         store = dataset.dataset.subset(dataset.indices)
     if isinstance(store, StoredGraphs | DeviceStore):

@@ -208,6 +208,14 @@ def test_labels_of_any_kind_and_heterographs_come_as_dgl_collates_them(tmp_path:
         assert_same_loader(tp.GraphDataLoader(found, batch_size=4), GraphDataLoader(list(found), batch_size=4))
 
 
+def test_the_path_of_a_file_gives_the_batches_of_its_graphs(store: tp.GraphStore, tmp_path: Path) -> None:
+    """A path without a store, such as that of a .bin file, was taken for a dataset of letters."""
+    graphs, labels = zip(*ITEMS, strict=True)
+    dgl.save_graphs(str(tmp_path / "graphs.bin"), list(graphs), {"labels": torch.stack(labels)})
+    for path in (store.path, str(tmp_path / "graphs.bin")):
+        assert_same_loader(tp.GraphDataLoader(path, batch_size=7), GraphDataLoader(ITEMS, batch_size=7))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
