@@ -11,12 +11,12 @@ import sys
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._version import __version__ as __version__
 
-# Functions and classes of higher rooms (subpackages) that code of lower rooms finds by these names.
+# Lower rooms (subpackages) must not import these objects of higher rooms, so the registry finds the objects by name.
 registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
 registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
 
-# Type checkers assume that TYPE_CHECKING is true. It is not imported from `typing`, because this file avoids slow
-# imports: an interrupt (Ctrl-C) during an import would show a traceback on the command line.
+# Type checkers assume that TYPE_CHECKING is true. It is not imported from `typing`, because that import is slow, and
+# Ctrl-C during an import shows a traceback on the command line.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
     from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
 
-# Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
+# Public name -> the module that defines it. The module is imported when the name is first used, so that planning needs
+# neither torch nor DGL.
 _PUBLIC = {
     "sizes_of": "graphs.readers.sizes_of",
     "GraphSizes": "planning.sizes",
@@ -95,13 +96,13 @@ _PUBLIC = {
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
 # Rooms and modules that do not need torch.
 _WITHOUT_TORCH = ("planning", "graphs", "errors")
-# Classes that subclass a class of DGL, and the module with a subclass of a PyG class -> that package. A star import
-# includes these names only if the package is imported already.
+# Public name -> DGL or PyG, if importing the name needs that package (to subclass one of its classes). A star import
+# includes such a name only if the package is already imported.
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
 def _offered() -> list[str]:
-    """Return the public names; without torch, only names that do not need it."""
+    """Return the public names; if torch is not installed, only the names that do not need torch."""
     from importlib.util import find_spec
 
     try:
@@ -115,8 +116,8 @@ def _offered() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, and keep it as an attribute of the package."""
     if name == "__all__":
-        # A star import reads `__all__`. Include a name unless its package in _SUBCLASSES is not imported yet; for other
-        # names, `get` returns this package, which is imported.
+        # A star import reads `__all__`. Leave out a name in _SUBCLASSES if its package is not imported yet. For all
+        # other names, `get` returns the name of this package, which is always in `sys.modules`.
         return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":

@@ -1,4 +1,8 @@
-"""`TensorGraph`, our versions of DGL's functions for it, and `install`, which makes DGL's own functions accept one."""
+"""`TensorGraph`, and functions of DGL that accept a TensorGraph.
+
+`free_functions` and `readouts` have our versions of DGL's functions. After `install`, DGL's own functions accept a
+TensorGraph too, until `restore` is called.
+"""
 
 from dgl_tuplepack.compiling.tensor_graph import TensorGraph, free_functions, install, is_installed, readouts, restore
 

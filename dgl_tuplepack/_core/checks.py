@@ -1,7 +1,7 @@
-"""Checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids.
+"""Argument checks shared by many modules: numbers, switches, choices, paths, arrays and ids.
 
-Each check returns the value in its usual type, or raises an error of the class `error`. The message states the name
-`what`, the value, and which values are allowed.
+Each check returns the value in its usual type, or raises an error (of the class `error`, if the check has this
+parameter). The message states the name of the argument (`what`), its value, and which values are allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 
-# Choices for graphs that exceed the limits.
+# Allowed values of the argument `oversize`: what to do with a graph that exceeds the limits.
 OVERSIZE = ("error", "drop")
 
 _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
@@ -40,8 +40,8 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 
 def as_integer(value: Any) -> int | None:
-    """Return `value` as an int if it is a Python or numpy integer, or a 0-d array or tensor of one; else None."""
-    # Refuse bools and arrays with axes first: `operator.index` accepts bools, and tensors of shape [1].
+    """Return `value` as an int if it is an integer of Python or numpy, or a 0-d integer array or tensor; else None."""
+    # First refuse bools, and arrays with axes: `operator.index` accepts bools, and tensors of shape [1].
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -58,7 +58,8 @@ def shown(value: Any, length: int = 100) -> str:
     try:
         text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
-        # Whatever error a repr raises, it must not hide the message. The repr of an int fails above 4,300 digits.
+        # An error in a repr must not replace the error whose message is being made. For example, the repr of an int
+        # fails above 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
@@ -88,7 +89,7 @@ def real_number(
 
 
 def _as_real(value: Any) -> float | None:
-    """Return `value` as a float, perhaps infinite or NaN; None if it is not a real number, or too large for a float."""
+    """Return `value` as a float, perhaps infinite or NaN; None if it is a bool, is not real, or is too large."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return None
     try:
@@ -109,7 +110,7 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
 
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
-    """Return `value`; raise `error` for anything but one of the strings `choices`."""
+    """Return `value`; raise `error` unless it is one of the strings `choices`."""
     # Check the type first: an array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
@@ -134,12 +135,13 @@ def as_path(path: Any) -> Path:
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
     """Return `values` as a numpy array of any dtype; raise `error` if numpy cannot convert them.
 
-    For example, numpy cannot convert rows of unequal length, nor tensors that are sparse, on another device, of a
-    dtype that numpy does not have, or that require grad.
+    Examples are rows of unequal length, and tensors that are sparse, are not on the CPU, have a dtype that numpy does
+    not have, or require grad.
     """
     try:
         array = np.asarray(values)
-        # numpy may turn Python integers above int64 into floats; an object array keeps them as integers for messages.
+        # numpy may turn Python integers above int64 into floats. An object array keeps the integers, so that messages
+        # show them exactly.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
@@ -161,18 +163,18 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
 
 
 def as_integers(ids: Any) -> NDArray[Any]:
-    """Return ids of graphs as an array ``[n]``; raise SizesError unless they are a list of integers."""
+    """Return ids of graphs as an array ``[n]``; raise SizesError unless they are one row of integers."""
     row: NDArray[Any]
     try:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
-        # The ids are rows of unequal length, or a tensor that is sparse or on another device. Use a row of floats in
-        # their place, which the check below refuses.
+        # The ids are rows of unequal length, or a tensor that is sparse or not on the CPU. Replace the ids by a
+        # row of floats, because the check below refuses floats.
         row = np.empty(1)
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
-    # numpy makes an empty list an array of floats, so convert it.
+    # numpy converts an empty list to an array of floats, so convert an empty array to integers.
     row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu":
         raise SizesError(

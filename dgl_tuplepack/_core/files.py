@@ -81,7 +81,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file like `open_file`, but raise OSError or ValueError (impossible characters) instead of FormatError."""
+    """Open a file like `open_file`, but raise OSError, or ValueError for impossible characters in `path`."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -105,7 +105,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
-    """Return the value of a JSON text. If it is not JSON, raise FormatError; its message calls the text `name`."""
+    """Return the value of a JSON text. If it is not JSON, raise FormatError; its message has the text's `name`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -116,11 +116,12 @@ def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a path exists, readable or not."""
+    """Return whether a path exists, even if it cannot be read."""
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        # After any other error, assume that the path exists; reading it then reports the reason.
+        # Only these two errors show that the path is missing. After any other error, assume that the path exists:
+        # reading it later reports the error.
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
@@ -150,7 +151,7 @@ class JsonFormat:
     """A JSON file format with a checksum.
 
     `kind` and `version` are written under the keys ``format`` and ``version`` of a file. `content` and `remedy` are for
-    messages: what a file holds, and what to do about a damaged file.
+    messages: they name what a file holds, and what to do about a damaged file.
     """
 
     kind: str
@@ -179,8 +180,9 @@ class JsonFormat:
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         """Provide the `document` of the file `path` in a ``with`` block; the block reads the document's values.
 
-        Raise FormatError if the document is of another kind or version, or its checksum is wrong. Errors in the block
-        become a FormatError too: any `InputError`, and errors from values of wrong types or from reading more files.
+        Raise FormatError if the document has another `kind` or `version`; after the block, also if its checksum is
+        wrong. These errors in the block become a FormatError too: any `InputError`, and errors that come from missing
+        values, from values of wrong types, or from reading other files.
         """
         check_header(document, path, self.kind, self.version)
         try:

@@ -1,4 +1,4 @@
-"""Delay Ctrl-C while a library runs Python callbacks, in which the exception would be lost."""
+"""Delay Ctrl-C while a library runs Python callbacks: a KeyboardInterrupt in a callback would be lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def interrupts_held() -> Iterator[None]:
     In threads other than the main thread, do nothing: Python delivers interrupts only to the main thread.
     """
     before = signal.getsignal(signal.SIGINT)
-    # A handler that is not callable (SIG_IGN, SIG_DFL) raises no exception that could be lost.
+    # A handler that is not callable (SIG_IGN, SIG_DFL) raises no exception, so there is nothing to delay.
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return

@@ -1,4 +1,4 @@
-"""Optional packages: an error at first use names the missing package, and the extra that installs it."""
+"""Import optional packages at first use. The error for a missing package names the extra that installs it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import ModuleType
 from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
+# Package -> arguments of pip install, if they are not only the name of the package.
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
 # Package -> extra of setup.cfg that installs it. Every package in the attribute `needs` of a kind of source (see
 # graphs/readers/kinds.py) must be a key here.
@@ -52,7 +53,7 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
         " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
     )
     return MissingDependencyError(
-        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Known to work "
-        f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
+        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Install it "
+        f"with pip install {_PINNED.get(package, package)}. Known to work together: {KNOWN_GOOD}; the "
         "repository's scripts/constraints.txt pins the whole tested set."
     )

@@ -1,4 +1,4 @@
-"""Keys of random streams, and shuffling, for code that is not compiled; see `kernels.random`."""
+"""Make keys of random streams, and shuffle arrays, in code that is not compiled; see `kernels.random`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
 
 
 def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
-    """Return the key of an independent stream for a seed, an epoch and a purpose, each in 0..2**64-1."""
-    # When Python calls a kernel, the key comes back as a plain int.
+    """Return the key of a stream for a seed, an epoch and a purpose, each in 0..2**64-1; see `derive_key`."""
+    # A kernel that is called from Python returns the key as a plain int.
     return np.uint64(derive_key(np.uint64(seed), np.uint64(epoch), np.uint64(purpose)))
 
 

@@ -36,7 +36,10 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``."""
+    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``.
+
+    Each name in the result begins with `prefix`.
+    """
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """One padded batch: its shape, its tensors, and its views for frameworks.
 
-In: graphs, or flat arrays of a store. Out: `PaddedBatch`, which `unpad` takes apart again. Eager code uses
+In: graphs, or flat arrays of a store. Out: `PaddedBatch`, which `unpad` splits into graphs again. Eager code uses
 ``batch.graph``, compiled code ``batch.tensors``; ``batch.pyg`` and ``batch.jraph`` are the same batch for PyG and
 jraph. It may use all rooms up to `nn`.
 """

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 class PaddedBatch(BatchContent):
     """p packs of graphs, padded to p times the limits of a pack, plus one node slot and one graph slot.
 
-    Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
-    owns all padding nodes and edges. Masks are True where a slot is real.
+    Options of `PaddedCollate` may add more slots. Real nodes, edges and graphs come before padding. The last graph slot
+    is the padding graph, which owns all padding nodes and edges. Graph slots between the real graphs and the padding
+    graph are empty. Masks are True for real slots.
 
     A property of nodes or edges is one value for homogeneous graphs. For heterographs it is a dict keyed by node type
-    or by canonical edge type. For items of named graphs it is a dict keyed by the names of homogeneous graphs,
-    ``batch.node_mask["atoms"]``, and by types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a heterograph
-    called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
+    or by canonical edge type. If each item is a dict of named graphs, it is a dict keyed by the names of homogeneous
+    graphs, ``batch.node_mask["atoms"]``, and by types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a
+    heterograph called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
 
-    The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
-    the other too. `to` and `pin_memory` keep all features, and `unpad` returns them.
+    The batch and its `graph` share their features: writing, replacing or deleting a feature in the batch also changes
+    the graph, and the reverse. `to` and `pin_memory` keep all features, and `unpad` returns them.
 
     Attributes
     ----------
@@ -42,11 +43,11 @@ class PaddedBatch(BatchContent):
     graph_mask
         Bool ``[G]``.
     graph_ids
-        int64 ``[G]``, -1 in padding; None if the dataset has no ids (see `with_ids`).
+        Id of each graph, int64 ``[G]``, -1 in padding; None if the dataset has no ids (see `with_ids`).
     num_real_graphs
         Number of real graphs.
     graph_names
-        Names of the graphs of an item, the keys of `graphs`. Empty if items are graphs without names: use `graph`.
+        Names of the graphs in each item, which are the keys of `graphs`. Empty if graphs have no names; use `graph`.
     """
 
     @property
@@ -55,8 +56,8 @@ class PaddedBatch(BatchContent):
 
         They include features that were written into the batch or its `graph` before this access, but no later features.
         """
-        # Each field of BatchTensors is an attribute of this class, too. Dicts are copied, so that later changes of the
-        # batch do not change the tensors.
+        # Each field of BatchTensors is an attribute of this class, too. Dicts are copied, so that later changes to the
+        # dicts of the batch do not change the result.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
             values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
@@ -66,16 +67,16 @@ class PaddedBatch(BatchContent):
 
     @property
     def jraph(self) -> Any:
-        """The batch as NumPy arrays in a ``jraph.GraphsTuple``; without jraph, in a named tuple of the same fields.
+        """The batch as NumPy arrays in a ``jraph.GraphsTuple``; without jraph, in a named tuple with the same fields.
 
         `nodes` and `edges` are dicts of features; `globals` is a dict with ``"labels"`` and ``"graph_ids"``. For
-        heterographs and named graphs, fields are dicts by type. The padding graph directly follows the real graphs, as
-        in jraph, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes and edges keep the order of the
-        batch, so its masks apply to them. The other arrays share the memory of the batch; if the batch is not on the
-        CPU, they are copies.
+        heterographs and named graphs, all fields except `globals` are dicts by type. The padding graph directly follows
+        the real graphs, as in jraph, and empty graphs come last. Nodes and edges keep the order of the batch, so the
+        masks of the batch apply to them. `n_node` and `n_edge` are int32. All other arrays share the memory of the
+        batch; if the batch is not on the CPU, they are copies.
 
-        JAX accepts the tuple as an argument of compiled functions. JAX silently narrows 64-bit numbers, unless
-        ``jax_enable_x64`` is set.
+        JAX accepts the tuple as an argument of compiled functions. JAX silently converts 64-bit numbers to 32 bits,
+        unless ``jax_enable_x64`` is set.
         """
         from dgl_tuplepack.batches.jraph_graphs import graphs_tuple
 
@@ -83,9 +84,10 @@ class PaddedBatch(BatchContent):
 
     @property
     def graph(self) -> DGLGraph:
-        """The batch as one DGLGraph of ``p x graphs + 1`` graphs, built at first use on the device of the batch.
+        """The batch as one batched DGLGraph of G graphs, built at first use on the device of the batch.
 
-        Its features are the tensors of this batch. A batch of named graphs raises SchemaError; use `graphs`.
+        G is the number of graph slots. The features of the DGLGraph are the tensors of this batch. A batch of named
+        graphs raises SchemaError; use `graphs`.
         """
         if self.graph_names:
             raise SchemaError(
@@ -96,9 +98,10 @@ class PaddedBatch(BatchContent):
 
     @property
     def graphs(self) -> dict[str, DGLGraph]:
-        """Name -> the batched DGLGraph of that named graph, whose types do not contain the name; built at first use.
+        """Name -> the batched DGLGraph of the graphs with this name; built at first use.
 
-        A batch of graphs without names raises SchemaError; use `graph`.
+        The types of a DGLGraph do not contain its name. A batch of graphs without names raises SchemaError; use
+        `graph`.
         """
         if not self.graph_names:
             raise SchemaError("the graphs of this batch have no names, so there is one graph; use batch.graph.")
@@ -110,22 +113,23 @@ class PaddedBatch(BatchContent):
         if self._graph is None:
             self._graph = self._build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
-        # If the user has changed the shape of the graph, return it as it is: exchanging features would raise.
+        # If the user has changed the number of nodes or edges in the graph, return the graph unchanged:
+        # `_exchange_features` would raise.
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
 
     @property
     def pyg(self) -> Any:
-        """The batch as a `torch_geometric.data.Batch` of `Data` or `HeteroData`, of static shape, sharing its tensors.
+        """The batch as a `torch_geometric.data.Batch` of `Data` or `HeteroData`, with the same shape and tensors.
 
-        It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
+        The PyG batch has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indexing cover only the real graphs. If each `Data` holds several graphs, the batch also has the attributes that
-        `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and masks such as `x_s_mask` and `edge_index_s_mask`.
-        For DGL graphs, the node feature "feat" becomes `x`, the edge feature "feat" becomes `edge_attr`, and a single
-        label becomes `y`; other names are unchanged. Named graphs become one `HeteroData`, whose node types contain the
-        names of the graphs.
+        indexing cover only the real graphs. If each `Data` holds several graphs, the PyG batch also has the
+        attributes that PyG's `follow_batch` adds, such as `x_s_batch` and `x_s_ptr`, and masks such as `x_s_mask` and
+        `edge_index_s_mask`. For DGL graphs, the node feature "feat" becomes `x`, the edge feature "feat" becomes
+        `edge_attr`, and a single label becomes `y`; other names are unchanged. Named graphs become one `HeteroData`,
+        whose node types contain the names of the graphs.
 
         Every access makes a new PyG batch, so keep the result.
         """
@@ -133,7 +137,7 @@ class PaddedBatch(BatchContent):
 
     def _build_graph(self) -> Any:
         """Build the graph, or a dict of graphs by name, from the tensors."""
-        # The arguments of `build_batch`, in its order; row pointers only if edges are sorted.
+        # The names of graphs, then the arguments of `build_batch` in its order. Only sorted edges have row pointers.
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -171,7 +175,7 @@ class PaddedBatch(BatchContent):
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
-        # Send only tensors to another process. That process builds the graph again when it needs it.
+        # Do not send the graph to another process: it can be built from the tensors there.
         self._exchange_features()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
@@ -190,7 +194,7 @@ class PaddedBatch(BatchContent):
 
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
-    """Return the function that makes PyG batches. It is cached, since the imports take longer than a call."""
+    """Return the function that makes PyG batches. The result is cached, so that imports run only once."""
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 

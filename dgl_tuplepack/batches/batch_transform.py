@@ -1,4 +1,4 @@
-"""Apply a transform to whole padded batches: seed it for each batch, check its result, and restore the padding."""
+"""Apply a transform to whole padded batches: seed random generators, check the result, and restore the padding."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, 
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
 
-# Fields of a batch that a transform may change, directly or through its graph. All others must stay unchanged.
+# Fields of a batch that a transform may change, directly or through the graph of the batch. No other field may change.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
-# Content ("node feature", "edge feature" or "label") and type of a group of columns; the type of labels is None.
+# A column is a feature or label. A group of columns has a content, "node feature", "edge feature" or "label", and a
+# type, which is None for labels.
 _Group = tuple[str, Any]
 
 
 class BatchTransform:
-    """A transform of padded batches that leaves padding unchanged.
+    """A transform of padded batches, with all padding rows restored after each call.
 
     The transform changes, adds or deletes features or labels of the batch, in place or by replacing them, and returns
-    the batch. Afterwards padding rows have their earlier values, bit for bit. In new columns (features or labels), and
-    in columns whose dtype or shape has changed, padding rows are 0.
+    the batch. Then padding rows are set to exactly the values that they had before the transform. In new columns
+    (features or labels), and in columns whose dtype or shape has changed, padding rows are set to 0.
 
     Parameters
     ----------
@@ -38,13 +39,14 @@ class BatchTransform:
     seed
         0..2**64-1. The global random generators are seeded from this seed, the epoch and the ids of the graphs.
     empty
-        A padding-only batch. After the transform, every batch must have the same columns as this batch.
+        A padding-only batch, which is transformed first. All later results must have the same columns as its result.
     """
 
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
         self.name = check_callable(transform, "a PaddedBatch")
         self.transform, self.draws = transform, Draws(seed)
-        # None during the first call, for the empty batch, which therefore has no specs to be compared with.
+        # The dtype and shape of each column after the transform. None while the empty batch is transformed, so that its
+        # result is not compared with anything.
         self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
         self._specs = {group: _specs(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
 
@@ -56,7 +58,7 @@ class BatchTransform:
         where = _named(ids)
         epoch, is_known = self.draws.epoch(epoch)
         unknown = any(i is None for i in ids)
-        # Watch for random draws that ids and epoch do not determine.
+        # If an id or the epoch is unknown, random numbers cannot be derived from it. So check whether any are drawn.
         is_watched = bool(ids) and (unknown or not is_known)
         structure, padding = _structure(batch), _padding(batch)
         with kept_generators():
@@ -72,10 +74,11 @@ class BatchTransform:
             has_drawn = is_watched and states() != before
         if has_drawn and unknown:
             raise TransformError(
-                f"the transform {self.name} draws random numbers, but items of {where} have no ids to seed them; "
-                "use with_ids(dataset), also for the example."
+                f"the transform {self.name} draws random numbers, but items of {where} have no ids to seed the "
+                "generators; use with_ids(dataset), also for the example."
             )
         if has_drawn:
+            # Only the epoch is unknown. This warns if a batch with the same first graph draws random numbers again.
             self.draws.notice_repetition(int(ids[0] or 0), self.name)
         self._check(found, batch, structure, where)
         _restore(batch, padding)
@@ -149,9 +152,9 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return the fields that must not change, each tensor with torch's count of its in-place changes.
+    """Return the fields that must not change; each tensor becomes a pair (tensor, number of its in-place changes).
 
-    Inference tensors have no count; they get -1.
+    Torch counts in-place changes. It does not count them for inference tensors, which get the number -1.
     """
 
     def seen(value: Any) -> Any:
@@ -163,7 +166,10 @@ def _structure(batch: PaddedBatch) -> dict[str, Any]:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Return whether two values of `_structure` are equal: tensors must be the same objects, with equal counts."""
+    """Return whether two values in results of `_structure` are equal.
+
+    Tensors are equal if they are the same object with the same number of in-place changes.
+    """
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in found)
     if isinstance(found, tuple) and found and isinstance(found[0], Tensor):
@@ -181,18 +187,21 @@ def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
 
 
 def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> None:
-    """Restore the padding rows; in a column that is new, or has another dtype or shape than before, they become 0."""
+    """Set padding rows to the values in `padding`, the result of `_padding` before the transform.
+
+    If a column is new, or has another dtype or shape than before, its padding rows become 0.
+    """
     for group, columns, real, _ in _columns(batch):
         restored = {}
         for name, value in columns.items():
             before = padding[group].get(name)
             if before is None or before.shape[1:] != value.shape[1:] or before.dtype != value.dtype:
                 before = torch.zeros_like(value[real:])
-            # Do not write in place: the transform may still use the tensor, or its rows may share memory.
+            # Do not write in place: the transform may still use the tensor, or rows of the tensor may share memory.
             restored[name] = torch.cat([value[:real], before]).contiguous()
         if group[0] == "label":
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
-    # Update the graph too, if the transform built it.
+    # If the transform has used the graph of the batch, update the features of the graph too.
     batch._exchange_features()

@@ -28,9 +28,9 @@ from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 class PaddedCollate:
     """Collate a list of graphs, which may be empty, into a `PaddedBatch` of static shape.
 
-    With several limits, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
-    sampler chose for the step. A batch of other items gets the smallest shape that holds it, which may differ between
-    ranks.
+    If `limits` is a list, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
+    sampler chose for the step, and their batch gets this shape. A batch of other items gets the smallest shape that
+    holds the batch; this shape may differ between ranks.
 
     Parameters
     ----------
@@ -41,62 +41,63 @@ class PaddedCollate:
         The example defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
         `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has `graphs`.
     packs_per_batch
-        Number of packs in a batch, p >= 1, as in the sampler.
+        Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill
         Value of padding: a number, or a dict from names to values. Each value in the dict is a number, or an array with
-        the shape of one node's, edge's or graph's value. Names that the dict lacks get 0.
+        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
-        such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
+        such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges, where
+        `edges` and `nodes` are the limits.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
-        distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0, and a
-        batch has p x nodes + 2 node slots. With ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1);
+        distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0. A
+        batch then has p x nodes + 2 node slots. With ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1);
         choose a distance beyond the model's cutoff.
     sort_edges
         Sort the edges of each type by destination; edges with the same destination keep their order. The batch then
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
     ties
         Components with the same elements: with ``{"nodes:bonds": "edges:atoms"}`` node i of the graph "bonds" is edge i
-        of "atoms". Such a node and edge have the same position in a batch, too. Both components have p x limit + 1
+        of "atoms". In a batch, too, such a node and edge have the same index. Both components have p x limit + 1
         slots, where `limit` is the smaller of their limits.
     indices
         Names of features and labels that hold indices of nodes or edges of their graph, each with the component that
-        the indices point to: ``{"root": "nodes"}``. In a batch, indices are shifted to the slots of their graph, and
-        indices in padding point to padding.
+        the indices point to: ``{"root": "nodes"}``. In a batch, each index becomes the slot number of the same node
+        or edge; indices in padding point to padding.
     transform
         Applied to a copy of each graph, including the example: a transform of `dgl.transforms`, or any callable from
         DGLGraph to DGLGraph (for PyG: from Data to Data). It may change features and remove nodes and edges, but must
-        not add any.
+        not add nodes or edges.
     batch_transform
         Applied to each batch: a callable that changes features or labels of a `PaddedBatch` and returns it. Then
         padding rows get their previous values again, or 0 in new features.
     transform_seed
-        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the ids of the graphs; they
-        do not depend on the number of workers. A random transform needs items from ``with_ids(dataset)``.
+        0..2**64-1. The random numbers of transforms depend only on this seed, the epoch, and the ids of the graphs, not
+        on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
         The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
         the attribute belongs to: "node", "edge" or "graph"; or the name of an attribute that counts nodes or holds
-        endpoints of edges; or None, to leave the attribute out. An attribute whose level is its own name becomes a
+        endpoints of edges. With None, the attribute is left out. An attribute whose level is its own name becomes a
         separate component.
 
     Raises
     ------
     LimitsError
-        The limits have no cap on graphs, or their components differ from the example's.
+        The limits have no cap on graphs, or their components differ from the components of the example.
     SchemaError
-        The example is not a graph with an optional label and id, or a fill value does not fit.
+        The example is not a graph with an optional label and id, or a fill value does not fit its dtype or shape.
     TransformError
         A transform cannot be applied to the example, or to a padding-only batch.
 
     Notes
     -----
     A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if a graph differs from the example
-    (for instance, only one of them has an id), and TransformError if a transform fails. Padding edges are spread evenly
-    over the padding nodes. Between nodes of one type they are self-loops, unless `coordinates` are given; all other
-    padding edges also lead from padding nodes to padding nodes.
+    (for instance, if the graph has an id and the example has none), and TransformError if a transform fails. All
+    padding edges lead from padding nodes to padding nodes, and are spread evenly over them. Padding edges between nodes
+    of one type are self-loops, unless `coordinates` are given.
 
     Examples
     --------
@@ -131,13 +132,13 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
-            # Labels hold indices of nodes (edges) of these types, so the transform must not remove any of them.
+            # `numbered`: types whose nodes (edges) are indexed by labels. The transform must not remove any of them.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The last shape is the largest, and holds every pack.
         self.shape = self.shapes[-1]
-        # A batch of padding only. BatchTransform learns from it which features and labels the transform returns.
+        # A batch of padding only. BatchTransform transforms it to find which features and labels each result must have.
         empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
             None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
@@ -153,11 +154,11 @@ class PaddedCollate:
                 transform.draws.set_epoch(epoch)
 
     def _example(self, example: Any) -> Any:
-        """Return the example; if there is a transform, apply it as in epoch 0."""
+        """Return the example; if there is a transform, apply it to the example, as in epoch 0."""
         if self._transform is None:
             return example
         parts = parts_of(example, "the example")
-        # An example without an id only defines the schema, so the id 0 may seed the transform.
+        # The example only defines the schema. So if it has no id, any id may seed the transform.
         (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
         return as_item(found._replace(id=found.id if parts.id is not None else None))
 
@@ -179,29 +180,34 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
-        """Return the padded batch of items. `sampler_shape` is the index of its shape; None: the smallest that fits."""
+        """Return the padded batch of items, of which `parts` are the parts and `names` the names in messages.
+
+        `sampler_shape` is the index of the shape that the sampler chose. If it is None, use the smallest shape that
+        holds the batch.
+        """
         schema = self.schema
         graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:
-            # The functions return the number of nodes (edges) in each graph, the rows of a column, and an item's name.
+            # The functions return: the number of nodes (edges) of type t in each graph; the rows of a feature or label
+            # (a column); the name of item i.
             check_values(
                 schema,
                 lambda t: as_array(graphs.lengths[t]),
                 lambda column: as_array(graphs.columns[column]),
                 lambda i: names[i],
             )
-        # graphs.numbers: nodes of each type, then edges of each type, then graphs.
+        # graphs.numbers: the number of nodes of each type, then of edges of each type, then of graphs.
         shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
         padded = padded_batch(shape, graphs)
         padded.graph_ids = self._ids(shape, parts, names, padded.device)
         return padded
 
     def _ids(self, shape: PaddedShape, items: Sequence[Parts], names: list[str], device: torch.device) -> Tensor | None:
-        """Return the id of each graph slot, -1 in padding; None without ids.
+        """Return the id of each graph slot, -1 in padding; None if the example has no id.
 
         Raise SchemaError if an item has an id but the example has none, or the reverse.
         """
-        # Only the example decides whether a batch has ids, so that empty batches have ids too.
+        # Only the example decides whether a batch has ids, so that empty batches have ids if other batches do.
         for item, name in zip(items, names, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")

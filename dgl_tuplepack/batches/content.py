@@ -53,16 +53,17 @@ class BatchContent:
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # _ties: node type -> edge type whose edges are these nodes. _indices: feature or label -> type that it indexes.
+    # _ties: node type -> edge type whose edges are these nodes. _indices: feature or label -> node type or edge type
+    # that it indexes.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
-    # Layout of attributes, if the graphs are PyG graphs.
+    # How PyG attributes become features and labels; None if the graphs are not PyG graphs.
     _pyg: PygLayout | None = None
     # Index type of the graphs before they were padded.
     _idtype: torch.dtype = torch.int64
     # The DGLGraph of the batch, or a dict with one for each graph name; None until it is built.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
-    # Features of each type when the features of the batch and of its graph were last made equal.
+    # The features of each type at the last time when the batch and its graph had equal features.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
@@ -121,7 +122,7 @@ class BatchContent:
 
     @property
     def type_names(self) -> tuple[str, EdgeType] | None:
-        """Node type and edge type of homogeneous graphs, if their names are not the default; else None."""
+        """Node type and edge type of homogeneous graphs; None if both are DGL's defaults, and for all other graphs."""
         names = self.node_types, self.edge_types
         if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
             return None
@@ -135,7 +136,7 @@ class BatchContent:
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
-        # own_type: what `graph` itself calls type t, without the name of the graph.
+        # own_type: the name of type t in `graph`; the name of a named graph is not part of it.
         for t, graph, own_type in located_types(self._graph):
             yield t, features_of(graph, own_type), own_features[t]
 
@@ -154,7 +155,10 @@ class BatchContent:
         ]
 
     def _exchange_features(self) -> None:
-        """Make the features of the batch and of its graph equal; raise SchemaError if the graph has changed shape."""
+        """If the graph of the batch is built, make the features of batch and graph equal; see `_exchange`.
+
+        Raise SchemaError if the user has changed the number of nodes or edges of the graph.
+        """
         if self._graph is None:
             return
         if changed := self._changed_shape():
@@ -162,6 +166,7 @@ class BatchContent:
                 f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
                 f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
             )
+        # own: the features of type t in the batch.
         for t, of_graph, own in self._features_by_type():
             _exchange(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
@@ -189,12 +194,12 @@ class BatchContent:
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
     """Make the features of a graph and a batch equal: copy each change from one dict to the other.
 
-    `graph` has the features of the graph, `own` the features of the batch, and `agreed` the features when both were
-    last equal. If a feature has changed in both, the graph wins.
+    `graph` has the features of the graph, `own` the features of the batch, and `agreed` the features at the last time
+    when both were equal. If a feature has changed in both, keep its value in the graph.
     """
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
-        # The value for both; None if the feature was deleted.
+        # The value for both dicts; None if the feature was deleted.
         value = in_graph.get(name)
         # If the feature has not changed in the graph, use the value in the batch.
         if value is agreed.get(name):

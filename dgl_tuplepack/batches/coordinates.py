@@ -12,15 +12,15 @@ from dgl_tuplepack._core.checks import real_number, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.schema import ArraySpec
 
-# Names of features; or a dict from names to the least distance between padding nodes.
+# Names of features; or a dict from names of features to the least distance between padding nodes.
 Coordinates = Sequence[str] | Mapping[str, float]
 
 
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
-    """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
+    """Return, for each feature named in `coordinates`, the least distance between padding nodes; the default is 1.
 
-    Raise SchemaError if a name is not the name of a node feature of real floats, or if a distance is not positive and
-    finite.
+    `specs_by_type` has the specs (dtypes and shapes) of the node features of each node type. Raise SchemaError if a
+    name is not the name of a node feature of real floats, or if a distance is not positive and finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
@@ -38,17 +38,19 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
         for spec in (specs[name] for specs in specs_by_type if name in specs):
             if not spec.dtype.is_floating_point or 0 in spec.shape:
                 raise SchemaError(
-                    f"coordinates must be real floats, but {name!r} is {spec}; name a feature of positions."
+                    f"coordinates must be real floats, but {name!r} is {spec}; give the name of a "
+                    "feature that holds positions."
                 )
     return {name: float(distance) for name, distance in given.items()}
 
 
 def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
-    """Return positions for the slots ``first..first + number - 1``, any two of them at least `distance` apart.
+    """Return positions for the slots ``first..first + number - 1``, ``[number, *spec.shape]``.
 
-    In three dimensions the positions wind around the first axis, so that no three in a row are collinear and no four in
-    a row are coplanar: every angle along a chain of padding edges is defined. Slots of several node types are numbered
-    one after the other. Raise SchemaError if the dtype cannot represent that many different positions.
+    Any two positions are at least `distance` apart. In three dimensions, the positions wind around the first axis, so
+    that no three consecutive positions are collinear, and no four consecutive positions are coplanar. Then every angle
+    along a chain of padding edges is defined. `first` is the number of node slots of all earlier node types. Raise
+    SchemaError if the dtype cannot represent that many different positions.
     """
     if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
         raise SchemaError(
@@ -62,6 +64,6 @@ def padding_positions(spec: ArraySpec, first: int, number: int, distance: float)
     for axis in range(1, min(width, 3)):
         positions[:, axis] = (slots % 3 == axis).double()
     positions = (positions * distance).to(spec.dtype)
-    # Repeat each position along all axes between the slots and the coordinates: [number, D] -> [number, ..., D].
+    # Repeat each position along all axes between the first and the last axis: [number, D] -> [number, ..., D].
     leading = (1,) * (len(spec.shape) - 1)
     return positions.reshape(number, *leading, *spec.shape[-1:]).expand(number, *spec.shape).contiguous()

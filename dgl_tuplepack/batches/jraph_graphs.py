@@ -1,4 +1,4 @@
-"""A padded batch with jraph's fields and layout, as NumPy arrays. `PaddedBatch.jraph` loads this module."""
+"""A padded batch with jraph's fields and order of graphs, as NumPy arrays; `PaddedBatch.jraph` loads this module."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GraphsTuple(NamedTuple):
 def graphs_tuple(batch: BatchContent) -> Any:
     """Return a batch as a ``GraphsTuple``; see `PaddedBatch.jraph`."""
     tuple_class: Any = GraphsTuple
-    # jraph is optional: it is not maintained, and may fail in any way with a newer JAX.
+    # jraph is optional. It is not maintained, and with a newer JAX its import may raise any error.
     with suppress(Exception):
         tuple_class = importlib.import_module("jraph").GraphsTuple
 
@@ -46,7 +46,7 @@ def graphs_tuple(batch: BatchContent) -> Any:
         return made
 
     def counts(tensor: Tensor) -> Array:
-        """Return numbers per graph as an array, with the padding graph directly after the real graphs, not last."""
+        """Return numbers per graph slot as an array, with the padding graph moved directly after the real graphs."""
         given, real = tensor.numpy(force=True), batch.num_real_graphs
         moved = np.zeros(len(given), np.int32)
         moved[:real], moved[real] = given[:real], given[-1]

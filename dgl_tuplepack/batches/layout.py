@@ -1,4 +1,4 @@
-"""The tensors of a padded batch: the dtype and shape of each tensor, and a function that makes a batch of them.
+"""The tensors of a padded batch: the dtype and shape of each tensor, and a function that makes a batch from tensors.
 
 Two modules make batches: `pad_graph.py` with torch operations, and `storage/assembler.py` in one compiled pass.
 """
@@ -23,7 +23,7 @@ Spec = tuple[torch.dtype, tuple[int, ...]]
 
 
 def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
-    """Return the dtype and shape of each tensor.
+    """Return the dtype and shape of each tensor of a batch.
 
     `slots` maps each node or edge type to its number of slots, and None to the number of graph slots.
     """
@@ -42,8 +42,8 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
     """Return the batch that consists of the given tensors, whose keys are the keys of `layout_of`.
 
     `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. If `tensors` has
-    no ids, `graph_ids` of the batch is None. Row pointers and the order of edges may be missing, if edges are not
-    sorted or will be sorted later.
+    no ids, `graph_ids` of the batch is None. Row pointers and edge order may be missing if edges are not sorted, or
+    will be sorted later.
     """
     node_types, edge_types = schema.node_types, schema.edge_types
     totals = dict(zip((*node_types, *edge_types, None), real, strict=True))

@@ -25,7 +25,7 @@ class OutputRows(NamedTuple):
     Attributes
     ----------
     ids
-        Integers ``[n]`` or ``[G]``: the ids of the real graphs; ids of padding may follow.
+        Integers: the ids of the real graphs, ``[n]``; or the ids of all graph slots, ``[G]``, the real graphs first.
     num_real_graphs
         The number n of real graphs.
     slots
@@ -66,7 +66,7 @@ def output_rows(batch: Any, of: str) -> OutputRows:
     if is_pyg(batch):
         return _of_pyg(batch, of)
     if isinstance(batch, tuple | list) and batch and is_graph(batch[0]):
-        # A pair has no ids: its second element may be labels.
+        # A pair (graph, labels) has no ids.
         graph, ids = batch[0], _ids(batch[-1] if len(batch) > 2 else None)
         nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
         edges = {e: graph.batch_num_edges(e) for e in graph.canonical_etypes}
@@ -98,7 +98,7 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
     if batch.row_pointers is not None and of != GRAPHS:
         raise InputError(f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead.")
     node_type, edge_type = batch.type_names or ("nodes", "edges")
-    # Without types, each tensor belongs to the only node type or edge type; put it into a dict with this key.
+    # Without types, a field is one tensor; put the tensor into a dict, with the only node type or edge type as its key.
     has_types = isinstance(batch.node_mask, dict)
     nodes, node_masks, edges, edge_masks = (
         value if has_types else {t: value}
@@ -117,17 +117,20 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 def _of_pyg(batch: Any, of: str) -> OutputRows:
     """Return the rows of a component of a PyG batch."""
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
-    # Only a batch made by `PaddedBatch.pyg` or a store has an origin, which has the numbers of its nodes and edges.
+    # Only a batch made by `PaddedBatch.pyg` or a store has an origin. origin.counts: the number of nodes in each graph,
+    # by node type, and the number of edges in each graph, by edge type.
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts
         slots = {t: int(sum(count)) for t, count in (*nodes.items(), *edges.items())}
         orders: dict[Any, Tensor] = dict(origin.edge_orders)
+        # Nodes of type t that are tied to edges of type e are sorted like these edges.
         orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
         return _rows(
             of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
         )  # fmt: skip
-    # PyG made the batch: `ptr` has the first node of each graph. An edge belongs to the graph of its source node.
+    # PyG made the batch: `ptr` has the index of the first node of each graph. An edge belongs to the graph of its
+    # source node.
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
@@ -147,7 +150,7 @@ def _rows(
 
     `nodes` and `edges` have, by type, the number of nodes and edges of each graph. `num_graphs` is the number of graph
     slots. `slots` has the number of slots of each type; None if no row is padding. `orders` has the slot of each row
-    before edges were sorted, for types that were sorted.
+    before edges were sorted, for types that were sorted. Set `named` if the graphs are named.
     """
     if of == GRAPHS:
         return OutputRows(ids, num_real_graphs, num_graphs)

@@ -1,4 +1,4 @@
-"""Pad joined graphs to a static shape."""
+"""Pad graphs, which are already joined into tensors, to a static shape."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from dgl_tuplepack.graphs.relations import Column
 
 
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
-    """Return a padded batch with `graph_ids` None; raise GraphTooLargeError if the graphs exceed the shape."""
+    """Return the padded batch of the graphs, without ids.
+
+    Raise GraphTooLargeError if the graphs exceed the limits of `shape`.
+    """
     # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. `shape.slots` has the same keys.
-    # Both are in the order nodes, edges, graphs.
+    # Both dicts have node types first, then edge types, then None.
     schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
-    # The keys of the tensors are those of `layout_of`.
+    # A key has the content, the type (None for graphs and labels) and, for a feature or label, the name. The columns
+    # of a schema are such keys. `ENDS` is ("sources", "destinations"), the contents for the ends of edges.
     tensors: dict[Key, Tensor] = {
         ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
     }
@@ -33,13 +37,17 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
 
 
 def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> list[Tensor]:
-    """Return the sources and the destinations of all edges: real edges, then padding edges between padding nodes."""
+    """Return the source nodes and the destination nodes of all edges of a type, ``[slots]`` each.
+
+    Real edges come first, then padding edges, which join padding nodes.
+    """
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
-    # In a chain, a padding edge ends at the padding node after its source. Otherwise it is a self-loop, or joins nodes
-    # of two types.
-    # ahead: shift of the sources, and of the destinations.
+    # ahead: by how many padding nodes the source (first) and the destination (second) of each padding edge is shifted.
+    # With padding chains, the destination is the padding node after the source. Otherwise the edge is a self-loop, or
+    # joins nodes of two types.
     ahead = (0, int(shape.has_padding_chains(edge_type)))
+    # real: the source (first) or the destination (second) of each real edge.
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first_padding = graphs.numbers[node_type]
         num_padding = shape.slots[node_type] - first_padding
@@ -50,14 +58,14 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
 
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
-    """Return the values of a feature or label, then its padding; indices within a graph become indices in the batch."""
+    """Return a feature or label with its padding; indices count the nodes (edges) of the batch, not of each graph."""
     values = graphs.shifted(column, shape.schema.index_columns.get(column))
     return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
 
 
 def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
-    """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding."""
-    # Empty graph slots keep the number 0.
+    """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding nodes (edges)."""
+    # Graph slots between the real graphs and the last slot are empty: they keep the number 0.
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
     counts[: graphs.numbers[None]] = graphs.lengths[t]
     counts[-1] = shape.slots[t] - graphs.numbers[t]

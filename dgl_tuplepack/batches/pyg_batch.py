@@ -1,4 +1,4 @@
-"""PyG batches: a `Batch` of static shape, whose methods for single graphs cover only the real graphs."""
+"""PyG batches, padded or not: a subclass of PyG's `Batch` whose methods for single graphs return only real graphs."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 @dataclass
 class Origin:
-    """The graphs of a batch: how many there are, and the nodes and edges of each type in each of them."""
+    """Facts about the graphs of a `PygBatch`, from which the batch makes single graphs and row masks."""
 
+    # Names of attributes. A storage is one of PyG's dicts of attributes; its key is a type, or None (whole graph).
     names: Names
     num_graphs: int
     num_real_graphs: int
-    # Number of nodes in each graph by node type, and number of edges in each graph by edge type.
+    # Node type -> number of nodes in each graph slot; edge type -> number of edges in each graph slot.
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
-    # With sorted edges: the position of each edge before sorting.
+    # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # ties: node type -> edge type whose edges are these nodes. indices: feature or label -> type that it indexes.
+    # ties: node type -> edge type that it is tied to. indices: feature or label with indices -> type that it indexes.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
-    # Whether there is padding, and whether graphs are named. Compiled code reads these instead of varying numbers.
+    # Whether the batch has padding, and whether the graphs are named graphs (items are dicts of graphs).
     is_padded: bool = False
     is_named: bool = False
-    # The masks with which the batch was made, by component name, and their numbers of real rows.
+    # Component name -> the mask with which the batch was made, and the number of its real rows.
     row_masks: Mapping[str, RowMask] = field(default_factory=dict)
 
     @functools.cached_property
@@ -57,16 +58,17 @@ class Origin:
 
     @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
-        """For each type, the first node (edge) of each graph, and the end of the last graph."""
+        """For each type, the first node (edge) of each graph slot, then the end of the last graph slot."""
         counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
         return {t: [0, *accumulate(count.tolist())] for t, count in counts}
 
 
 class PygBatch(Batch):  # type: ignore[misc]
-    """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes.
+    """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes; it has an `Origin`.
 
     `num_graphs` is the number of graph slots, which pooling needs; it is the same in all batches of one static shape.
-    `len`, `to_data_list`, `get_example` and indices cover only the real graphs.
+    ``len(batch)``, ``batch[i]``, `to_data_list` and `get_example` cover only the real graphs. A batch that PyG makes
+    from such batches has no `Origin`, and behaves like PyG's own batches.
     """
 
     @property
@@ -84,14 +86,14 @@ class PygBatch(Batch):  # type: ignore[misc]
         return number
 
     def __init_subclass__(cls) -> None:
-        # PyG makes a subclass for each class of graphs; give it the name of PyG's own subclass, such as DataBatch.
+        # PyG makes a subclass of `PygBatch` for each class of graphs. Name it like PyG's own subclass: DataBatch.
         cls.__name__ = cls.__qualname__ = f"{cls.__bases__[-1].__name__}Batch"
 
     def __len__(self) -> int:
         return self.num_real_graphs
 
     def row_masks(self) -> dict[str, RowMask]:
-        """Return row masks by component name, for ``tp.nn.masked(data)``; an empty dict if nothing is padding."""
+        """Return row masks by component name, for ``tp.nn.masked(batch)``; an empty dict if nothing is padding."""
         origin = self.__dict__.get("_origin")
         if origin is None:
             raise SchemaError(
@@ -103,7 +105,7 @@ class PygBatch(Batch):  # type: ignore[misc]
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
-        # (key of its storage, name of the attribute) for the mask of each node type, then of each edge type.
+        # For the mask of each node type, then of each edge type: (key of its storage, name of the mask there).
         attributes = [
             (names.storages[attribute.storage], attribute.mask)
             for attribute in (*names.node_attributes, *names.edge_attributes)
@@ -111,13 +113,13 @@ class PygBatch(Batch):  # type: ignore[misc]
         masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
         found = {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
         if not is_traced():
-            # Add the numbers of real rows, except for a mask that the user replaced: its real rows may be anywhere.
-            # Compiled code must not read these numbers, since they vary between batches.
+            # Add the number of real rows of each mask, unless the user has replaced the mask: then real rows may be
+            # anywhere. Compiled code must not read these numbers, since they vary between batches.
             found |= {name: known for name, known in origin.row_masks.items() if known.mask is found[name].mask}
         return found
 
     def get_example(self, idx: Any) -> Any:
-        """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
+        """Return a real graph. Its features are views of the batch; only indices and sorted features are copies."""
         origin = self.__dict__.get("_origin")
         if origin is None:
             return super().get_example(idx)
@@ -131,7 +133,7 @@ class PygBatch(Batch):  # type: ignore[misc]
         return [self.get_example(i) for i in range(len(self))]
 
     def index_select(self, idx: Any) -> list[Any]:
-        """Return some of the real graphs."""
+        """Return the real graphs that `idx` selects: a slice, or any other index that PyG accepts."""
         if isinstance(idx, slice):
             return [self.get_example(i) for i in range(len(self))[idx]]
         chosen: list[Any] = super().index_select(idx)
@@ -139,14 +141,14 @@ class PygBatch(Batch):  # type: ignore[misc]
 
     @classmethod
     def from_data_list(cls, *args: Any, **settings: Any) -> Any:
-        """Return PyG's `Batch` of the graphs."""
+        """Return PyG's own `Batch` of the graphs, not a `PygBatch`."""
         return Batch.from_data_list(*args, **settings)
 
 
 class _Value:
-    """A placeholder in a `Template`; its deep copy is ``given.values[number]``, a value of the batch being made."""
+    """A placeholder in a `Template`; its deep copy is ``given.values[number]``."""
 
-    given = threading.local()
+    given = threading.local()  # `values`: the values of the batch that this thread makes
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -156,7 +158,7 @@ class _Value:
 
 
 class Template:
-    """A batch of placeholders, made by PyG's `collate`. Each new batch is a deep copy of it, with values.
+    """A batch of placeholders. Each new batch is a deep copy of it, with values in place of the placeholders.
 
     Setting the attributes of each batch one by one would take three times as long.
     """
@@ -164,15 +166,15 @@ class Template:
     def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
         self.names, graph = names, Data() if names.types.is_flat else HeteroData()
         for t in names.storages[1:]:
-            graph[t]  # makes the storage
+            graph[t]  # creates the storage with the key t
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # (index of its storage, name) of each attribute, in the order in which `pyg_batch` and `plain_batch` pass the
-        # values: features and labels, endpoints, then the attributes that batches add.
+        # (index of the storage, name) of each attribute, in the order of the values that `pyg_batch` and `plain_batch`
+        # pass: features and labels, endpoints, then the attributes that batches add.
         attributes = [(number, key) for number, key, _ in names.attributes] + [
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
-        # `at`: index of a storage; the others: names of attributes there. `number` is None if the number of nodes is
-        # the number of rows of an attribute. `names.counted`: types that need num_nodes even without padding.
+        # `at`: storage index. `slots`, `pointers`, `mask`, `number`: names of attributes there; `number` is None if
+        # an attribute with one row for each node counts the nodes. `counted`: types that always need num_nodes.
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
             attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
@@ -182,8 +184,8 @@ class Template:
             self._empty.stores[at][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
-        """Return a new batch of columns (features and labels) and other values, in the order of the template."""
-        # f converts a column to PyG's layout; it is None if the layouts are equal.
+        """Return a new batch. `columns` has its features and labels, `others` all other values, in template order."""
+        # f converts a feature or label to PyG's layout of axes; it is None if nothing changes.
         laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.attributes, columns, strict=True)]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
@@ -193,7 +195,7 @@ class Template:
 
 
 def pyg_batch(batch: BatchContent) -> Any:
-    """Return the PyG batch of a padded batch; tensors are shared."""
+    """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
     batch._exchange_features()
     # columns[i]: content, type and name of a feature or label. values[i]: its tensor.
     columns: list[Column] = []
@@ -213,7 +215,7 @@ def pyg_batch(batch: BatchContent) -> Any:
         (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
         bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
-    # In the order of `Template`: endpoints, the attributes of each node type, masks of edges, the mask of graphs, ids.
+    # In the order of `Template`: endpoints, attributes of each node type, masks of edges, the mask of graphs, ids.
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
         mask = batch._node_masks[t]
@@ -230,8 +232,8 @@ def plain_batch(
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
     `counts` has, for each node type and then each edge type, the number of nodes or edges in each graph, ``[graphs]``.
-    `totals` has the sums of the counts, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge
-    type, and `values` the features and labels.
+    `totals` has the sum of each array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` for
+    each edge type, `values` the features and labels. `indices` maps features and labels to the type that they index.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -245,15 +247,15 @@ def plain_batch(
 
 
 def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
-    """Apply the arguments `follow_batch` and `exclude_keys` of `Batch.from_data_list` to a batch of `plain_batch`."""
+    """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` in place to a batch that `plain_batch` made."""
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
-    # (storage, name, rows in each graph) of each attribute. A column c has one row for each node (edge) of its type; a
-    # label has no type, and `rows` has its number of rows if it is not 1.
+    # For each feature or label, the column c: (key of its storage, name, rows in each graph). A feature has one row for
+    # each node (edge) of its type c[1]. A label, with the type None, has one row, or the number of rows in `rows`.
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
-    # Endpoints have one row for each edge.
+    # Add the endpoints, which have one row for each edge.
     for t, key, each in (*found, *((*attribute, counts[e]) for e, attribute in names.types.edges.items())):
         storage = storages[t]
         if key in exclude:
@@ -284,14 +286,14 @@ class _Same:
 def _cached_template(
     node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
 ) -> Template:
-    """Return the template of padded batches with the same types, features and labels."""
+    """Return the template of padded batches with these types, features and labels."""
     return Template(attribute_names(node_types, edge_types, columns, layout.layout), True, has_ids)
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return sources and destinations as one tensor ``[2, E]``.
+    """Return source nodes and destination nodes as one tensor ``[2, E]``.
 
-    It is a view if `dst` follows `src` in memory, as in the batches of a store, else a copy.
+    The tensor is a view if `dst` follows `src` in memory, as in the batches of a store. Otherwise it is a copy.
     """
     number = src.shape[0]
     follows = (
@@ -304,35 +306,35 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:
-    """Return graph `i` of a batch, with all attributes that the user has not deleted from the batch."""
-    # spans[t]: the nodes (edges) of type t in the batch that belong to graph i.
+    """Return graph `i` of a batch, with all attributes that the batch still has: the user may have deleted some."""
+    # spans[t]: slice of the batch's nodes (edges) of type t that belong to graph i.
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
     data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
 
     def target_of(t: GraphType | None) -> Any:
-        """Return the storage with the key `t` of the new graph."""
+        """Return the new graph's storage with the key `t`."""
         return data.stores[0] if t is None else data[t]
 
-    # orders[t][j], for sorted edges and nodes tied to them: the position in graph i that row j had before sorting.
+    # orders[t][j], for sorted edges and nodes tied to them: old position in graph i of the row that is now row j.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
     orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
 
     def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
-        """Put the rows of a type, along the axis `dim`, in the order of the graph before sorting."""
+        """Return rows of the type `t`, along the axis `dim`, in the order that the rows had before sorting."""
         return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
 
     def local(values: Tensor, t: GraphType) -> Tensor:
-        """Convert indices of nodes or edges in the batch to indices in the graph."""
+        """Convert indices of nodes (edges) of the type `t` in the batch to indices in graph i."""
         values = values - spans[t].start
         return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
 
     def rows_of_graph(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
-        """Return the rows of graph i. `t` is the type of the rows; None for a label, with `each` rows in each graph."""
+        """Return the rows of graph i. `t` is their type, or None for a label, which has `each` rows in each graph."""
         first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
         _check_rows(values, key, dim, origin, t, each)
         return values.narrow(dim, first, last - first)
 
-    # The column is the attribute `key` of the storage with the key `t`; `found` is that storage of the batch.
+    # Each column is the attribute `key` in the storage with the key `t`. `found` is the batch's storage with this key.
     for column, t, key in names.columns:
         content, of_type, _ = column
         found = storages.get(t, {})
@@ -341,7 +343,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
         value = rows_of_graph(found[key], of_type if content != "label" else None, key, dim or 0, rows)
         if content == "label":
-            # With dim None, PyG adds an axis in batches, which a single graph does not have.
+            # If `dim` is None, PyG adds an axis to batches; a single graph does not have this axis.
             value = value[0] if dim is None else value
         else:
             assert of_type is not None
@@ -366,9 +368,9 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
 
 def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
-    """Raise SchemaError unless an attribute has a row for each slot or for each real slot.
+    """Raise SchemaError unless an attribute has a row for each slot, or for each slot with real content.
 
-    With any other number of rows, it is unknown to which graph a row belongs. `t` and `each` are as in `rows_of_graph`.
+    `t` is the type of the rows, or None for a label, which has `each` rows in each graph slot.
     """
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
     if t is None:
@@ -380,9 +382,9 @@ def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | 
 
 
 def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
-    """Raise SchemaError for edges that lead to nodes of other graphs.
+    """Raise SchemaError if edges of a graph, with the endpoints `ends` ``[2, E]``, join nodes of other graphs.
 
-    `nodes` has the graph's source nodes and its destination nodes, as ranges of node slots.
+    `nodes` has the slice of the graph's source nodes, and the slice of its destination nodes.
     """
     if ends.shape[1]:
         first, last = (each.tolist() for each in ends.aminmax(dim=1))
@@ -391,7 +393,7 @@ def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
 
 
 def _changed(key: str, how: str) -> SchemaError:
-    """Return the error for an attribute that the user has changed."""
+    """Return the error for an attribute that the user has changed; `how` says what is wrong with it."""
     return SchemaError(
         f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
         "graphs before the change, or change a clone()."

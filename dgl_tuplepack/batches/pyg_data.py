@@ -1,4 +1,7 @@
-"""Make the PyG graphs that stores and batches return. PyG joins them by the rules of their original class."""
+"""Make the PyG graphs that stores and batches return. PyG joins these graphs by the rules of their original class.
+
+A storage is one of PyG's dicts of attributes. Its key is a node or edge type, or None for the whole graph.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,20 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names
 
 
 class Joining(NamedTuple):
-    """The rules by which PyG joins attributes: the results of `__cat_dim__` and `__inc__` for each attribute.
+    """The rules by which PyG joins graphs to a batch: the results of `__cat_dim__` and `__inc__` for each attribute.
 
-    An attribute is a pair (type, name); the type is a node type, an edge type, or None in a `Data`.
+    An attribute is a pair (key of its storage, name). In a `Data`, the key is always None.
     """
 
-    # The axis along which an attribute is joined; None adds an axis.
+    # Attribute -> the axis along which PyG joins its values; None if PyG adds an axis.
     axes: dict[Attribute, int | None]
-    # For an attribute of indices: the attributes whose sizes shift the indices. Endpoints of edges have two.
+    # Attribute -> the attributes whose sizes PyG adds to this attribute's values in later graphs; empty if the values
+    # are not indices. Endpoints have two such attributes: one for the source nodes, one for the destination nodes.
     shifted_by: dict[Attribute, tuple[Attribute, ...]]
 
 
 class _Stored:
-    """A graph that PyG joins like the graph's original class, although the graph is not an object of that class."""
+    """A mixin for graphs that have the joining rules of another class in ``_joining``."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         joining, attribute = self._joining_and_attribute(key, args)
@@ -36,7 +40,7 @@ class _Stored:
         shifted_by = joining.shifted_by[attribute]
         shifts = [self._size_of(*each) for each in shifted_by]
         if len(set(shifted_by)) > 1:
-            # Endpoints in two node types: one shift for sources, one for destinations.
+            # The endpoints are nodes of two types: source nodes and destination nodes have different shifts.
             return torch.tensor(shifts).view(-1, 1)
         return shifts[0] if shifts else 0
 
@@ -47,7 +51,7 @@ class _Stored:
         return joining.axes[attribute]
 
     def stores_as(self, data: Any) -> Any:
-        """Call PyG's `stores_as`, and copy the joining rules too."""
+        """Call PyG's `stores_as`, and copy the joining rules of `data`."""
         if "_joining" in data.__dict__:
             self.__dict__["_joining"] = data.__dict__["_joining"]
         return super().stores_as(data)  # type: ignore[misc]
@@ -61,17 +65,18 @@ class _Stored:
         )
 
     def _joining_and_attribute(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
-        """Return the joining rules, and the attribute as (type, key).
+        """Return the joining rules, None if there are none, and the attribute as (key of its storage, name).
 
-        ``given[0]``, if passed, is the storage that has the attribute.
+        ``given[0]``, if passed, is the storage that has the attribute; otherwise the key of the storage is None.
         """
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
         return self.__dict__.get("_joining"), (next(found, None), key)
 
     def _size_of(self, t: GraphType | None, key: str) -> int:
-        """Return the number by which an attribute shifts the indices of later graphs.
+        """Return the size of an attribute: PyG adds this number to the indices of later graphs.
 
-        For `num_nodes` it is the number of nodes; for other attributes, their length along the axis of joining.
+        The size of `num_nodes` is the number of nodes. The size of any other attribute is its length along the axis
+        along which PyG joins the attribute. `t` is the key of the attribute's storage.
         """
         storage = dict(storages_of(self))[t]
         if key == NUMBER:
@@ -89,7 +94,7 @@ class StoredHeteroData(_Stored, HeteroData):  # type: ignore[misc]
 
 
 def new_graph(names: Names, joining: Joining | None) -> Any:
-    """Return an empty graph, with joining rules if there are any."""
+    """Return an empty `Data` (if the types are flat) or `HeteroData`, with `joining` unless it is None."""
     if joining is None:
         return Data() if names.types.is_flat else HeteroData()
     graph = StoredData() if names.types.is_flat else StoredHeteroData()
@@ -98,15 +103,19 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
 
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
-    """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG."""
+    """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG.
+
+    `indices` maps each feature or label with indices to the node or edge type that it indexes.
+    """
     # names.columns: for each feature and label, (column, key of its storage, name of the attribute there).
+    # types.attribute_of: the attribute that counts the nodes of a type, or that holds the endpoints of an edge type.
     types = names.types
     axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
     shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
         (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
         for column, t, key in names.columns
     }
-    # Both endpoints of the edge type e are in one attribute: sources in its first row, destinations in its second.
+    # One attribute has both endpoints of the edge type e: source nodes in its first row, destinations in its second.
     for e, attribute in types.edges.items():
         axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
     is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
@@ -120,9 +129,9 @@ def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribut
         # By default, PyG shifts the attribute by its own maximum.
         return False
     is_index = "index" in key or (is_flat and key == "face")
-    # In HeteroData, the name makes an attribute an index only if it is an attribute of edges.
+    # By default, values with "index" in their name (or "face") are indices; in a HeteroData, only in storages of edges.
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
     ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
-    # If both ends have the same node type, `shifted_by` may list it once or twice.
+    # If both ends have the same attribute, `shifted_by` may have this attribute once or twice.
     return axis == -1 and ({*shifted_by} == {*ends} if len({*ends}) == 1 else shifted_by == tuple(ends))

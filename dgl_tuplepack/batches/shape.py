@@ -26,24 +26,27 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
-# A value of padding: a number, or an array with the shape of one row. `Fill` may have one for each feature or label.
+# `Value`: a number, or an array with the shape of one row. `Fill`: one number for all features (labels), or a dict from
+# their names to values.
 Value = float | Sequence[Any] | NDArray[Any] | Tensor
 Fill = float | Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class PaddedShape:
-    """Numbers of slots of a batch of p packs (p x nodes + 1, p x edges, p x graphs + 1), and the values of padding.
+    """Numbers of slots of a batch of p = `packs_per_batch` packs, and the values of padding.
 
-    With `coordinates` there are p x nodes + 2 node slots, so that a padding edge can join two padding nodes. With
-    `cover_padding` an edge type has one more slot for each slot of its destination nodes, so that every padding node
-    can have an incoming edge. With `sort_edges` the edges of a batch are sorted by destination. Tied nodes and edges
-    have the same number of slots, given by the smaller of their limits. If a feature or label holds indices of edges,
-    their type has one more slot, so that there is always a padding edge to point to.
+    Without options there are p x nodes + 1 node slots, p x edges edge slots and p x graphs + 1 graph slots, where
+    nodes, edges and graphs are the limits of one pack. With `coordinates` there are p x nodes + 2 node slots, so
+    that a padding edge can join two padding nodes. With `cover_padding` an edge type has additional slots, as many
+    as its destination nodes have slots, so that every padding node can have an incoming edge. With `sort_edges` the
+    edges of a batch are sorted by destination. Tied nodes and edges have the same number of slots, which follows
+    from the smaller of their two limits. If a feature or label holds indices of edges, the type of these edges has
+    one more slot, so that there is always a padding edge.
 
-    `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
-    of each node type, of each edge type and, under the key None, of graphs. `most` has the largest number of each
-    component, and of graphs, that the p packs hold. `fillings` has the padding rows of each feature and label.
+    `limits` must have a cap on graphs; its components are stored in the order of the schema. `slots` has the number of
+    slots of each node type, of each edge type and, under the key None, of graphs. `most` maps each component, and
+    "graphs", to the largest number that the p packs may hold. `fillings` has the padding rows of features and labels.
     """
 
     schema: Schema
@@ -73,7 +76,7 @@ class PaddedShape:
         true_or_false("cover_padding", self.cover_padding)
         true_or_false("sort_edges", self.sort_edges)
 
-        # most[t]: largest number of nodes or edges of type t. Types and limits are both in the order of components.
+        # most[t]: largest number of nodes or edges of type t in p packs. Types and limits are in the same order.
         most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
         for node_type, edge_type in schema.tied.items():
             most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
@@ -86,7 +89,8 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        # Attributes to set; the dataclass is frozen. `self.most` has names of components as keys, not types.
+        # The dataclass is frozen, so set these attributes by `object.__setattr__`. The keys of `self.most` are names of
+        # components; the keys of the local variable `most` are types.
         values = {
             "limits": limits,
             "packs_per_batch": packs,
@@ -102,7 +106,7 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        # An index must be able to number every slot of the type that it points to.
+        # The dtype of indices must be able to represent the number of every slot of the type `target` that they index.
         for column, target in schema.index_columns.items():
             spec = schema.spec_of(column)
             if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
@@ -114,19 +118,20 @@ class PaddedShape:
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
         """Return the number of slots of each node type and of each edge type.
 
-        The packs hold at most ``most[t]`` nodes or edges of type t. Each node type has `reserved` more slots, for
-        padding.
+        The packs hold at most ``most[t]`` nodes or edges of type t. Each node type has at least `reserved` more slots,
+        for padding.
         """
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Edge types with tied nodes come first: they set the number of slots of those nodes. With cover_padding, edges
-        # that end at those nodes need that many padding edges. With sort_edges, only refuse ties that form a cycle.
+        # Edge types that nodes are tied to come first: their number of slots is also the number of slots of these
+        # nodes, which cover_padding needs for the edges at these nodes. For sort_edges the order does not matter here,
+        # but `sorting_order` refuses ties that form a cycle.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
-            # spare: slots for padding edges. With cover_padding: one for each slot of the destination nodes. Otherwise:
-            # `reserved` slots if nodes are tied to the edges, one slot if indices point to the edges, or none.
+            # spare: number of slots for padding edges. With cover_padding: one for each slot of the destination nodes.
+            # Otherwise: `reserved` if nodes are tied to the edges, else 1 if indices point to the edges, else 0.
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
             if e in tied:
@@ -136,12 +141,13 @@ class PaddedShape:
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
         """Return the padding of each feature and label: one row ``[1, ...]`` for all slots, or one row for each slot.
 
-        Columns with indices are left out. `distances` maps the features that are coordinates to the least distance
-        between padding nodes.
+        Features and labels with indices are left out. `distances` maps the name of each feature with coordinates to the
+        least distance between padding nodes.
         """
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
+        # Keys: (content, type, name); the content is "node_feature", "edge_feature" or "label".
         for content, _, name in self.schema.index_columns:
             fill = self.label_fill if content == "label" else self.feature_fill
             if isinstance(fill, Mapping) and name in fill:
@@ -150,9 +156,9 @@ class PaddedShape:
                     "leave the fill out."
                 )
         if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
-            raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
+            raise SchemaError(f"coordinates and feature_fill both name {both}; name each feature in only one of them.")
         fillings, node_slots = {}, [self.slots[t] for t in self.schema.node_types]
-        # first_slots[t]: number of node slots of the types before t, so that no two padding positions are equal.
+        # first_slots[t]: number of node slots of the types before t, so that different types get different positions.
         first_slots: dict[Any, int] = {t: sum(node_slots[:i]) for i, t in enumerate(self.schema.node_types)}
         for key, spec in self.schema.columns():
             content, t, name = key
@@ -165,44 +171,45 @@ class PaddedShape:
         return fillings
 
     def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
-        """Return the padding rows of a feature or label, ``[slots - real, ...]``; they follow the real rows.
+        """Return the padding rows of a feature or label, ``[slots - real rows, ...]``; real rows come before them.
 
-        `real` has the numbers of real nodes and edges by type and, under the key None, of graphs.
+        `real` has the number of real nodes (edges) of each type and, under the key None, of real graphs.
         """
         slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
         if target is not None:
-            # The first padding node (edge) follows the real ones. All indices in padding point to it.
+            # All indices in padding point to the first padding node (edge), the one after all real nodes (edges).
             spec = self.schema.spec_of(column)
             return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
+        # `filling` has one row for all slots, or one row for each slot.
         filling = self.fillings[column].to(device)
         return filling.expand(slots, *filling.shape[1:])[real[column[1]] :]
 
     def on(self, device: torch.device) -> PaddedShape:
-        """Return the shape with its fillings on a device."""
+        """Return a copy of the shape, with the fillings on a device."""
         shape = copy.copy(self)
         object.__setattr__(shape, "fillings", {column: value.to(device) for column, value in self.fillings.items()})
         return shape
 
     def has_padding_chains(self, edge_type: EdgeType) -> bool:
-        """Return whether padding edges join each padding node to the next padding node, instead of being self-loops."""
+        """Return whether padding edges of a type form a chain: each joins a padding node to the next padding node."""
         return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors of a batch."""
+        """Total size of all tensors of a batch, in bytes."""
         return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout.values())
 
     @property
     def layout(self) -> dict[Key, Spec]:
-        """Dtype and shape of each tensor of a batch."""
+        """Dtype and shape of each tensor of a batch; for the keys see `layout_of`."""
         return layout_of(self.schema, self.slots, self.idtype, self.sort_edges)
 
     def holds(self, content: Sequence[int]) -> bool:
-        """Return whether the packs hold `content`: numbers of nodes of each type, of edges of each type, of graphs."""
+        """Return whether p packs may hold `content`: numbers of nodes of each type, edges of each type, and graphs."""
         return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
 
     def check_content(self, content: Sequence[int]) -> None:
-        """Raise GraphTooLargeError if the packs do not hold `content`, which has the same numbers as in `holds`."""
+        """Raise GraphTooLargeError unless ``holds(content)``."""
         for number, (name, most) in zip(content, self.most.items(), strict=True):
             if number > most:
                 raise GraphTooLargeError(
@@ -214,9 +221,9 @@ class PaddedShape:
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
     """Return the index in `shapes` of the shape that a batch is padded to.
 
-    If the sampler chose a shape, return the sampler's index, so that all ranks have the same shape in a step. Otherwise
-    choose the smallest shape that holds the content. If no shape holds the content, choose the largest shape, whose
-    `check_content` then raises. Raise SamplerError if the index from the sampler is out of range.
+    `shapes` are in ascending order. If the sampler chose a shape, return its index `from_sampler`, so that all ranks
+    have the same shape in a step. Otherwise choose the smallest shape that holds the `content`. If no shape holds the
+    content, choose the largest shape: its `check_content` then raises. Raise SamplerError if the index is too large.
     """
     if len(shapes) == 1:
         return 0
@@ -233,8 +240,8 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
     """Return the padding value (a number or a nested list) of each feature or label, by name.
 
-    `fill` is one value, or a dict from names to values. `what` is the name of this setting in messages. Raise
-    SchemaError if a value does not fit the dtype or shape of its feature or label.
+    `fill` is one value, or a dict from names to values. `what` is the name of `fill` in messages. Raise SchemaError if
+    a value does not fit the dtype or shape of its feature or label.
     """
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
@@ -262,7 +269,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
 
 
 def _without_large_integers(value: Any) -> Any:
-    """Convert integers beyond 64 bits to floats: torch does not accept them, not even for floating-point dtypes."""
+    """Convert integers beyond 64 bits to floats: torch refuses such integers even for floating-point dtypes."""
     if isinstance(value, list):
         return list(map(_without_large_integers, value))
     return value if -(2**63) <= value < 2**63 else float(value)

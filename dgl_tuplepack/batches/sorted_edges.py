@@ -1,6 +1,6 @@
-"""Sort the edges of a padded batch by destination, and restore their order in the graphs.
+"""Sort the edges of a padded batch by destination, and restore the order that the edges had in their graphs.
 
-Nodes that are tied to edges are sorted like these edges, and indices follow the nodes and edges that they point to.
+Nodes that are tied to edges are sorted like these edges. Endpoints and indices of moved nodes and edges are renumbered.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.schema import as_label
 
+# Node or edge type -> name of a feature -> feature.
 Features = dict[Any, dict[str, Tensor]]
 
 
@@ -32,7 +33,7 @@ class ReorderableTensors:
 
     @classmethod
     def of(cls, batch: PaddedBatch) -> ReorderableTensors:
-        """Return the tensors of a batch, in the order of the batch."""
+        """Return the tensors of a batch, with the edges in their current order."""
         nodes, edges = batch._node_features, batch._edge_features
         return cls(dict(batch._src), dict(batch._dst), _copied(nodes), _copied(edges), batch._labels_by_name())
 
@@ -42,30 +43,32 @@ class ReorderableTensors:
         self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
 
     def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
-        """Renumber indices in features and labels: index i of a type t in `positions` becomes ``positions[t][i]``."""
+        """Renumber the indices of each type t in `positions`, in features and labels: i becomes ``positions[t][i]``."""
+        # column: content, type and name of a feature or label with indices; target: the type that it indexes.
         for column, target in batch._indices.items():
             content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
             columns = self.labels if content == "label" else by_type[t]
-            # The user may have deleted the column, or replaced its indices by other values.
+            # The user may have deleted the feature or label, or replaced its indices by other values.
             if target in positions and name in columns and batch._indexed_by(column, columns[name]) is not None:
                 columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
 
 
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
-    """Return a batch with the edges of each type sorted by destination. The CPU does not wait for the device.
+    """Return a batch with the edges of each type sorted by destination. No operation makes the CPU wait for the GPU.
 
-    The nodes of a graph are consecutive, and graphs are in order. So sorting moves edges only within the slots of their
-    graph, and masks and counts are unchanged.
+    The nodes of a graph are consecutive, and graphs are in order. Therefore each edge stays within the edge slots of
+    its graph, and masks and counts do not change.
     """
     content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch._ties.items()}
-    # orders[e][j]: earlier position of edge j. pointers[e][v]: first edge to node v. positions[t][i]: new position of
-    # the node or edge that was at i.
+    # orders[e][j]: old position of the edge of type e that is now at position j. pointers[e][v]: position of the first
+    # edge to node v. positions[t][i]: new position of the node (edge) of type t that was at position i.
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
-    # Edge types that nodes are tied to come first: edges at these nodes need the new positions of the nodes.
+    # Edge types that nodes are tied to come first: the endpoints of other edges need the new positions of these nodes.
     for e in sorting_order(batch.edge_types, batch._ties):
+        # Renumber the endpoints whose nodes have moved.
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:
                 ends[e] = positions[t][ends[e].long()].to(ends[e].dtype)
@@ -77,7 +80,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
             t = tied[e]
             content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
             positions[t] = inverse(order)
-        # Features or labels that index these edges need their new positions.
+        # Indices of these edges, in features or labels, need the new positions of the edges.
         if e in batch._indices.values():
             positions[e] = inverse(order)
     content.renumber(positions, batch)
@@ -96,13 +99,15 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
 def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
     """Return the tensors of a batch, with nodes and edges in the order of the original graphs."""
     content = ReorderableTensors.of(batch)
+    # `_edge_orders` is None if edges are not sorted.
     if batch._edge_orders is None:
         return content
-    # orders[t][j]: original position of node or edge j.
+    # orders[t][j]: original position of the node (edge) of type t that is now at position j.
     orders: dict[Any, Tensor] = dict(batch._edge_orders)
+    # t: a node type; e: the edge type that it is tied to.
     for t, e in batch._ties.items():
         orders[t] = orders[e]
-        # positions[i]: row of the batch that has the node with the original position i.
+        # positions[i]: current position of the node that was originally at position i.
         positions = inverse(orders[e])
         content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
     for e in batch.edge_types:
@@ -115,7 +120,7 @@ def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """Return the inverse of a permutation: ``positions[order[j]] = j``."""
+    """Return the inverse `positions` of the permutation `order`: ``positions[order[j]] = j``."""
     positions = torch.empty_like(order)
     positions[order] = torch.arange(len(order), device=order.device)
     return positions

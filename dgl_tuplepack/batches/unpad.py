@@ -15,9 +15,9 @@ from dgl_tuplepack.graphs.schema import as_label
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
-    """Return the real graphs of a batch, with their features, in order.
+    """Return the real graphs of a batch, with their features, in the order of the batch.
 
-    Features that were written into ``batch.graph`` are included; features that were deleted there are not.
+    Features that were written into ``batch.graph`` are included. Features that were deleted from it are left out.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     -------
     list
         DGLGraphs (or pairs), or dicts of DGLGraphs for named graphs, with the index type that they had before padding.
-        Features and labels are views of the batch. Edge features of a batch with sorted edges are copies, in the order
-        of the original graph. Features and labels that hold node or edge indices are copies, renumbered from 0 within
-        each graph.
+        Features and labels are views of the batch, with two exceptions. Features of sorted edges, and of nodes tied to
+        them, are copies in the order of the original graph. Features and labels that hold node or edge indices are
+        copies, renumbered from 0 within each graph.
 
     Raises
     ------
@@ -55,15 +55,15 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         return []
     batch._exchange_features()
     content = in_order_of_graphs(batch)
-    # counts[t][i]: nodes (edges) of type t in graph i. Leave out empty slots and the padding graph, which come last.
+    # counts[t][i]: number of nodes (edges) of type t in the real graph i. Real graphs have the first graph slots.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
     src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    # Add to each feature and label the type that it indexes, or None.
+    # For each feature and label: (name, values, type that the values index, or None).
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
-    # first[t]: first node (edge) of type t of the graph being made. spans[t]: slice of all its nodes (edges) of type t.
+    # first[t]: first node (edge) of type t of graph `index`. spans[t]: slice of that graph's nodes (edges) of type t.
     first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
@@ -85,10 +85,13 @@ _Columns = list[tuple[str, Tensor, Any]]
 
 
 def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
-    """Return features of the type t, or labels, each with the type that it indexes (None: no indices)."""
+    """Return each feature of the type t, or each label, with the type that it indexes (None if it has no indices).
+
+    `content` is "node_feature", "edge_feature" or "label"; `t` is None for labels.
+    """
     return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
 
 
 def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
-    """Return some rows of all columns. Indices of the type t are renumbered from 0 by subtracting ``first[t]``."""
+    """Return some rows of all columns; subtract ``first[t]`` from indices of the type t, so that they count from 0."""
     return {name: values[rows] if target is None else values[rows] - first[target] for name, values, target in columns}

@@ -1,4 +1,4 @@
-"""Whole batches of the items of a dataset, by lists of ids."""
+"""Read whole batches of a dataset by lists of ids."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 
 class CollatedView:
-    """View of a dataset: ``view[ids]`` is the whole batch that `collate` makes of the items `ids`.
+    """View of a dataset: ``view[ids]`` is the batch that `collate` makes of the items at the positions `ids`.
 
-    If `ids` carries an epoch, the items carry it on to transforms.
+    If the `ids` of a sampler carry an epoch, `collate` gets items with this epoch, which seeds random transforms.
 
     Attributes
     ----------
     dataset
-        The items. If the dataset has ``__getitems__``, all items of a batch are read by one call, as torch does;
-        otherwise one by one.
+        The items. If the dataset has ``__getitems__``, one call of this method reads all items of a batch, as in torch;
+        otherwise items are read one by one.
     collate
         Function from a list of items to a batch.
     ids
-        Ids for `graph_ids` of a batch: int64 ``[N]``, the id of each position in the dataset; or "own", to use the ids
-        that the items have; or None, to leave items unchanged.
+        The ids that become the `graph_ids` of a batch: an int64 array ``[N]`` with the id of each position in the
+        dataset; or "own", for the ids that the items have; or None, to leave items unchanged.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
@@ -39,16 +39,16 @@ class CollatedView:
         fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
         items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
         check_number(items, ids)
-        # shape: index of the shape bucket of the batch, None if it is unknown.
+        # shape: index of the batch's shape bucket; None if the sampler has not chosen one.
         given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
         return self.collate(given if shape is None else BatchItems(given, shape))
 
     def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
-        """Return an item with its id and the epoch; return it unchanged if it has no id for `collate`."""
+        """Return an item with its id and the epoch; an item that gets no id is returned unchanged."""
         if isinstance(self.ids, np.ndarray):
             return Identified(int(self.ids[position]), item, epoch)
         if isinstance(item, Identified):
-            # Set the epoch: a torch subset of `with_ids` passes on plain lists of ids, which carry no epoch.
+            # The item may lack the epoch: a torch `Subset` of a `with_ids` dataset passes on ids without their epoch.
             return replace(item, epoch=epoch)
         own = parts_of(item, f"item {position}").id if self.ids == "own" else None
         return item if own is None else Identified(own, item, epoch)

@@ -1,4 +1,4 @@
-"""Turn errors of torch's tracer into messages that name the user's line and the remedy."""
+"""Turn errors of torch's tracer into messages that name the line of the user's code and the remedy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 
 from dgl_tuplepack.compiling.torch_private import lines_of
 
+# `_LIBRARIES`: folders of the standard library, installed packages, torch and this package. User code is elsewhere.
 _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
-# Pattern in the tracer's message or in the user's line -> remedy; the first pattern that matches wins.
+# (pattern, remedy): a pattern is searched for in the tracer's message and the lines of code that led to the error. The
+# first pattern that is found gives the remedy.
 _REMEDIES = (
     (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
@@ -55,24 +57,26 @@ _REMEDIES = (
     (r"\bprint\b|\blogging\b", "print outside the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
 )
-_OTHERWISE = "move it out of the compiled function, or compile with fullgraph=False, which leaves it uncompiled"
+_OTHERWISE = (
+    "move this code out of the compiled function, or compile with fullgraph=False, which leaves this code uncompiled"
+)
 
 
 def explanation(name: str, error: BaseException) -> str:
-    """Return a message: the line of the function `name` that the tracer could not follow, the reason, and a remedy."""
+    """Return a message about the function `name`: the line that the tracer cannot follow, the reason, and a remedy."""
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_because_of(error)}; call the function itself, uncompiled, to see where."
     code = re.search(r"code: (.*)", text)
-    # Leave out hints: they name functions that the user's line may not contain.
+    # Leave out the tracer's hints, since they name functions that the user's code may not call.
     message = text.partition("from user code")[0].splitlines()
     without_hints = [line for line in message if not line.strip().startswith("Hint:")]
     # `lines_of` returns (file, line number, line of code) for each call that led to the error.
     searched = "\n".join([*without_hints, code[1] if code else "", *(line for *_, line in lines_of(error))])
-    # "dgl/" selects DGL's remedy if a file of DGL led to the error. Only files in folders of libraries count, since a
-    # user's own folder may be called dgl.
+    # If code of DGL led to the error, add "dgl/", which the pattern of DGL's remedy matches. Only files in folders of
+    # libraries count, since a user's own folder may be called dgl.
     libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
     searched += "dgl/" if any("dgl" in parts for parts in libraries) else ""
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, searched)), _OTHERWISE)
@@ -80,8 +84,8 @@ def explanation(name: str, error: BaseException) -> str:
 
 
 def with_remedy(reason: str) -> str:
-    """Return the reason of a failure, with a remedy if one is known."""
-    # Inductor's words when it cannot generate code for a size that depends on values.
+    """Return the reason for a failure, with a remedy if a remedy is known."""
+    # Inductor, torch's own compiler, writes these words if it cannot generate code for a size that depends on values.
     if "to have been codegen-ed" not in reason:
         return reason
     return (
@@ -91,8 +95,11 @@ def with_remedy(reason: str) -> str:
 
 
 def _because_of(error: BaseException) -> str:
-    """Return a clause that names the innermost line of the user's code, or else of code outside of this package."""
-    # (file, line number, line of code), outermost first.
+    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known.
+
+    If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
+    """
+    # frames: (file, line number, line of code), outermost first.
     frames = lines_of(error)
     if not frames:
         return ""

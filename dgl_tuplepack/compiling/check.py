@@ -1,4 +1,4 @@
-"""Run one call compiled and uncompiled, and compare outputs, gradients and written buffers."""
+"""Run one call compiled and uncompiled, and compare the outputs, the gradients, and the buffers after the call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Checked(NamedTuple):
     difference
         Description of the worst difference, with both numbers; empty if there is none.
     writes
-        Names of tensors other than buffers that the function writes to; empty if there are none.
+        Names of the tensors that the function writes to, except buffers; empty if there are none.
     skipped
         Reason why nothing was compared; empty if the call was compared.
     not_finite
@@ -39,7 +39,7 @@ class Checked(NamedTuple):
         there is none.
     is_conclusive
         Whether any entry of a gradient, or of an output if there are no gradients, is finite and not 0. Always True
-        with several ranks, which must compare in the same calls.
+        with several ranks, since all ranks must compare the same calls.
     """
 
     difference: str = ""
@@ -58,11 +58,12 @@ def check_call(
     same_draws: bool,
     uniform_dropout: bool,
 ) -> Checked:
-    """Call both functions and compare their results; the caller's tensors, generators and modules stay unchanged.
+    """Call `compiled`, call `function` on copies of the tensors, and compare the results.
 
-    `paths` holds the values inside the arguments by path, such as ``batch.src``. Set `same_draws` if compiled code
-    draws the same random numbers as uncompiled code, and `uniform_dropout` if it makes the masks of dropout from
-    uniform numbers. Errors of `compiled` are raised. If `function` fails on copies, nothing is compared.
+    The caller's tensors, random generators and modules stay unchanged. `paths` holds the values inside the arguments by
+    path, such as ``batch.src``. Set `same_draws` if compiled code draws the same random numbers as uncompiled code. Set
+    `uniform_dropout` if compiled code makes the masks of dropout from uniform random numbers. Errors of `compiled` are
+    raised. If `function` fails on the copies, nothing is compared.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
@@ -77,7 +78,7 @@ def check_call(
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {first_line}")
-    # id of a tensor that the run read, or key of a buffer -> name in messages.
+    # id of a tensor that the run read, or (position of the module, name) of a buffer -> name in messages.
     names = _names(modules, reference, paths)
     written_ids = [id(each.original) for each in reference.copies if each.is_written()]
     buffer_ids = {id(each) for each in buffers_of(modules).values()}
@@ -97,7 +98,7 @@ def check_call(
     def rerun(**settings: Any) -> Values | None:
         """Return the results of another uncompiled run; None if it fails, for example on mixed dtypes.
 
-        Also return None for a run in float64 that would draw other random numbers.
+        Also return None for a run in float64 (`exact`) if the function draws random numbers, which would then differ.
         """
         if settings.get("exact") and reference.draws:
             return None
@@ -117,8 +118,8 @@ def check_call(
 def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """Copy containers and objects in arguments, since a function may change them; do not copy tensors.
 
-    With `cut`, tensors that have a ``grad_fn`` are replaced by leaves of autograd, since the autograd graph behind them
-    belongs to the caller. The leaves are added to `cut`, by the ``id`` of the original.
+    With `cut`, each tensor that has a ``grad_fn`` is replaced by a leaf of autograd, since the autograd graph of the
+    original tensor belongs to the caller. The leaf is added to `cut`, by the ``id`` of the original.
     """
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
@@ -133,7 +134,7 @@ def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     try:
         return copy.copy(value)
     except Exception:
-        # An object that cannot be copied is passed as it is, as in the user's own call.
+        # An object that cannot be copied is itself passed to the function.
         return value
 
 
@@ -144,7 +145,10 @@ def _run_compiled(
     modules: list[nn.Module],
     reference: Reference,
 ) -> Values | None:
-    """Call compiled code on the caller's own tensors; return None if it draws other random numbers than `reference`."""
+    """Call compiled code on the caller's own tensors, and return its results.
+
+    Return None if the compiled code draws other random numbers than the uncompiled run `reference`.
+    """
     # id of a tensor with a ``grad_fn`` -> the leaf that is passed in its place, see `_copy_containers`.
     cut: dict[int, Tensor] = {}
     with kept_generators(), modules_kept(modules):
@@ -155,7 +159,7 @@ def _run_compiled(
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
         buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
-    # As in the reference, a tensor that is unused has a gradient of 0.
+    # An unused tensor has a gradient of 0, as in `reference`.
     gradients = {
         key: found[id(each)] if id(each) in found else torch.zeros_like(each)
         for key, each in inputs.items()
@@ -166,7 +170,7 @@ def _run_compiled(
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
     """Return all results of a run in one dict, by (group, key in the group)."""
-    # Gradients are left out if no output requires one.
+    # Gradients are left out if no output requires a gradient.
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:
@@ -175,7 +179,7 @@ def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buff
 
 
 def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
-    """Return the name of a tensor whose gradient is not finite; "" if there is none, or if an output is not finite."""
+    """Return the name of a tensor whose gradient is not finite; "" if all are finite, or an output is not finite."""
     if not all(is_finite(each) for (group, _), each in values.items() if group == "output"):
         return ""
     gradients = (key for (group, key), each in values.items() if group == "gradient" and not is_finite(each))
@@ -183,7 +187,8 @@ def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
-    """Return names of the tensors that a run read, by ``id``, and of buffers, by their key in `buffers_of`."""
+    """Return names of the tensors that a run read, by ``id``, and of buffers, by (position of the module, name)."""
+    # `setdefault` keeps the first name of a tensor: an argument may also be a parameter of a module.
     names = {id(each): f"the argument {path}" for path, each in paths.items() if isinstance(each, Tensor)}
     for module in modules:
         for named_tensors in (module.named_parameters, module.named_buffers):

@@ -1,7 +1,7 @@
-"""Compare the results of two runs, apart from rounding, and describe the worst difference.
+"""Compare the results of a compiled and an uncompiled run, apart from rounding, and describe the worst difference.
 
 Float32 rounds, so compiled and uncompiled code differ a little. The tolerance is measured on the call itself: it is
-ten times the distance of uncompiled float32 from uncompiled float64.
+about ten times the distance between the uncompiled results in float32 and in float64.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# Allowed: this many times the distance of uncompiled code from float64, plus this many units in the last place. The
-# distance is not enough if an uncompiled kernel adds in float64, and the compiled one in float32.
+# Allowed error: `_TIMES_DISTANCE` times the distance of uncompiled results from float64, plus `_TIMES_PRECISION` units
+# in the last place. These units are for kernels that sum in float64 in uncompiled code, but in float32 compiled.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# Also allowed for gradients: this many units in the last place of the largest gradient. If large numbers cancel in a
-# gradient, as for a bias before a batch norm, its rounding error is the error of these numbers.
+# Also allowed for gradients: this many units in the last place of the largest norm of a gradient. If large numbers
+# cancel in a gradient, as for a bias before a batch norm, the gradient has the rounding error of these numbers.
 _TIMES_LARGEST = 50.0
-# dtype -> allowed distance relative to the norm, if the function cannot run in float64.
+# dtype -> allowed distance relative to the norm, if the function cannot run in float64; `_OTHERWISE` for other dtypes.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
-# An error is judged relative to the norm of the tensor, or to this share of the largest norm in the tensor's group if
-# that is larger.
+# An error is measured relative to the norm of the tensor. If this share of the largest norm in the tensor's group
+# (outputs, gradients or buffers) is larger, the error is measured relative to this share.
 _SMALLEST_SHARE = 1e-3
-# Simulated rounding errors of the inputs, in units in the last place: reordered sums have up to a few hundred.
+# Sizes of simulated rounding errors of inputs, in units in the last place. A sum that is computed in another
+# order can have an error of a few hundred units.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
-# Entries of a tensor that are compared at once.
+# Number of entries of a tensor that are compared at once.
 _CHUNK = 2**20
 
-# Key of a result: "output" and its path, "gradient" and the ``id`` of the tensor, or "buffer" and (module, name).
+# Key of a result: ("output", its path), ("gradient", ``id`` of the tensor) or ("buffer", (index of the module, name)).
 _Key = tuple[str, Any]
 Values = dict[_Key, Tensor]
 
@@ -41,9 +42,9 @@ def difference_of(
 ) -> str:
     """Return a description of the worst difference; empty if rounding explains all differences.
 
-    `found` has the results of compiled code, `expected` of uncompiled code. ``rerun(exact=True)`` returns the results
-    of uncompiled code in float64; ``rerun(copy=function)`` returns its results on copies of the tensors, where
-    `function` makes each copy. A rerun that fails returns None.
+    `found` has the results of compiled code, `expected` the results of uncompiled code. `names` maps tensors and
+    buffers to display names. `rerun` runs uncompiled code again and returns the results, or None if the run fails:
+    ``rerun(exact=True)`` runs in float64; ``rerun(copy=function)`` runs on copies that `function` makes of tensors.
     """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
@@ -52,9 +53,9 @@ def difference_of(
     if exact is not None:
         # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
         target = {key: _target(each, expected[key]) for key, each in exact.items()}
-    # scales: key -> norm by which an error is judged; largest: the largest norm of a gradient.
+    # scales: key -> norm that an error is relative to; largest: the largest norm of a gradient.
     scales, largest = _scales(expected, found)
-    # Rounding error of uncompiled code.
+    # noise: key -> rounding error of uncompiled code.
     noise = {key: _distance(expected[key], target[key]) for key in expected}
 
     def ratio(key: _Key) -> float:
@@ -66,18 +67,18 @@ def difference_of(
         return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
 
     suspects = [key for key in found if ratio(key) > 1]
-    # Near a tie or a kink, a rounding error changes the result a lot, so simulate rounding. All ranks do so together,
-    # even ranks without suspects: the function may contain collectives.
+    # A rounding error can change a result a lot, for example the argmax of nearly equal numbers, so simulate rounding.
+    # All ranks do so together, even ranks without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
         perturbed = rerun(copy=_perturbation(units))
-        # A change of the results that is caused by such errors counts as rounding.
+        # A change of the results that simulated errors cause counts as rounding.
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
     ratios = {key: ratio(key) for key in suspects}
     worst = max(ratios, key=lambda key: ratios[key], default=None)
     if worst is None or ratios[worst] <= 1:
         return ""
-    # The difference and the rounding error, relative to the size of the tensor.
+    # share: the difference relative to the norm of the tensor; rounding: the rounding error relative to the same norm.
     share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
@@ -99,14 +100,17 @@ def _structures(found: Values, expected: Values) -> list[str]:
 
 
 def _target(exact: Tensor, expected: Tensor) -> Tensor:
-    """Return the result in float64, with entries of `expected` where only one of the two is finite."""
+    """Return the float64 result `exact`, with entries of `expected` where only one of the two entries is finite."""
     if exact.layout != torch.strided or exact.is_complex():
         return exact
     return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
 
 
 def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
-    """Return the norm by which the error of each tensor is judged, and the largest norm of a gradient."""
+    """Return the norm that the error of each tensor is relative to, and the largest norm of a gradient.
+
+    A norm here counts only entries that differ between `values` and `found`.
+    """
     norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
     # Group -> largest norm of a tensor in it.
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
@@ -115,7 +119,10 @@ def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
 
 
 def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
-    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient."""
+    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient.
+
+    `has_exact`: whether there are results in float64.
+    """
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
     precision = torch.finfo(dtype).eps
@@ -125,12 +132,12 @@ def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
 
 
 def runs_on_several_ranks() -> bool:
-    """Return whether several ranks run this code, so that their collectives must match."""
+    """Return whether several ranks run this code, so that they must call the same collectives."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of the finite entries; infinity if the other entries differ."""
+    """Return the norm of the difference of entries that are finite in both tensors; infinity if others differ."""
     total = 0.0
     for a, b in _chunks(one, other):
         finite = a.isfinite() & b.isfinite()
@@ -144,9 +151,9 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _norm_of_different(value: Tensor, found: Tensor) -> float:
-    """Return the norm of the finite entries that differ from `found`, so that -1e9 in a mask does not count.
+    """Return the norm of the finite entries that differ from `found`; 0 for integers and bools.
 
-    For integers and bools, return 0.
+    Equal entries, such as the -1e9 of an attention mask, do not count, since they would hide errors of small entries.
     """
     if not (value.is_floating_point() or value.is_complex()):
         return 0.0
@@ -166,7 +173,7 @@ def is_finite(value: Tensor) -> bool:
 
 
 def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield chunks of both tensors as float64, so that large tensors need little memory."""
+    """Yield pairs of chunks of the two tensors as float64, so that large tensors need little memory."""
     flat = [(each.to_dense() if each.layout != torch.strided else each).reshape(-1) for each in (one, other)]
     for a, b in zip(*(torch.split(each, _CHUNK) for each in flat), strict=True):
         yield _wide(a), _wide(b)

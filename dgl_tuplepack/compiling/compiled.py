@@ -22,8 +22,8 @@ from dgl_tuplepack.graphs.named import is_graph
 
 _log = logging.getLogger(__name__)
 
-# A comparison is inconclusive for a batch of padding only, for example. Then the next calls are compared, up to this
-# many in total.
+# If a comparison is inconclusive, for example for a batch of padding only, the next call is compared too, up to this
+# many calls in total.
 _MAX_COMPARISONS = 4
 
 
@@ -49,12 +49,13 @@ class CompiledFunction:
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
-        # For each set of shapes that the function was compiled for: path of an argument -> its description.
+        # For each set of shapes that the function was compiled for: path in the arguments -> description of the value.
         self._compiled_shapes: list[dict[str, str]] = []
-        # Signatures of the calls that `_prepare` has checked, see `signature_of`.
+        # Signatures (containers, shapes, types and numbers of the arguments) of the calls that `_prepare` has checked.
         self._signatures: set[Any] = set()
         # How many more calls may be compared to check the latest compiled code.
         self._comparisons_left = _MAX_COMPARISONS if check else 0
+        # None before the first call; `self._function` if the function stays uncompiled.
         self._compiled: Callable[..., Any] | None = None
         # Threads that call the function at the same time compile it only once.
         self._lock = threading.RLock()
@@ -79,7 +80,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
         if torch.compiler.is_compiling() or is_running():
-            # A larger compiled function traces this one, or a comparison runs it uncompiled.
+            # Another compiled function, which calls this function, is being traced, or is run uncompiled to compare it.
             return self._function(*args, **kwargs)
         signature = signature_of((args, kwargs))
         if signature not in self._signatures:
@@ -89,7 +90,7 @@ class CompiledFunction:
         traces_before = _traces.number
         result = self._run(args, kwargs)
         if _traces.number != traces_before and self._check:
-            # Torch has recompiled: the mode, the number of threads, an attribute or the model has changed.
+            # Torch has recompiled, for example because an attribute or the number of threads has changed.
             self._comparisons_left = _MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
@@ -100,8 +101,8 @@ class CompiledFunction:
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Check the arguments of a call with a new signature, and compare the call with the uncompiled function.
 
-        The comparison calls the compiled function for the first time, so torch compiles here. The caller's own call
-        comes after the comparison, since it may change tensors that the comparison reads.
+        The comparison calls the compiled function for the first time, so torch compiles here. The comparison must come
+        before the caller's own call, which may change tensors that the comparison reads.
         """
         with self._lock:
             # Path such as "batch.src" -> tensor or other value in the arguments.
@@ -113,6 +114,7 @@ class CompiledFunction:
             shapes = {path: described(value) for path, value in leaves.items()}
             # Calls with different signatures can have equal descriptions.
             if shapes not in self._compiled_shapes:
+                # With dynamic=False, torch compiles again for each new set of shapes.
                 if self._settings["dynamic"] is False:
                     self._check_new_shapes(leaves, shapes)
                     self._comparisons_left = _MAX_COMPARISONS if self._check else 0
@@ -124,8 +126,9 @@ class CompiledFunction:
             _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
     def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compare a call with the uncompiled function if comparisons are left; another thread may have done them."""
+        """Compare a call with the uncompiled function, unless no comparison is left or the function is uncompiled."""
         with self._lock:
+            # Another thread may have made the last comparison.
             if not self._comparisons_left or not self.is_compiled:
                 return
             found = self._compare(args, kwargs)
@@ -147,12 +150,13 @@ class CompiledFunction:
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare a call with the uncompiled function.
 
-        Raise CompileError if the results differ, or if the function writes to tensors and so cannot be called twice.
+        If the results differ, raise CompileError, or warn if check="warn". Also raise CompileError if the function
+        writes to tensors other than buffers, so that it cannot be called twice.
         """
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
-        # Whether compiled code draws the same random numbers as uncompiled code.
+        # same_draws: whether compiled code draws the same random numbers as uncompiled code.
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
-        # Our pass over the graph (`joint_pass`) makes dropout in compiled code draw uniform numbers.
+        # `PASS_OPTION` is a compiler pass of this package, which makes dropout in compiled code draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
 
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -161,7 +165,8 @@ class CompiledFunction:
         try:
             found = check_call(self._function, compiled, args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
-            # Torch generates code for gradients when a backward pass first runs: in `check_call`, after `_run`.
+            # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
+            # backward pass only when `check_call` computes gradients.
             if not torch_private.is_compiler_failure(error):
                 raise
             self._compiled = self._after_failure(error)
@@ -169,7 +174,7 @@ class CompiledFunction:
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
-                "uncompiled results; return a new tensor, make it a buffer of a module, or give check=False."
+                "uncompiled results; return a new tensor, make the tensor a buffer of a module, or give check=False."
             )
         if found.difference:
             self._handle_difference(found.difference)
@@ -187,14 +192,14 @@ class CompiledFunction:
         self._compiled = self._function
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
-        """Return the function wrapped by torch's compiler, which compiles at the first call."""
+        """Return the function wrapped by torch's compiler; return it uncompiled if the compiler cannot start."""
         our_options: Mapping[str, Any] = {}
         if torch_private.is_inductor(self._settings):
             if (problem := torch_private.problem_at_start()) is not None:
                 return self._uncompiled(problem)
             our_options = torch_private.our_options(device)
         self._inductor_options = {**our_options, **self._options}
-        # With these settings, torch counts the recompiles of this function separately, up to the limit.
+        # With these settings, torch counts the recompilations of this function separately from other functions.
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
         # Torch caches compiled code by code object. All results of `_counted` share one code object, so without
@@ -204,7 +209,7 @@ class CompiledFunction:
         return compiled
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the compiled function; if torch's compiler fails, try other settings, and at last run uncompiled."""
+        """Call the compiled function; if torch's compiler fails, try again, at last with the uncompiled function."""
         compiled = self._compiled
         assert compiled is not None
         try:
@@ -236,7 +241,7 @@ class CompiledFunction:
         return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
-        """Return the uncompiled function, with a warning that names the `problem`."""
+        """Warn about a `problem`, and return the uncompiled function."""
         warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
         return self._function
 
@@ -249,7 +254,7 @@ class CompiledFunction:
                 "global variables that the function reads, and pass numbers that change as 0-dimensional tensors."
             ) from error
         if torch_private.is_error_of_function(error):
-            # The error of the uncompiled function is clearer than the tracer's.
+            # The error of the uncompiled function is clearer than the tracer's error.
             try:
                 self._function(*args, **kwargs)
             except Exception as own:
@@ -258,7 +263,7 @@ class CompiledFunction:
             raise CompileError(breaks.explanation(self._name, error)) from error
 
     def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:
-        """Raise CompileError if an argument is a graph or a padded batch, whose tensors are needed instead."""
+        """Raise CompileError if a value in the arguments is a graph or a padded batch; `leaves` has values by path."""
         for path, value in leaves.items():
             cls = type(value)
             if is_graph(value):
@@ -266,21 +271,21 @@ class CompiledFunction:
                     f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; pass batch.tensors, "
                     f"whose .graph takes the place of a {cls.__name__} in DGL layers, or make a tp.TensorGraph."
                 )
-            # A `PaddedBatch`; this room must not import the class.
+            # The value is a `PaddedBatch`, a class that this room (subpackage) must not import.
             if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
-                    f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so each batch "
-                    f"would be compiled again; pass {path}.tensors, which holds only tensors and a .graph of them."
+                    f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so torch would "
+                    f"compile again for each batch; pass {path}.tensors, which holds only tensors and a .graph of them."
                 )
 
     def _check_new_shapes(self, leaves: Mapping[str, Any], shapes: Mapping[str, str]) -> None:
-        """Warn or raise if the function has been compiled for other shapes.
+        """Warn if the function has been compiled for other shapes; raise CompileError if it needs too many shapes.
 
-        `leaves` holds the arguments by path, and `shapes` their descriptions.
+        `leaves` holds the values in the arguments by path, and `shapes` the descriptions of these values by path.
         """
         if not self._compiled_shapes:
             return
-        # Compare with the most similar set of shapes: (path, old description, new description).
+        # changed: differences from the most similar earlier set of shapes, as (path, old description, new description).
         changed = min((differences(before, shapes) for before in self._compiled_shapes), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
         text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
@@ -301,13 +306,13 @@ class CompiledFunction:
 
 
 class CompiledModule(nn.Module):
-    """A module whose forward pass is compiled; it has the attributes, parameters and mode of the module it holds."""
+    """A module that calls another module compiled, and has the attributes, parameters and mode of that module."""
 
     def __init__(self, module: nn.Module, compiled: Callable[..., Any]) -> None:
         super().__init__()
         self._call_compiled = compiled
         self.training = module.training
-        # From here on, attributes are set on the module that is compiled.
+        # After this line, `__setattr__` sets attributes on `module`.
         self._orig_mod = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -322,7 +327,7 @@ class CompiledModule(nn.Module):
         return getattr(held["_orig_mod"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set attributes on the module that is compiled, which reads them."""
+        """Set an attribute on the module that is compiled, since its compiled code reads the attribute there."""
         if name in self.__dict__ or name == "_orig_mod" or "_orig_mod" not in self.__dict__.get("_modules", {}):
             super().__setattr__(name, value)
         else:
@@ -333,7 +338,7 @@ class CompiledModule(nn.Module):
 
 
 class _Traces(threading.local):
-    """Count how often torch has traced functions in this thread; each recompilation traces again."""
+    """Count how often torch has traced compiled functions in this thread; each recompilation traces again."""
 
     number = 0
 

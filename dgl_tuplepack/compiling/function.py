@@ -30,40 +30,40 @@ def compile(
 ) -> Any:
     """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
 
-    Masks of activations and of dropout are recomputed in the backward pass, since keeping them as bools is slow on the
-    CPU. Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use
-    all threads. Results and gradients equal those of uncompiled code up to rounding, but the same seed gives other
-    random numbers. Call ``backward()`` and the optimiser outside of the compiled function::
+    On the CPU, the backward pass recomputes the bool masks of activations and of dropout, since storing them is slow.
+    Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use all
+    threads. Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code
+    draws other random numbers. Call ``backward()`` and the optimiser outside of the compiled function::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)
         loss.backward()
 
     The first call takes 15 to 40 seconds for a network of five layers, and 2 to 4 seconds in later processes, since
-    torch keeps compiled code on disk. During this call, the terminal shows a progress line. Compiling pays off after
-    (seconds of compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
+    torch keeps compiled code on disk. While torch compiles, the terminal shows a progress line. Compiling pays off
+    after (seconds of compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
 
     Parameters
     ----------
     function
-        A module, or a function of tensors; containers of tensors, such as ``batch.tensors``, may be arguments.
+        A module, or a function of tensors. Its arguments may also be containers of tensors, such as ``batch.tensors``.
     dynamic
-        As in torch. False: compile for the static shapes of the first call. True or None: shapes may change, which is
-        slower.
+        As in torch. False: compile separately for each set of static shapes. True or None: shapes may change, which
+        is slower.
     fullgraph
         As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
     options
         As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
         CUDA graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
     check
-        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. This
-        is done in the first call for each set of shapes, each mode (training, gradients) and each number of threads.
-        True: a difference that rounding does not explain is an error. "warn": such a difference gives a warning, and
-        the function stays uncompiled. False: nothing is compared.
+        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. They
+        are compared in the first call for each set of shapes, each mode (training, gradients) and each number of
+        threads. True: a difference that rounding does not explain is an error. "warn": such a difference gives a
+        warning, and the function stays uncompiled. False: nothing is compared.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
-        in another mode (training, gradients) are not counted again. A further set is an error, since each set takes as
-        long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
+        in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
+        set takes as long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
     **torch_arguments
         Other arguments of `torch.compile`. A `mode` other than "default" is refused, since it only sets options: give
         `options` instead.
@@ -71,19 +71,20 @@ def compile(
     Returns
     -------
     Callable
-        For a module, a module that holds it as ``_orig_mod``, as in torch; else a function.
+        For a module, a module that holds the given module as ``_orig_mod``, as in torch. For a function, a function.
 
     Raises
     ------
     CompileError
-        An argument is invalid. In a call: the function cannot be compiled in one graph, gets a DGLGraph or a
-        `PaddedBatch`, is called with more than `shapes` different combinations of shapes and Python numbers, gives
-        other results than uncompiled code, or writes to tensors other than buffers.
+        An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
+        `PaddedBatch`; it has been called with more than `shapes` different combinations of shapes and Python numbers;
+        compiled code gives other results than uncompiled code; or the function writes to tensors other than buffers.
 
     Warns
     -----
     UserWarning
-        The compiler fails, and the function stays uncompiled. Or the function cannot be compared with uncompiled code.
+        The compiler fails, and the function stays uncompiled. Or compiled and uncompiled code cannot be compared. Or a
+        gradient is not finite, although all outputs are finite. For two more warnings see `check` and `shapes`.
 
     Notes
     -----
@@ -93,9 +94,9 @@ def compile(
     The comparison costs one extra compiled call and up to two extra uncompiled calls, in the precision of the model and
     in float64. If a difference is large, or if there are several processes, up to six more uncompiled calls simulate
     rounding errors. Uncompiled calls read copies of all tensors. The comparison restores buffers, attributes of modules
-    and random states, and does not change ``.grad``. For each tensor, the tolerance is 10 times the distance of
-    uncompiled float32 from float64, plus a rounding error relative to the norm of the tensor. Dropout has the same
-    masks in all of these calls. If there are several processes, all of them compare in the same calls.
+    and random states, and does not change ``.grad``. For each tensor, the tolerance is 10 times the distance between
+    the uncompiled results in float32 and in float64, plus a small fraction of the norm of the tensor. Dropout has the
+    same masks in all calls that are compared. If there are several processes, all of them compare in the same calls.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def compile(
 
 
 def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that ``torch.compile`` lacks; also refuse modes, which torch does not accept with options."""
+    """Refuse arguments that ``torch.compile`` lacks, and ``mode``, which torch does not combine with options."""
     known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
     for name in arguments:
         if name not in known:
@@ -153,6 +154,7 @@ def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, An
         return {}
     if not isinstance(options, Mapping):
         raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give one.")
+    # None: names are not checked, since torch does not list its options, or the backend is not torch's own compiler.
     known = torch_private.known_options() if torch_private.is_inductor(arguments) else None
     for name in options:
         # Torch accepts hyphens in place of underscores.

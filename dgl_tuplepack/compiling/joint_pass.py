@@ -1,12 +1,12 @@
-"""A pass over the joint graph of a compiled function, which holds its forward and its backward pass.
+"""Change the joint graph, in which torch holds the operations of a forward pass and of its backward pass.
 
-On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch
-keeps the mask of every activation as bools for the backward pass. If a mask is a comparison of floats that are kept
-anyway, this pass marks it, so that the backward pass recomputes it. The result is the same to the last bit.
+On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats. Torch keeps
+the mask of every activation as bools for the backward pass. If a mask only compares floats or combines other masks, it
+is marked here, so that the backward pass recomputes it from the floats. Gradients are the same to the last bit.
 
-Generated code also draws random numbers one by one. Torch's own function needs an eighth of the time, so this pass
-makes the code call that function. The mask of dropout compares these numbers with a probability, so the mask is
-recomputed too.
+Generated code also draws random numbers one by one. Torch's own function draws them in an eighth of the time, so the
+generated code is made to call that function. The mask of dropout compares the random numbers with a probability, so
+this mask is recomputed too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 
 
 def keep_no_bools(graph: Graph) -> int:
-    """Mark masks and replace random numbers in a joint graph, in place; return how many nodes were changed.
+    """Mark masks and replace random numbers in a joint graph, in place; return the number of changed operations.
 
     Only tensors on the CPU are affected. Masks that already have a recompute policy, as inside
     ``torch.utils.checkpoint``, stay unchanged. In a graph without a backward pass, the marks have no effect.
@@ -36,13 +36,13 @@ def keep_no_bools(graph: Graph) -> int:
         _draw_by_torch(graph, node)
     masks = list(_cheap_masks(graph))
     for node in masks:
-        # The identifier puts these nodes into one region that is recomputed.
+        # Nodes with equal `ac_graph_id` belong to one region that is recomputed.
         node.meta.update(recompute=CheckpointPolicy.MUST_RECOMPUTE, ac_graph_id=0)
     return len(random) + len(masks)
 
 
 def _cheap_masks(graph: Graph) -> Iterator[Node]:
-    """Yield the masks of the forward pass that are cheap to recompute, and masks that combine only such masks."""
+    """Yield each mask of the forward pass that is cheap to recompute, if all masks that it reads are cheap too."""
     of_backward: set[Node] = set()
     cheap: set[Node] = set()
     for node in graph.nodes:
@@ -50,7 +50,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
-            # The masks that this one reads, except inputs of the graph (placeholders), which exist anyway.
+            # The masks that this node reads, except inputs of the graph (placeholders), which exist anyway.
             input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
             if cheap.issuperset(input_masks):
                 cheap.add(node)
@@ -71,20 +71,20 @@ def _is_bool_on_cpu(node: Node) -> bool:
 def _is_cheap(node: Node) -> bool:
     """Return whether a mask is cheap to recompute, and stays the same when it is recomputed from kept values.
 
-    For inputs in half precision, generated code computes in float32, and rounds only the values that it keeps. So a
-    comparison may give another result when it is recomputed from kept values, as in the mask of dropout. Comparisons
-    with 0, infinity and NaN give the same result.
+    For inputs in half precision, generated code computes in float32, and rounds only the values that it keeps for the
+    backward pass. So recomputing a comparison may change its result; for example, this may change the mask of dropout.
+    Apart from overflow and underflow, comparisons with 0, infinity and NaN do not change.
     """
     if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
         return False
     if not any(map(_is_half, node.all_input_nodes)):
         return True
-    # What the mask compares with; isnan and isinf have no further arguments.
+    # The numbers that the mask compares with must all be 0; isnan and isinf have no such arguments.
     return all(isinstance(each, int | float) and each == 0 for each in node.args[1:])
 
 
 def _is_half(node: Node) -> bool:
-    """Return whether a value is in half precision, or was converted from it."""
+    """Return whether the result of a node is in half precision, or was converted from half precision."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
         return True
@@ -103,10 +103,10 @@ def _draws_uniform_numbers(node: Node) -> bool:
 
 
 def _draw_by_torch(graph: Graph, node: Node) -> None:
-    """Replace a node that draws random numbers by an operation that generated code leaves to torch."""
+    """Replace a node that draws random numbers by a node for which generated code calls torch's own function."""
     with graph.inserting_before(node):
         settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
-        # Each call gets its own memory, so that equal calls are not merged into one.
+        # Each draw gets its own `memory`, so that torch does not merge two draws of the same shape into one.
         memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
         numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
     for each in (memory, numbers):

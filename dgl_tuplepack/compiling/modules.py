@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-# Limits of the search: the object that holds a model, such as a trainer, may hold a whole dataset too.
+# The search goes this deep into nested objects, and skips containers with more elements than this: an object that
+# holds a model, such as a trainer, may hold a whole dataset too.
 _MAX_DEPTH, _MAX_LENGTH = 3, 1000
 
 
 def modules_of(*values: Any) -> list[nn.Module]:
-    """Return the modules in values, including modules that functions hold in closures, globals and ``self``."""
+    """Return the modules in `values`; for functions, also the modules in their closures, globals and ``self``."""
     # A dict instead of a set keeps the order.
     found: dict[nn.Module, None] = {}
     for value in values:
@@ -27,18 +28,21 @@ def modules_of(*values: Any) -> list[nn.Module]:
 
 
 def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
-    """Add the modules in a value to `found`, recursively; `seen` has the ``id`` of each value searched before."""
+    """Add the modules in a value to `found`, recursively.
+
+    `seen` has the ``id`` of each value searched before; `depth` is the number of objects that enclose this value.
+    """
     try:
         is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
     except ReferenceError:
-        # A weak reference to an object that is gone.
+        # The value is a weak proxy of an object that no longer exists.
         return
     if is_plain or id(value) in seen:
         return
     seen.add(id(value))
     if isinstance(value, nn.Module):
         found.update(dict.fromkeys(value.modules()))
-    # Functions do not count as a level of depth.
+    # Functions do not add to the depth.
     depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
     if depth <= _MAX_DEPTH:
         for each in _held_by(value):
@@ -52,7 +56,7 @@ def _held_by(value: Any) -> Iterable[Any]:
     if isinstance(value, types.MethodType):
         return value.__self__, value.__func__
     if isinstance(value, types.FunctionType):
-        # A cell is empty until its variable is assigned.
+        # A cell of a closure is empty until its variable is assigned.
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = {name for code in _codes(value.__code__) for name in code.co_names}
         used = [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
@@ -66,7 +70,7 @@ def _held_by(value: Any) -> Iterable[Any]:
         return value if len(value) <= _MAX_LENGTH else ()
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
     if isinstance(value, nn.Module):
-        # `modules()` has found the submodules already, except submodules in plain lists.
+        # `_add_modules` has added the submodules, except submodules in plain lists and tuples.
         return [each for each in attributes if isinstance(each, list | tuple)]
     return attributes
 

@@ -1,9 +1,9 @@
 """Run a function uncompiled, on copies of every tensor that it reads.
 
-The copies are equal to the originals, in float64, or changed by artificial rounding errors.
+A copy equals its original, or is the original in float64, or is the original with artificial rounding errors.
 
-The function may read tensors from arguments, modules, closures or global variables. A mode of `torch.overrides` passes
-copies of them to torch's functions, so the tensors of the caller are only read.
+The function may read tensors from arguments, modules, closures or global variables. A `TorchFunctionMode` passes copies
+of these tensors to torch's functions, so that the caller's tensors are never written to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dgl_tuplepack.compiling.modules import buffers_of, modules_kept
 from dgl_tuplepack.compiling.torch_private import hooks_of, version_of
 from dgl_tuplepack.graphs.draws import kept_generators
 
-# dtype -> dtype in an exact run.
+# dtype -> its dtype in an exact run, which computes in float64.
 _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
 }
@@ -30,21 +30,21 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
 
-# Objects are searched for tensors up to this depth, at which PyG batches keep their tensors.
+# Nested objects are searched for tensors up to this depth, which is enough for PyG's batches.
 _DEEPEST_OBJECT = 3
 
 _running = threading.local()
 
 
 class Copied(NamedTuple):
-    """A tensor that existed before the run, its copy, and the version counter of the copy right after copying."""
+    """A tensor that existed before the run, its copy, and the version (number of writes) of the new copy."""
 
     original: Tensor
     copy: Tensor
     version: int
 
     def is_written(self) -> bool:
-        """Return whether the run wrote to the copy, or to its gradient; valid only if `torch.clone` made the copy."""
+        """Return whether the run wrote to the copy, or set its gradient; valid only if `torch.clone` made the copy."""
         if version_of(self.copy) != self.version or (
             self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
         ):
@@ -63,17 +63,17 @@ class Reference(NamedTuple):
     outputs
         Tensors that the function returned, by their paths, such as ``result[0]``.
     gradients
-        Gradients of all tensors that require one, by the ``id`` of the original; zeros if a tensor is unused.
+        Gradients of all `copies` that require gradients, by the ``id`` of the original; zeros for an unused tensor.
     buffers
-        Values of the buffers of the modules after the run, by the position of the module and the name.
+        Values of the buffers after the run, by (position of the module, name of the buffer).
     copies
         The tensors that existed before the run and that the function read.
-    random_states
-        States of torch's random generators after the call.
     draws
         Names of the functions that drew random numbers. Dropout is left out if it drew them as compiled code does.
+    random_states
+        States of torch's random generators after the call.
     dropout_dtypes
-        dtypes of the arguments of dropout, in the order of the calls.
+        dtype of the random numbers of each call of dropout, in the order of the calls.
     """
 
     outputs: dict[str, Tensor]
@@ -86,7 +86,7 @@ class Reference(NamedTuple):
 
 
 def is_running() -> bool:
-    """Return whether this thread is in a reference run, where compiled functions run uncompiled."""
+    """Return whether this thread is in `run_on_copies`, where compiled functions run uncompiled."""
     return getattr(_running, "value", False)
 
 
@@ -103,8 +103,8 @@ def run_on_copies(
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
-    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code. If `exact`, they are
-    drawn in `dropout_dtypes`, the dtypes of an earlier run, so that both runs have the same masks.
+    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code. If `exact`, the
+    masks are drawn in the `dropout_dtypes` of an earlier run, so that both runs have the same masks.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
     mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes)
@@ -116,8 +116,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # Torch's functions write to the copy. A kernel that accesses memory by its address writes to the
-                # original; if no torch function read that buffer before, its copy is made here, after the write.
+                # Torch's functions have written to the copy. A kernel that accesses memory by its address has written
+                # to the original; if that buffer has no copy yet, `copied` copies the written values here.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()
@@ -130,6 +130,7 @@ def run_on_copies(
     for original, made, _ in mode.copies.values():
         if made.requires_grad:
             # User-defined autograd functions get the original, and torch's functions the copy: add both gradients.
+            # `found` has the gradients by the id of the original or of the copy.
             terms = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
     return Reference(
@@ -138,7 +139,10 @@ def run_on_copies(
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
-    """Return the tensors in nested containers and objects by their paths; `path` is the path of `value` itself."""
+    """Return the tensors in nested containers and objects by their paths.
+
+    `path` is the path of `value` itself, and `depth` the number of objects that enclose `value`.
+    """
     if isinstance(value, Tensor):
         return {path: value}
     if isinstance(value, dict):
@@ -154,7 +158,7 @@ def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
 
 
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
-    """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; ``.grad`` stays untouched.
+    """Return the gradients of the `inputs` that `outputs` depend on, by ``id`` of the input; do not change ``.grad``.
 
     The backward pass starts with the gradient 1 for scalar outputs, and with fixed numbers for other outputs.
     """
@@ -193,13 +197,13 @@ class _Copies(TorchFunctionMode):
         dropout_dtypes: Sequence[torch.dtype],
     ) -> None:  # fmt: skip
         super().__init__()
-        # By the ``id`` of the original.
+        # `arguments`: ids of the tensors in the arguments of the call. `copies`: id of the original -> `Copied`.
         self.copies: dict[int, Copied] = {}
         self.draws: set[str] = set()
         self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
         self.dropout_dtypes: list[torch.dtype] = []
         self._earlier_dtypes = iter(dropout_dtypes)
-        # Copies, and tensors that the run itself made, by ``id``; they are not copied again.
+        # Copies, and tensors that the run itself made, by ``id``; none of them is copied again.
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -222,7 +226,7 @@ class _Copies(TorchFunctionMode):
     def copied(self, value: Any) -> Any:
         """Return `value` with copies in place of tensors that existed before the run.
 
-        In an exact run, float dtypes among the arguments become float64.
+        In an exact run, a dtype such as ``torch.float32`` becomes ``torch.float64``.
         """
         if isinstance(value, Tensor):
             return self._copied_tensor(value)
@@ -237,18 +241,18 @@ class _Copies(TorchFunctionMode):
         return value
 
     def _copied_tensor(self, tensor: Tensor) -> Tensor:
-        """Return the copy of a tensor that existed before the run, or a tensor that the run made, unchanged."""
+        """Return the copy of a tensor that existed before the run; return any other tensor itself."""
         made = self._made.get(id(tensor))
         if made is not None and made() is tensor:
             return tensor
         known = self.copies.get(id(tensor))
         if known is not None:
             return known.copy
-        # Results of user-defined autograd functions do not pass through this mode.
+        # Results of user-defined autograd functions do not pass through this mode, so they are not in `_made`.
         is_result = tensor.grad_fn is not None and id(tensor) not in self._arguments
         if is_result or is_lazy(tensor):
             return tensor
-        # Outside of inference mode, since tensors made in inference mode have no version.
+        # Make the copy outside of inference mode, since tensors made in inference mode have no version.
         with torch.inference_mode(False), torch.no_grad():
             plain = tensor.detach()
             copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
@@ -264,11 +268,12 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Return dropout with a mask drawn by `torch.rand`, as compiled code draws it; None if torch's own must run."""
+        """Return dropout with a mask drawn by `torch.rand`, as in compiled code; None if torch's dropout must run."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
-        # In an exact run x is float64, but the random numbers must be those of the earlier run.
+        # In an exact run x is float64, but the random numbers must equal the random numbers of the earlier run.
         dtype = next(self._earlier_dtypes, x.dtype) if self._exact else x.dtype
         self.dropout_dtypes.append(dtype)
+        # `joint_pass` makes compiled code draw in this way only for such tensors.
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
         if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
             return None

@@ -1,4 +1,4 @@
-"""Signatures of calls: all that compiled code depends on, such as shapes of tensors and values of Python numbers."""
+"""Signatures of calls: what compiled code depends on in the arguments, such as shapes and Python numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack._core.checks import shown
 
 
 def signature_of(value: Any) -> Any:
-    """Return a hashable value that is equal for arguments with equal containers, shapes, types and Python numbers."""
+    """Return a hashable value, equal for two arguments with the same containers, shapes, types and Python numbers."""
     if isinstance(value, Tensor):
         # Sparse tensors have no strides.
         strides = value.stride() if value.layout == torch.strided else value.layout
@@ -73,16 +73,16 @@ def is_number(value: Any) -> bool:
 
 
 def device_of(values: Iterable[Any]) -> str:
-    """Return the device type of the first float tensor, or else of the first tensor; the CPU if there is none."""
+    """Return the device type of the first float tensor, or else of the first tensor; "cpu" if there is no tensor."""
     tensors = [each for each in values if isinstance(each, Tensor)]
     chosen = next((each for each in tensors if each.is_floating_point()), tensors[0] if tensors else None)
     return "cpu" if chosen is None else chosen.device.type
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (path, description before, description now) for each path whose descriptions differ.
+    """Return (path, description before, description now) for each path whose two descriptions differ.
 
-    `before` and `now` map paths to descriptions. If one lacks a path, the description is "nothing".
+    `before` and `now` map paths to descriptions. If `before` or `now` lacks a path, its description there is "nothing".
     """
     paths = [*before, *(path for path in now if path not in before)]
     pairs = ((path, before.get(path, "nothing"), now.get(path, "nothing")) for path in paths)

@@ -1,7 +1,7 @@
 """The attributes and storages of PyG graphs that hold the types, features and labels of a schema.
 
 A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a storage
-for each node and edge type, with the type as its key, and one for the whole graph, with the key None.
+for each node and edge type, with the type as its key, and a storage for the whole graph, with the key None.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
-# Name of an attribute -> its level: "node", "edge" or "graph", or None to leave the attribute out. With several types,
-# a level may also be the name of the attribute that counts the nodes of a node type or has the endpoints of an edge
-# type. The level of an attribute with endpoints names the attributes that count the nodes of both ends: "x_s -> x_t".
+# Name of an attribute -> its level: "node", "edge" or "graph"; None leaves the attribute out. With several types, the
+# level may also be the name of an attribute that counts nodes (has one row for each node of a type) or holds endpoints.
+# For endpoints, the level "x_s -> x_t" names the attributes that count the source nodes and the destination nodes.
 Levels = Mapping[str, str | None]
-# The key of a storage, and the name of an attribute in it.
+# The key of a storage, and the name of an attribute in that storage.
 Attribute = tuple[GraphType | None, str]
 # Names of attributes: a single label, the endpoints of edges, and the number of nodes.
 LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
 NODE, EDGE, GRAPH = "node", "edge", "graph"
-# Content of a column -> level.
+# Content of a column (a feature or label) -> level of the column.
 LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
-# PyG infers the number of nodes, or edges, from these attributes.
+# Attributes from which PyG infers the number of nodes (`NODE_KEYS`) or edges (`EDGE_KEYS`).
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
 EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
 # Attributes that batches add to the attributes of their graphs.
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
-# PyG's names for features that DGL datasets call "feat".
+# Content of a column -> PyG's name for a feature that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
-# Content of a column -> names that it must not have in a `Data`: PyG would infer wrong numbers of nodes or edges.
+# Content of a column -> names that the column must not have in a `Data`: from an attribute with such a name, PyG would
+# infer wrong numbers of nodes or edges.
 _NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
 
 
@@ -56,7 +57,7 @@ def checked_levels(levels: Any) -> Levels:
 
 @dataclass(frozen=True)
 class Types:
-    """The types of PyG graphs, and the storages and attributes that hold them.
+    """The node and edge types of PyG graphs, with the storage and the attribute of each type.
 
     A `Data` is flat: its only storage has the attributes of all types. A node type of a `Data` has the same name as the
     attribute that counts its nodes, that is, the attribute that has one row for each node of the type. The exception is
@@ -65,7 +66,7 @@ class Types:
 
     is_flat: bool
     nodes: tuple[str, ...]
-    # Storage and attribute of the endpoints of each edge type.
+    # For each edge type, the attribute that holds its endpoints.
     edges: Mapping[EdgeType, Attribute]
 
     @property
@@ -74,20 +75,20 @@ class Types:
         return (*self.nodes, *self.edges)
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
-        """Return the key of the storage of a type, or of the graph if `t` is None."""
+        """Return the key of the storage of a type; for None, the key of the storage of the whole graph."""
         return None if self.is_flat or t is None else t if isinstance(t, str) else self.edges[t][0]
 
     def attribute_of(self, t: GraphType) -> Attribute:
-        """Return the storage and the attribute that count the nodes of a type, or hold the endpoints of its edges."""
+        """Return the attribute that counts the nodes of a node type, or that holds the endpoints of an edge type."""
         if not isinstance(t, str):
             return self.edges[t]
         return self.storage_of(t), NUMBER if not self.is_flat or t == NODE_TYPE else t
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """The edge types whose endpoints are not in the usual attribute, with the attribute that holds them.
+        """Map each edge type whose endpoints are not in the usual attribute to the attribute that holds its endpoints.
 
-        The usual attribute is `edge_index` in the storage of the edge type or, for `EDGE_TYPE`, of the `Data`.
+        The usual attribute is `edge_index`, in the storage of the edge type or, for `EDGE_TYPE`, in the `Data`.
         """
         usual = {e: (None if e == EDGE_TYPE else e, ENDPOINTS) for e in self.edges}
         return {e: attribute for e, attribute in self.edges.items() if attribute != usual[e]}
@@ -97,15 +98,16 @@ class Types:
 class PygLayout:
     """The layout of attributes in the PyG graphs of a schema."""
 
-    # Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
+    # Axis along which PyG joins an attribute; None if PyG adds an axis. Attributes joined along axis 0 are not listed.
     dims: Mapping[Column, int | None] = field(default_factory=dict)
-    # For attributes that belong to graphs: number of rows in each graph, if it is not 1.
+    # For attributes of the level "graph": number of rows in each graph. Attributes with one row are not listed.
     rows: Mapping[Column, int] = field(default_factory=dict)
     # Node types whose storage has the attribute `num_nodes`.
     counted: tuple[str, ...] = ()
     # See `Types.ends`.
     ends: Mapping[EdgeType, Attribute] = field(default_factory=dict)
-    # Not kept in files: names of attributes that were left out, and columns whose values `__inc__` shifts.
+    # Not stored in files. `left_out`: names of attributes that are not in the schema. `shifted`: columns to which PyG
+    # adds, in a batch, what `__inc__` returned for earlier graphs.
     left_out: tuple[str, ...] = field(default=(), compare=False)
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
@@ -121,7 +123,7 @@ class PygLayout:
         return Types(is_flat, tuple(node_types), edges)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the layout for a file; `from_document` reads it."""
+        """Return the layout as a JSON document; `from_document` reads it."""
         document: dict[str, Any] = {
             "dims": [[*column, dim] for column, dim in self.dims.items()],
             "rows": [[*column, rows] for column, rows in self.rows.items()],
@@ -133,7 +135,7 @@ class PygLayout:
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
-        """Return the layout from the result of `as_document`, which is not checked: its file has a checksum."""
+        """Return the layout from a document of `as_document`. There are no checks, since its file has a checksum."""
         dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
         rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
         ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
@@ -141,7 +143,7 @@ class PygLayout:
 
 
 def _type(entry: Any) -> Any:
-    """Return a type as read from JSON, which has lists instead of tuples."""
+    """Return a type that was read from JSON, where an edge type is a list instead of a tuple."""
     return tuple(entry) if isinstance(entry, list) else entry
 
 
@@ -156,7 +158,7 @@ def refuse_without_ends(what: str) -> NoReturn:
 def refuse_unknown(what: str) -> NoReturn:
     """Raise the error for graphs whose number of nodes PyG would guess."""
     raise SchemaError(
-        f"the number of nodes of {what} is unknown: it has neither num_nodes nor an attribute such as x; set num_nodes "
+        f"the number of nodes of {what} is unknown: there is no num_nodes, and no attribute such as x; set num_nodes "
         "(PyG itself would count up to the last node that has an edge). To put several graphs into one Data, use a "
         "class whose __inc__ returns the number of nodes of each graph, as in PyG's guide, or use a HeteroData."
     )
@@ -178,7 +180,7 @@ def or_left_out(key: str) -> str:
 
 
 class NodeAttributes(NamedTuple):
-    """The attributes of a node type in a batch: index of the storage in `Names.storages`, then names of attributes."""
+    """Names of the attributes of a node type in a batch, and the index of their storage in `Names.storages`."""
 
     storage: int
     batch: str
@@ -189,7 +191,7 @@ class NodeAttributes(NamedTuple):
 
 
 class EdgeAttributes(NamedTuple):
-    """The attributes of an edge type in a batch: index of the storage in `Names.storages`, then names of attributes."""
+    """Names of the attributes of an edge type in a batch, and the index of their storage in `Names.storages`."""
 
     storage: int
     ends: str
@@ -207,7 +209,7 @@ class Names:
 
     @functools.cached_property
     def storages(self) -> tuple[GraphType | None, ...]:
-        """Keys of all storages; None is the key of the graph's own storage."""
+        """Keys of all storages; None, the key of the storage of the whole graph, comes first."""
         return tuple(dict.fromkeys((None, *map(self.types.storage_of, self.types.all))))
 
     @functools.cached_property
@@ -216,7 +218,8 @@ class Names:
         made = []
         for t in self.types.nodes:
             storage, key = self.types.attribute_of(t)
-            # With x_s as the counter: x_s_batch, x_s_ptr, x_s_mask. With num_nodes: batch, ptr, node_mask, num_nodes.
+            # If x_s counts the nodes, the names are x_s_batch, x_s_ptr and x_s_mask. If num_nodes counts them, the
+            # names are batch, ptr, node_mask and num_nodes.
             prefix = "" if key == NUMBER else f"{t}_"
             mask = f"{prefix}mask" if prefix else "node_mask"
             number = None if prefix else NUMBER
@@ -225,7 +228,7 @@ class Names:
 
     @functools.cached_property
     def edge_attributes(self) -> tuple[EdgeAttributes, ...]:
-        """For each edge type, the storage and the names of its endpoints and its mask."""
+        """For each edge type, the storage, and the names of the attributes that hold its endpoints and its mask."""
         return tuple(
             EdgeAttributes(self.storages.index(storage), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
             for storage, key in self.types.edges.values()
@@ -233,7 +236,7 @@ class Names:
 
     @functools.cached_property
     def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the index of its storage, its name, and the result of `_layout_of`."""
+        """For each column: the index of its storage, the name of its attribute, and the result of `_layout_of`."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
@@ -243,10 +246,10 @@ class Names:
         return frozenset(t for t in types if t in self.layout.counted or not self._is_inferred(t))
 
     def _is_inferred(self, node_type: str) -> bool:
-        """Return whether PyG infers the number of nodes from a node feature."""
-        # Attribute in the storage of the type -> content of its column.
+        """Return whether PyG infers the number of nodes of a type from a node feature."""
+        # Name of an attribute in the storage of the type -> content of its column.
         contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
-        # PyG uses the first attribute that is in NODE_KEYS, else the first one with "node" in its name.
+        # PyG uses the first attribute whose name is in NODE_KEYS, or else the first with "node" in its name.
         counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
         return bool(counting) and contents[counting[0]] == "node_feature"
 
@@ -258,32 +261,33 @@ def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] 
 
 
 def _laid_out(value: Tensor, dim: int, has_rows: bool) -> Tensor:
-    """Move the rows of a value to the axis `dim`. With `has_rows`, first join the axes of ``[B, rows, ...]``."""
+    """Move the rows of a value to the axis `dim`. With `has_rows`, first join axes 0 and 1 of ``[B, rows, ...]``."""
     return (value.flatten(0, 1) if has_rows else value).movedim(0, dim)
 
 
 def attribute_names(
     node_types: Sequence[str], edge_types: Sequence[EdgeType], columns: Sequence[Column], layout: PygLayout | None
 ) -> Names:
-    """Return the PyG attributes of columns; raise SchemaError if two columns would have the same name.
+    """Return the PyG attributes of columns; raise SchemaError if the name of an attribute would be used twice.
 
     `layout` is None for columns that are not from PyG graphs.
     """
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
-    # Names that batches add for types; attribute[0] is the index of a storage.
+    # Names of the attributes that batches add for types. The first field, attribute[0], is the index of a storage.
     added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
-    # Key of a storage -> names that are in use there.
+    # Key of a storage -> names that are in use in that storage.
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []
     for content, t, name in columns:
         storage = types.storage_of(t)
         used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
+        # A single label has the empty name, but its attribute has a name.
         key = name or LABEL
         # Choose names that are usual in PyG.
         if layout is None:
-            # Names of the columns of this type.
+            # Names of all columns with the same content and type.
             same = {n for c, other, n in columns if (c, other) == (content, t)}
             if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
                 key = _FEATURES[content]

@@ -1,4 +1,4 @@
-"""Collate items as DGL does, without padding. Unlike DGL, also collate an empty list, and transform graphs first."""
+"""Collate items as DGL does, without padding. Unlike in DGL, the list may be empty, and graphs can be transformed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from dgl_tuplepack.graphs.transform import GraphTransform
 
 
 class PlainCollate:
-    """Collate items as DGL does, without padding; an empty list gives an empty batch, with the types of `example`."""
+    """Collate items as DGL does, without padding.
+
+    An empty list gives a batch without graphs, which has the types, features and labels of the item `example`.
+    """
 
     def __init__(self, example: Any) -> None:
         inner = example.item if isinstance(example, Identified) else example
@@ -38,7 +41,7 @@ class PlainCollate:
 
 
 class TransformingCollate:
-    """Transform the graphs of items before `collate` joins them; see `transformed`."""
+    """Transform the graphs of items, then pass the items to `collate`; for `keeps_ids` see `transformed`."""
 
     def __init__(self, collate: Callable[[Any], Any], transform: GraphTransform, keeps_ids: bool) -> None:
         self.collate, self.transform, self.keeps_ids = collate, transform, keeps_ids
@@ -49,10 +52,12 @@ class TransformingCollate:
 
 
 def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
-    """Return the items with transformed graphs; without `keeps_ids`, remove the ids that `CollatedView` added."""
+    """Return the items with transformed graphs; `Identified` items (with an id) stay wrapped only if `keeps_ids`."""
     made = []
-    # `taken_apart` returns the parts (graph, label, id) of the items, their names, and the epoch.
+    # `taken_apart` returns the arguments of `transform`: (graph, label, id) of each item, display names for messages,
+    # and the epoch. `transform` returns (graph, label, id) of each item, with the transformed graph.
     for item, part in zip(items, transform(*taken_apart(items)), strict=True):
+        # inner: the item without the wrapper, a graph or a tuple that begins with a graph.
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
         made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
@@ -60,7 +65,7 @@ def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool
 
 
 def _unwrapped(item: Any) -> Any:
-    """Return an `Identified` item as (graph, id) or (graph, label, id), and any other item unchanged."""
+    """Return an `Identified` (item with id) as (graph, id) or (graph, label, id); return other items unchanged."""
     if not isinstance(item, Identified):
         return item
     inner = item.item if isinstance(item.item, tuple | list) else (item.item,)
@@ -68,7 +73,7 @@ def _unwrapped(item: Any) -> Any:
 
 
 def _emptied(batch: Any) -> Any:
-    """Return a batch without graphs, with the types, features and labels of `batch`."""
+    """Return `batch` without graphs: tensors lose all rows, and the batched graph loses all nodes and edges."""
     if isinstance(batch, Tensor):
         return batch[:0]
     if isinstance(batch, Mapping):
@@ -78,11 +83,11 @@ def _emptied(batch: Any) -> Any:
     if not is_graph(batch):
         return batch
     no_ends, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
-    # Type -> name -> a feature without rows.
+    # Type -> name -> the feature without rows. `located_types` yields (type, graph, type inside the graph).
     features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
     node_types, edge_types = batch.ntypes, batch.canonical_etypes
-    # The arguments: endpoints of the edges, node features, edge features, number of nodes and number of edges of each
-    # graph, and number of all nodes.
+    # The arguments, each by type: endpoints of the edges, node features, edge features, nodes of each graph, edges of
+    # each graph, number of all nodes.
     return build_batch(
         {e: (no_ends, no_ends) for e in edge_types},
         {t: features[t] for t in node_types},

@@ -1,4 +1,4 @@
-"""Collect the outputs of a model for all graphs of a split, in the order of its ids."""
+"""Collect the outputs of a model for all graphs of a split, in the order of the split's ids."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Predictions:
     Parameters
     ----------
     ids
-        The expected ids, each once, such as the ids of a split; or the number N of all graphs, for 0..N-1.
+        The expected ids, each once, such as the ids of a split; or the number N of graphs, if the ids are 0..N-1.
     of
-        "graphs": the outputs have a row for each graph. "nodes" or "edges", or for heterographs a component such as
-        "nodes:user": they have a row for each node or edge, and are returned graph by graph.
+        What a row of the outputs belongs to. "graphs": to a graph. "nodes" or "edges", or for heterographs a component
+        such as "nodes:user": to a node or edge; `result` then returns one tensor for each graph.
 
     Raises
     ------
@@ -60,12 +60,12 @@ class Predictions:
             )
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # Ids of each batch with the number of real graphs. Padding is cut off in `result`: slicing in `add`, between
-        # two steps of a model, takes longer than copying the padding too.
+        # For each batch: the ids of its graphs, padding included, and the number of real graphs. `result` cuts off the
+        # padding: slicing in `add`, between two steps of a model, would take longer than copying the padding too.
         self._ids: list[tuple[Tensor, int]] = []
-        # For each batch, if rows are nodes or edges: the number of rows of each graph.
+        # For each batch, if rows are nodes or edges: the number of rows of each real graph.
         self._counts: list[Tensor] = []
-        # Outputs of each batch and their number of real rows, by name; a single tensor has the empty name.
+        # Name -> (outputs, number of real rows) of each batch. If the outputs are a single tensor, the name is empty.
         self._outputs: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
@@ -77,15 +77,18 @@ class Predictions:
             A `PaddedBatch` or its `tensors`; a PyG batch with `graph_ids`, such as ``batch.pyg``; ``(graph, labels,
             ids)`` of a loader with ``with_ids=True``; or only the ids, if each graph has one row.
         outputs
-            A row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``; or a dict of such
-            tensors by name. Numpy arrays work too. Outputs are copied, on their device and without gradients.
+            Tensor with a row for each slot, ``[G, ...]``, or with a row for each real graph (node, edge),
+            ``[n, ...]``; or a dict from names to such tensors. Numpy arrays work too. The outputs are copied without
+            gradients; the copies stay on the same device.
 
         Raises
         ------
         InputError
-            The batch has no ids, or rows or names of the outputs do not fit.
+            The batch has no ids; the outputs have a wrong number of rows; or they differ from earlier outputs in names,
+            in dtype or in the shape of a row.
         """
-        # The ids of the graphs, and which rows of the outputs are real.
+        # The ids of the graphs, and which rows are real. `rows.counts` has the number of rows of each real graph; it is
+        # None if each graph is one row.
         rows = output_rows(batch, self.of)
         named = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
         real_rows = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
@@ -104,13 +107,14 @@ class Predictions:
         Parameters
         ----------
         all_ranks
-            Join the outputs of all ranks, if torch.distributed is initialised. Every rank must call this, and gets all
-            outputs.
+            Whether to join the outputs of all ranks, if torch.distributed is initialised. Every rank must then call
+            `result`, and gets the outputs of all ranks.
 
         Returns
         -------
         Tensor or list of Tensor, or a dict of these
-            A row for each id, ``[N, ...]``; for nodes and edges a list of N tensors. A dict if the outputs were dicts.
+            If rows belong to graphs: a tensor with a row for each id, ``[N, ...]``. If rows belong to nodes or edges: a
+            list with one tensor for each id. If the outputs were dicts: a dict from names to such results.
 
         Raises
         ------
@@ -132,13 +136,15 @@ class Predictions:
             if self.of == GRAPHS:
                 found[name] = values[order]
             else:
+                # One tensor for each graph, in the order of the collected `ids`.
                 of_graphs = torch.split(values, counts.tolist())
                 found[name] = [of_graphs[i] for i in order]
         return found[""] if list(found) == [""] else found
 
     def _order_of(self, ids: IntArray) -> IntArray:
-        """Return the position of each expected id in `ids`; InputError unless `ids` holds each exactly once."""
-        # The i-th smallest id is at position by_id[i] of `ids`, and at position expected_by_id[i] of the expected ids.
+        """Return the position in `ids` of each expected id; raise InputError if `ids` and the expected ids differ."""
+        # by_id[i]: position of the i-th smallest id in `ids`. expected_by_id[i]: position of the i-th smallest expected
+        # id in `self.ids`.
         by_id, expected_by_id = np.argsort(ids), np.argsort(self.ids)
         if np.array_equal(ids[by_id], self.ids[expected_by_id]):
             order = np.empty_like(by_id)
@@ -151,12 +157,12 @@ class Predictions:
         }
         raise InputError(
             "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
-            + ". Add each batch of one epoch once, to new Predictions. Ids are positions in what the loader was given; "
-            "drop_last=True and oversize='drop' leave graphs out."
+            + ". For each epoch, make new Predictions and add each batch once. Ids are positions in the source of the "
+            "loader; drop_last=True and oversize='drop' leave graphs out."
         )
 
     def _check_same(self, outputs: Mapping[str, Tensor]) -> None:
-        """Raise InputError if outputs differ from earlier ones in their names or shapes."""
+        """Raise InputError if outputs differ from earlier outputs in names, in dtype or in the shape of a row."""
         if outputs.keys() != self._outputs.keys():
             raise InputError(
                 f"outputs have the names {list(outputs)}, but earlier outputs have {list(self._outputs)}; give the "
@@ -167,7 +173,7 @@ class Predictions:
             if (value.shape[1:], value.dtype) != (before.shape[1:], before.dtype):
                 raise InputError(
                     f"rows of the outputs{f' {name!r}' if name else ''} are {value.dtype} {list(value.shape[1:])}, but "
-                    f"earlier rows are {before.dtype} {list(before.shape[1:])}; give the same in each batch."
+                    f"earlier rows are {before.dtype} {list(before.shape[1:])}; use one dtype and shape in all batches."
                 )
 
     def __repr__(self) -> str:
@@ -175,7 +181,7 @@ class Predictions:
 
 
 def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
-    """Return a copy of the outputs with the `number` real rows first, in the order of the graphs.
+    """Return a copy of the outputs whose first `number` rows are the real rows, in the order of the graphs.
 
     Raise InputError for a wrong number of rows.
     """
@@ -190,14 +196,14 @@ def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     rows_of_model: Tensor = outputs.detach() if outputs.requires_grad else outputs
     if rows.order is None:
         return rows_of_model.clone()
-    # The batch has sorted these rows (edges, or nodes tied to edges): row i goes back to row order[i].
+    # These rows (edges, or nodes tied to edges) were sorted when the batch was made. Row i was row order[i] before.
     in_order = torch.empty_like(rows_of_model[:number])
     in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order
 
 
 def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:
-    """Join the first rows of all tensors, on the CPU; each tensor comes with its number of rows to keep."""
+    """Join the first rows of each tensor, on the CPU. `tensors` has pairs (tensor, number of its rows to join)."""
     parts = [tensor[:number] for tensor, number in tensors]
     return torch.cat(parts).cpu() if parts else torch.empty(0, dtype=torch.int64)
 

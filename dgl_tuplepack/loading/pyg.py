@@ -1,4 +1,4 @@
-"""PyG's loader, which gets whole batches from stores."""
+"""A drop-in for PyG's loader that reads whole batches from stores."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["DataLoader"]
 
 
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
-    """Drop-in `torch_geometric.loader.DataLoader` that makes batches of a list or a store many times as fast.
+    """Drop-in `torch_geometric.loader.DataLoader`, many times as fast as PyG's loader for lists and stores.
 
-    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
-    lists, in-memory datasets without a transform, stores, their subsets (including `torch.utils.data.Subset`) and
-    ``store.batched(framework="pyg")`` are faster.
+    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works.
+    The loader is faster for lists, in-memory datasets without a transform, stores, subsets of these (including
+    `torch.utils.data.Subset`) and ``store.batched(framework="pyg")``.
 
     Parameters
     ----------
@@ -36,9 +36,10 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
     in_memory
-        Whether graphs are copied to a temporary store first; later changes of the dataset have no effect. None: copy
-        lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True: copy
-        any dataset of such graphs (else InputError); reading an item twice must return the same. False: collate items.
+        Whether graphs are first copied to a temporary store; later changes of the dataset then have no effect. None:
+        copy lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True:
+        copy any dataset, which must return the same item each time; raise InputError if graphs have other values.
+        False: do not copy.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`.
 
@@ -65,11 +66,12 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         in_memory: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        # Frameworks rebuild loaders from attributes that have the names of the arguments.
+        # Lightning, for instance, rebuilds a loader from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
-        # The dataset with whole batches as items; None if graphs must be collated one by one.
+        # A dataset that returns one whole batch for a list of ids; None if `dataset` is not in a store.
         whole = whole_batches(dataset, "pyg", with_ids)
         if whole is None and batch_size is not None:
+            # A temporary store; None if `in_memory` or the items do not allow a copy.
             store = stored_copy(dataset, in_memory, is_collated_alike_by_pyg)
             if store is not None:
                 whole = WholeBatches(dataset, store.batched(framework="pyg", with_ids=with_ids))

@@ -68,10 +68,10 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
     collate_fn: Callable[[Any], Any] | None
 
 
-# Settings that state facts about the graphs; stores get them when they are written.
+# Settings that state facts about the graphs. A store gets these settings when it is written.
 DECLARED = ("ties", "indices", "levels")
-# Settings of the sampler that apply to all splits. The others apply only to leading splits: the shuffled ones, or all
-# splits if none is shuffled (see `loading.choice`).
+# Settings of the sampler that apply to all splits. Other settings of the sampler apply only to leading splits: the
+# shuffled splits, or all splits if none is shuffled.
 _OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
@@ -79,8 +79,8 @@ _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs per batch",
     "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
-    "sampler": "the loader makes its own from limits and seed",
-    "batch_sampler": "the loader makes its own from limits and seed",
+    "sampler": "the loader makes its own sampler from limits and seed",
+    "batch_sampler": "the loader makes its own sampler from limits and seed",
 }
 
 
@@ -94,12 +94,12 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
 
     def of_sampler(self, leads: bool) -> dict[str, Any]:
-        """Return the sampler settings of a split: all for a leading split, else those that apply to every split."""
+        """Return the sampler settings of a split: all if it is a leading split, else only those in _OF_ALL_SPLITS."""
         return {name: value for name, value in self.sampler.items() if leads or name in _OF_ALL_SPLITS}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
-        """Sort settings; InputError if a setting is unknown, or does not apply with this value of `padded`."""
+        """Sort the settings `given`; raise InputError if one is unknown, or does not apply with this `padded`."""
         settings = cls(collate=given.get("collate_fn"))
         if settings.collate is not None and padded:
             refuse_collate(settings.collate, padded)

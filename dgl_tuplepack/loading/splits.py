@@ -19,26 +19,29 @@ from dgl_tuplepack.storage.selection import check_same_schema
 # Graphs of a split, and their sizes.
 Split = tuple[Graphs, GraphSizes]
 
-# The split that is shuffled by default.
+# The split that ``shuffle=True`` shuffles.
 _TRAINING = "train"
 
 
 def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
-    """Return the user's plans by split name; InputError if `plan` is no mapping."""
+    """Return the user's plans by split name; raise InputError if `plan` is not a mapping from names of splits."""
     if plan is None:
         return {}
     if not isinstance(plan, Mapping):
-        raise InputError(f"with splits, plan must be a mapping of names of splits to plans, but is {shown(plan)}.")
+        raise InputError(f"with splits, plan must be a mapping from split names to plans, but is {shown(plan)}.")
     for name in plan:
         choice("split in plan", name, splits)
     return plan
 
 
 def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
-    """Return the plans that `preprocess` wrote to a store, by split name; none if any split lacks a fitting plan."""
+    """Return the plans that `preprocess` wrote into the stores of the splits, by split name.
+
+    Return an empty dict if any split has no plan for exactly its graphs.
+    """
     plans = {}
     for name, (graphs, sizes) in splits.items():
-        # A `GraphStore` is one store: `segments[0].data` is the folder of its arrays and plans.
+        # A `GraphStore` has one segment, whose attribute `data` is the folder of arrays and plans.
         file = plan_file(graphs.items.segments[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}
@@ -57,7 +60,11 @@ def splits_of(
     is_plain: bool,
     declared: Mapping[str, Any],
 ) -> dict[str, Split]:
-    """Return the graphs and sizes of each split; for the other arguments see `opened`."""
+    """Return the graphs and sizes of each split, by name.
+
+    `source` is a mapping from split names to sources, or one source. For one source, `splits` maps names to ids; True:
+    the splits that the source defines. For `in_memory`, `is_plain` and `declared` see `opened`.
+    """
     if isinstance(source, Mapping):
         if splits is not True:
             raise InputError(
@@ -87,11 +94,11 @@ def splits_of(
 
 
 def _check_same(graphs_by_name: Mapping[str, Graphs]) -> None:
-    """Raise SchemaError if the first graphs of the splits differ in types, features or labels."""
+    """Raise SchemaError if splits differ in types, features or labels. Of a dataset, only the first graph is read."""
     schemas = {name: graphs.schema for name, graphs in graphs_by_name.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
-    reason = "all splits must have the same, since their batches have one shape"
+    reason = "all splits need the same schema, since their batches have one shape"
     for name, found in others:
         check_same_schema(expected, found, repr(first), repr(name), compared, reason)
 

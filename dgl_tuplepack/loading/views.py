@@ -21,7 +21,7 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
-        # A temporary copy of PyG graphs was already written with these levels.
+        # If the store is a temporary copy of the user's PyG graphs, it was already written with these levels.
         if others.pop("levels", None) is not None and not given.is_copy:
             raise SchemaError(
                 "levels are declared when a store is written, but a store is given; leave them out, or write the store "
@@ -37,13 +37,13 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
         return graphs.padded(limits, packs_per_batch, **others)
     # Refuse settings that apply only to batches copied from a store, such as `as_stored`.
     refuse_store_settings(settings)
-    # An item with its id, and the ids of all items ("own" if the items carry them).
+    # The first item with its id, and the ids of all items, or "own" if the items carry ids.
     example, ids = given.example()
     return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
 
 
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
-    """Return a view whose items are batches without padding, made by `collate` (None: as DGL or PyG does)."""
+    """Return a view whose items are batches without padding. `collate` makes them; None: as DGL or PyG does."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     # others: settings other than `transform` and `transform_seed`.
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
@@ -54,7 +54,7 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
         return CollatedView(graphs, collate)
     if transform is None and not with_ids:
         return CollatedView(graphs, PlainCollate(graphs[0]))
-    # An item with its id, and the ids of all items ("own" if the items carry them).
+    # The first item with its id, and the ids of all items, or "own" if the items carry ids.
     example, ids = given.example()
     if transform is None:
         return CollatedView(graphs, PlainCollate(example), ids)
@@ -64,8 +64,9 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
             "transform as pre_transform when the store is written, or use padded batches."
         )
     graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
+    # Whether the collate function gets the ids of the items.
     keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
     if collate is None:
-        # An empty batch needs the types and features that graphs have after the transform.
+        # A batch without graphs has the types and features of the example, so the example must be transformed, too.
         collate = PlainCollate(transformed([replace(example, epoch=0)], graph_transform, keeps_ids)[0])
     return CollatedView(graphs, TransformingCollate(collate, graph_transform, keeps_ids), ids)

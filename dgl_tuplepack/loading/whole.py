@@ -1,4 +1,4 @@
-"""The dataset of a loader over a store, which returns whole batches."""
+"""Whole batches of a store for loaders, which would otherwise collate single items."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ class WholeBatches(Dataset[Any]):
         return self.view[ids]
 
     def __getitems__(self, ids: Sequence[int]) -> Any:
-        """Return the batch of the graphs `ids`; torch's loaders call this before they collate."""
+        """Return the batch of the graphs `ids`; torch's loaders pass it on to their `collate_fn`."""
         return self.view[ids]
 
     def __getattr__(self, name: str) -> Any:
-        # copy and pickle look up attributes before `dataset` is set.
+        # copy and pickle look up attributes before `dataset` is set; `getattr` below would then recurse forever.
         if name.startswith("__") or name in ("dataset", "view"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataset, name)
 
 
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
-    """Return `WholeBatches` for a store, its path, or a subset or view of a store; None for other datasets."""
+    """Return `WholeBatches` for a store, an OGB folder, the path of one, or a subset or view of a store; else None."""
     if isinstance(dataset, WholeBatches):
-        # Frameworks rebuild loaders from their attributes, so the dataset may already be wrapped.
+        # Lightning, for instance, rebuilds a loader from the loader's attributes; the dataset is then already wrapped.
         return dataset
-    # Views of padded batches have shapes, views of batches without padding have none.
+    # Only views of padded batches have shapes.
     if isinstance(dataset, BatchView) and not dataset.shapes:
         return WholeBatches(dataset, dataset) if dataset.framework == framework else None
     store = dataset
@@ -67,7 +67,10 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
 
 
 class CollateWithIds:
-    """Collate the items of a `WithIds`, and add the ids: as the last element, or the attribute `graph_ids` for PyG."""
+    """Collate the items of a `WithIds`, a dataset whose items have ids, and add the ids to the batch.
+
+    The ids become the last element of the batch, or for PyG its attribute `graph_ids`.
+    """
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self.collate = collate

@@ -1,12 +1,12 @@
 """Losses, means and norms that leave out the padding of a batch.
 
-In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It may use `compiling`
-and the rooms before it.
+In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It may use all
+rooms up to `compiling`.
 
 ::
 
     loss = masked_loss(loss_fn, out, labels, batch)     over real labels only; masked_mean for other values
-    model = convert(model)                              makes layers that mix rows leave padding out
+    model = convert(model)                              layers that mix rows now leave padding out
     with masked(batch):                                 sets the masks that these layers read, in this thread
         out = model(batch.graph, ...)
 """

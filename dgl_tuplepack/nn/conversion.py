@@ -1,4 +1,4 @@
-"""Make the layers of any model, wherever they are nested, read the masks of padded batches."""
+"""Change the layers of any model, nested layers too, so that they read the masks of padded batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
-# Lazy norms are listed too, since they are no subclasses of the others.
+# Lazy norms must be listed: they are not subclasses of the other norms.
 _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
@@ -27,28 +27,30 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Change a model in place, so that its layers that mix rows leave padding out.
+    """Change a model in place, so that layers that mix rows, such as batch norms, leave padding out.
 
-    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
-    (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
-    parameters, buffers, hooks and names. The following PyG layers get a hook. Their real rows then have the same
-    results as without padding:
+    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm` becomes a `MaskedBatchNorm1d` with the same parameters,
+    buffers, hooks and names. This includes norms in containers, and in DGL and PyG layers such as PNAConv, EdgeConv
+    and TWIRLSConv. The following PyG layers get a hook, so that real rows have the same results as without padding:
 
     - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
       as inside an MLP;
-    - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the largest group;
-    - GPSConv, SGFormer and Polynormer, which pad to the largest graph, or mix graphs when called without `batch`.
+    - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the size of the
+      largest group;
+    - GPSConv, SGFormer and Polynormer, which pad to the size of the largest graph, or mix graphs when called without
+      `batch`.
 
-    Afterwards, call the model inside ``with tp.nn.masked(batch):``; outside, it raises an error.
+    Afterwards, call the model inside ``with tp.nn.masked(batch):``. Outside such a scope, the model raises SchemaError.
 
     Parameters
     ----------
     model
         Model or layer; state dicts stay compatible in both directions.
     rows
-        Dict from names of these layers (as in ``model.named_modules()``) to the component of their rows: ``nodes``,
-        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. It is needed if two
-        components of a batch have the same number of slots; otherwise the number of rows identifies the component.
+        Dict from a layer's name (as in ``model.named_modules()``) to the component of the layer's rows: ``nodes``,
+        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. A layer needs an entry
+        if another component has the same number of slots as the layer's component; otherwise the number of rows
+        identifies the component.
     verbose
         Whether to print to stderr which layers read masks.
 
@@ -60,7 +62,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Raises
     ------
     SchemaError
-        `model` is not a module, or `rows` names a layer that reads no mask.
+        `model` is not a module; `rows` is not a dict, or has the name of a layer that reads no mask.
 
     Warns
     -----
@@ -82,17 +84,17 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
             f"convert() needs a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
         )
     if not isinstance(rows or {}, Mapping):
-        raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give one.")
+        raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give a dict.")
     true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
-    # plain: norms to replace; norms: these, and norms that are masked already; hooked: PyG layers that get a hook.
+    # plain: norms to replace; norms: `plain`, and norms that are already masked; hooked: PyG layers that get a hook.
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
     hooked = {name: module for name, module in modules.items() if has_hook(module)}
     for name, component in (rows or {}).items():
         if name not in norms and name not in hooked:
             raise SchemaError(
-                f"rows names {shown(name)}, which is not a layer that reads masks; give names of these: "
+                f"rows has the name {shown(name)}, but no layer of this name reads masks; give names of these layers: "
                 f"{shown([*norms, *hooked], 1000)}."
             )
         checked_rows(f"rows[{shown(name)}]", component)
@@ -130,8 +132,8 @@ def _become_masked(module: Any) -> None:
 
 
 def _mixes_rows_without_masks(module: nn.Module) -> bool:
-    """Return whether a layer mixes rows, padding included, and reads no masks that would prevent this."""
-    # The class of a scripted layer is unknown here, so only its name is checked.
+    """Return whether a layer mixes real rows with padding, because it reads no masks."""
+    # A scripted layer does not have its original class, only the name of that class.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):

@@ -26,8 +26,8 @@ def masked_loss(
     """Return the mean of a loss over the labels that are real and not missing.
 
     Before `loss_fn` is called, entries of missing labels and of padding are replaced by 0, both in `outputs` and in
-    `labels`. So their gradients are 0, whatever their values. If NaN labels were masked after the loss instead, all
-    gradients would be NaN.
+    `labels`. So the gradients of these entries are 0, whatever their values were. If NaN labels were masked after the
+    loss instead, all gradients would be NaN.
 
     Parameters
     ----------
@@ -37,15 +37,16 @@ def masked_loss(
     outputs
         Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes.
     labels
-        Tensor ``[G]``, ``[G, T]``, or of any shape with one row for each slot. If the batch has a dict of labels, give
-        one of its tensors.
+        Tensor with one row for each slot: ``[G]`` for G graph slots, ``[G, T]`` for T labels of each graph, or another
+        shape. If the batch has a dict of labels, give one tensor of the dict.
     batch_or_mask
-        The `PaddedBatch`, its `tensors` or its `pyg`, for graph labels; or a bool mask, True = real, whose shape is
-        a leading part of the shape of `labels`, such as ``batch.node_mask`` for node labels.
+        For graph labels, the `PaddedBatch`, its `tensors` or its `pyg`. For any labels, a bool mask, True = real, such
+        as ``batch.node_mask`` for node labels. The shape of a mask is a leading part of the shape of `labels`.
     count
-        Number of labels to divide by, as in `masked_mean`; it counts labels, not graphs. For labels ``[G, T]`` give
-        ``sampler.labels_per_batch(label_mask)``; if each graph has exactly one label, ``sampler.graphs_per_batch`` (in
-        compiled code ``sampler.count_tensor``). None: the number of labels in this batch.
+        Number of labels (not of graphs) that the sum of the losses is divided by, as in `masked_mean`. For labels
+        ``[G, T]`` give ``sampler.labels_per_batch(label_mask)``. If each graph has exactly one label, give
+        ``sampler.graphs_per_batch``, or in compiled code ``sampler.count_tensor``. None: the number of labels in this
+        batch that are real and not missing.
     missing
         Value that marks a missing label; None if no labels are missing.
 
@@ -58,7 +59,7 @@ def masked_loss(
     ------
     SchemaError
         The loss is reduced (give ``reduction="none"``); float labels do not have the shape of the outputs; or the
-        mask does not fit.
+        mask does not fit the labels.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def masked_loss(
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
     if missing is not None:
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
-    # The second axis of the outputs may be classes, which labels do not have.
+    # The second axis of the outputs may be classes; the labels have no such axis.
     of_outputs = dropped if outputs.shape == labels.shape else dropped.unsqueeze(1)
     losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
     if not isinstance(losses, Tensor) or losses.ndim == 0:
@@ -91,7 +92,7 @@ def masked_loss(
             f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that match."
         )
     if losses.ndim < labels.ndim:
-        # One loss covers several labels, such as class probabilities; drop it if any of them is dropped.
+        # One loss covers several labels, such as class probabilities. Drop a loss if any of its labels is dropped.
         dropped = dropped.flatten(losses.ndim).any(dim=-1)
     return masked_mean(losses, ~dropped, count=count)
 
@@ -115,6 +116,6 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
     if outputs.shape != labels.shape and not has_classes:
         raise SchemaError(
             f"outputs of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(labels.shape)} "
-            f"({labels.dtype}), which torch would broadcast; reshape one of them, as in outputs.squeeze(-1)."
+            f"({labels.dtype}), though torch may broadcast them; reshape one of them, as in outputs.squeeze(-1)."
         )
     return mask

@@ -1,4 +1,4 @@
-"""Masks of real rows: the masks of the batch that a model is applied to, and checks of masks."""
+"""Keep the masks of the batch that a model is applied to, for layers that read them; and check masks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class RowMask(NamedTuple):
-    """Real rows among the slots of one component.
+    """The mask of one component of a batch, and the number of its real rows.
 
     Attributes
     ----------
     mask
         Bool ``[N]``, True = real.
     num_real
-        Number of real rows, if they come first and their number is known on the host; else None.
+        Number of real rows, if the real rows come first and their number is known on the host; else None.
     """
 
     mask: Tensor
@@ -33,7 +33,7 @@ class HasRowMasks(Protocol):
     """An argument of `masked`: a padded batch, or its tensors."""
 
     def row_masks(self) -> Mapping[str, RowMask]:
-        """Return masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
+        """Return the mask of each component by its name, such as ``nodes``; an empty dict if nothing is padding."""
 
 
 class _Current(threading.local):
@@ -48,7 +48,7 @@ _current = _Current()
 
 
 class masked:
-    """Provide the masks of a batch to the converted layers of a model, within a scope ``with masked(batch):``.
+    """Provide the masks of a batch to layers that read masks, within a scope ``with masked(batch):``.
 
     Parameters
     ----------
@@ -62,14 +62,16 @@ class masked:
     the edges of a type, or the graphs. If several components have that many slots, name one with
     ``convert(model, rows={...})``.
 
-    In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
-    of a sampler causes a recompilation.
+    A scope may be inside a compiled function, or around a call of it. Neither causes a graph break of the compiler, and
+    other batches of the same sampler cause no recompilation.
 
-    Scopes may be nested; the innermost applies. Each thread has its own scopes, so threads can train at the same time.
+    Scopes may be nested; the innermost scope applies. Each thread has its own scopes, so several threads can train at
+    the same time.
 
     ``torch.utils.checkpoint`` runs layers again in the backward pass. On the CPU they run in the thread that calls
     ``backward()``; on CUDA they run in threads of autograd, which have no scope. Enter the scope inside the
-    checkpointed function; then the scope applies in every thread. A layer without a scope raises an error.
+    checkpointed function, so that every thread that runs the function has the scope. A layer without a scope raises an
+    error.
 
     Examples
     --------
@@ -104,7 +106,7 @@ class masked:
 
 
 def checked_rows(what: str, rows: object) -> str | None:
-    """Return `rows`, the name of the component that a norm is bound to, or None; raise SchemaError if it is neither."""
+    """Return `rows`, a component's name or None; raise SchemaError for another type. `what` is for the message."""
     if rows is not None and not isinstance(rows, str):
         raise SchemaError(
             f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "
@@ -116,8 +118,9 @@ def checked_rows(what: str, rows: object) -> str | None:
 def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
     """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the mask of the component `rows`. If `rows` is None, it is the mask of the only component that has as many
-    slots as `input` has rows. Raise SchemaError if there is no such component, or no scope. `layer` is for messages.
+    The mask is that of the component `rows`; if `rows` is None, of the only component with as many slots as `input`
+    has rows. Raise SchemaError if no component fits, if several fit, or outside a scope of `masked`. `layer` is the
+    name of the layer in messages.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
@@ -150,7 +153,7 @@ def _slots(masks: Mapping[str, RowMask]) -> str:
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
-    """Wrap a mask given by hand; the number of real rows is known only if it is a mask of the current batch."""
+    """Wrap `mask` in a `RowMask`; `num_real` is None unless `mask` is one of the masks of the current batch."""
     check_mask(input, mask)
     if mask.ndim != 1:
         raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
@@ -161,7 +164,7 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
 
 
 def check_mask(values: Tensor, mask: Tensor) -> None:
-    """Raise SchemaError unless `mask` is bool, on the device of `values`, and its shape is a leading part of theirs."""
+    """Raise SchemaError unless `mask` is bool, of shape ``values.shape[:mask.ndim]``, on the device of `values`."""
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"the mask must be a bool tensor, but is {type(mask).__name__}; give one, such as batch.graph_mask."

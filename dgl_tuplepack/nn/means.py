@@ -15,7 +15,7 @@ from dgl_tuplepack.nn.masks import check_mask
 
 
 def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = None) -> Tensor:
-    """Return the sum over the real entries, divided by their number in this batch or by `count`.
+    """Return the sum over the real entries, divided by the number of real entries in this batch, or by `count`.
 
     Packs of large graphs hold few graphs. If the sum of a batch is divided by the number of graphs in the batch, a
     large graph weighs more in an epoch than a small one. For training, divide by a number that is the same for all
@@ -23,10 +23,10 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
         tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
 
-    Then the expected gradient of a step is the gradient of the mean over the dataset. At fixed weights, the mean of the
-    gradients of an epoch's steps equals that gradient. This holds on several ranks too, since DistributedDataParallel
-    averages over them. Without `count`, the result is the mean over this batch, for evaluation. If no entry is real,
-    the result is 0, with zero gradients.
+    Then the expected gradient of a step is the gradient of the mean loss over the dataset. If the model stays fixed,
+    the mean gradient over the steps of an epoch is equal to that gradient. This holds on several ranks too, since
+    DistributedDataParallel averages gradients over ranks. Without `count`, the result is the mean over this batch, for
+    evaluation. If no entry is real, the result is 0, with zero gradients.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Notes
     -----
-    The *values* of padding may be any numbers, but they must be computed from finite numbers: the gradient of the loss
-    of a NaN label is NaN, and NaN times 0 is NaN. `masked_loss` avoids this.
+    The *values* of padding may be any numbers, but they must be computed from finite numbers. For example, the loss of
+    a NaN label has the gradient NaN. A mask multiplies this gradient by 0, which gives NaN. `masked_loss` avoids this.
 
     Examples
     --------
@@ -73,10 +73,10 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Return this rank's share of the mean over the real entries of all ranks, for DistributedDataParallel.
+    """Return this rank's contribution to the mean over the real entries of all ranks, for DistributedDataParallel.
 
-    Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
-    ranks, n_r real entries x on rank r, and n the sum of all n_r, the result on rank r is::
+    Ranks hold different numbers of real graphs, so the mean of the ranks' means is not the mean over all graphs. For R
+    ranks, with real entries x on rank r and n real entries on all ranks together, the result on rank r is::
 
         L_r = R / n * (sum of x on rank r)
 
@@ -89,8 +89,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     values, mask
         As in `masked_mean`.
     group
-        Processes that average their gradients; each of them must call this in each step. None: all processes.
-        Without an initialised process group this is `masked_mean`.
+        Processes that average their gradients; each process must call this function in each step. None: all processes.
+        Without an initialised process group, the result is the same as from `masked_mean`.
 
     Returns
     -------
@@ -104,8 +104,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Notes
     -----
-    It runs one all-reduce of a single integer, on the device of `values`; no gradient passes through it. If gradients
-    of several steps are accumulated, each step contributes its own mean.
+    The function runs one all-reduce of a single integer, on the device of `values`; no gradient passes through the
+    all-reduce. If gradients of several steps are accumulated, each step contributes its own mean.
 
     Examples
     --------
@@ -155,5 +155,5 @@ def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype for sums. As in torch, it is float32 for half precision, which would overflow or lose digits."""
+    """Return the dtype for sums: float32 for half precision, as in torch, to avoid overflow and lost digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

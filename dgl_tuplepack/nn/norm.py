@@ -1,4 +1,4 @@
-"""`torch.nn.BatchNorm1d` over real rows only, computed by torch's norm on the front rows, or by masked sums."""
+"""`torch.nn.BatchNorm1d` over real rows only: torch's norm applied to these rows, or masked sums over all rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     across_ranks
         Whether training uses statistics of the real rows of all ranks. Outputs and gradients are then the same as in
         one process that holds all rows. This replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
-        normalises by itself.
+        uses statistics of its own rows.
     group
         Processes whose rows `across_ranks` combines; each of them must call this layer in each step. None: all
         processes.
@@ -44,11 +44,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     Notes
     -----
-    The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on
-    them. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed by
-    masked sums instead: reading values of the mask would wait for the device, and break the graph of compiled code.
+    The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on the
+    real rows. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed
+    by masked sums instead: reading values of the mask would wait for the device, and cause a graph break in compiled
+    code.
 
-    With `across_ranks`, the forward and the backward pass run two all-reduces of C numbers each. Do not apply
+    In training with `across_ranks`, the forward pass runs two all-reduces, and so does the backward pass. Each
+    all-reduce is of C numbers, or C + 1, for C channels. Do not apply
     ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
     replaces this layer by torch's SyncBatchNorm, which does not accept a mask, and includes padding even inside
     `masked`.
@@ -96,7 +98,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
-        # The number of real rows, if they come first and the number is known on the host; else None.
+        # `row_mask` is None if nothing is padding. num_real: the number of real rows, if real rows come first and the
+        # number is known on the host; else None.
         num_real = len(input) if row_mask is None else row_mask.num_real
         by_sums = is_traced() or self._sums_over_ranks()
         # For fewer than two rows, torch's norm raises an error or returns NaN.
@@ -115,7 +118,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return ", ".join([super().extra_repr(), *own])  # type: ignore[no-untyped-call]
 
     def _by_sums(self, input: Tensor, mask: Tensor) -> Tensor:
-        """Normalise by masked sums: for any mask and device, without reading values on the host."""
+        """Normalise by masked sums, or running statistics, for any `mask`, bool ``[N]``; never wait for the device."""
         real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
         zero = torch.zeros((), dtype=input.dtype, device=input.device)
         x = torch.where(real, input, zero).to(statistics_dtype(input.dtype))
@@ -139,8 +142,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         number = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
         total, number = x.sum(dims), number.to(x.dtype)
         if across_ranks:
-            # One collective for both sums. Without a process group it is left out, which makes compiled code up to 3
-            # times as fast.
+            # One all-reduce for both sums. Without a process group the all-reduce is left out: it would make compiled
+            # code take up to 3 times as long.
             both = self._over_ranks(torch.cat([total, number.reshape(1)]))
             total, number = both[:-1], both[-1].detach()
         mean = total / number.clamp(min=1)
@@ -157,12 +160,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
 
     def _update_statistics(self, number: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics, without reading values on the host."""
+        """Update the running statistics, unless `number` (of real values) is 0; never wait for the device."""
         running_mean, running_var = self.running_mean, self.running_var
         if running_mean is None or running_var is None:
             return
         if not is_traced():
-            # Hide the update from autograd, as torch's norm does: the backward pass would refuse changed statistics.
+            # Hide the update from autograd, as torch's norm does; else the backward pass refuses changed statistics.
             running_mean, running_var = running_mean.data, running_var.data
         has_values = number > 0
         if self.num_batches_tracked is not None:
@@ -170,6 +173,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if self.momentum is None:
             if self.num_batches_tracked is None:
                 return
+            # Without momentum, the running statistics are means over all batches.
             weight = 1.0 / self.num_batches_tracked.clamp(min=1).to(mean.dtype)
         else:
             weight = torch.full((), self.momentum, dtype=mean.dtype, device=mean.device)
@@ -185,9 +189,9 @@ def _of_channels(values: Tensor, x: Tensor) -> Tensor:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks. A value on one rank affects the results of all ranks, so its gradient is the sum over all ranks.
+    """Sum values over ranks. A value affects the results of all ranks, so gradients are summed over ranks, too.
 
-    Torch's public function for this is deprecated in favour of a private one.
+    Torch's public function for this purpose is deprecated in favour of a private function.
     """
 
     @staticmethod

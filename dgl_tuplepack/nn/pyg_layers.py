@@ -1,7 +1,7 @@
-"""Apply the masks of the batch, by hooks, in PyG layers whose real rows would otherwise depend on padding.
+"""Apply the masks of the batch in PyG layers by hooks, so that results of real rows do not depend on padding.
 
-A pre-hook returns the new (args, kwargs) of the layer, and a forward hook its new output. A hook that returns None
-changes nothing. All hooks but `_layer_norm` are pre-hooks.
+A pre-hook runs before the layer, and returns the new (args, kwargs) of the call. A forward hook runs after the layer,
+and returns the new output. A hook that returns None changes nothing. Only `_layer_norm` is a forward hook.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dgl_tuplepack.nn.masks import current_mask
 
 
 def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Pass real rows as one graph and padding as another, to a norm that is called without `batch`."""
+    """For a norm that is called without `batch`: pass real rows as one graph, and padding as a second graph."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None else _real_rows(module, x)
     # The new arguments: x, batch (0 for real rows, 1 for padding) and batch_size.
@@ -24,7 +24,7 @@ def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 
 
 def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> Tensor | None:
-    """Normalise over all real entries.
+    """Normalise over all real entries, if the norm is called without `batch` and its mode is "graph".
 
     `_graph_of_real_rows` would give other results: with `batch`, LayerNorm adds its epsilon at another step.
     """
@@ -35,7 +35,7 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
     padding, number = ~real[:, None], real.sum().clamp(min=1) * x.shape[1]
     x = x.masked_fill(padding, 0)
     x = (x - x.sum() / number).masked_fill(padding, 0)
-    # Avoid the root of 0, whose derivative is infinite: without real rows the variance is 0.
+    # Without real rows the variance is 0. The root of 0 has an infinite derivative, so use the root of 1, times 0.
     variance = x.square().sum() / number
     x = x / (torch.where(variance > 0, variance, 1).sqrt() * (variance > 0) + module.eps)
     out: Tensor = x if module.weight is None else x * module.weight + module.bias
@@ -43,14 +43,14 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Limit the iterations of an aggregation to the size of the largest real group, instead of the largest group."""
+    """Make an aggregation pad groups to the largest number of real rows in a group; groups of padding may be larger."""
     # `index` has the group of each row.
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
     # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
     if real is None or not kwargs["dim_size"]:
         return None
-    # Count the real rows of each group.
+    # The largest number of real rows in a group.
     most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
     if most == 0:
         return None
@@ -61,17 +61,19 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
-    These layers pad each graph to the size of the largest graph. So the size of the largest graph sets the cost. That
-    size also changes the results, unless the layer uses torch's attention, which masks the keys.
+    These layers pad each graph to the size of the largest graph, so one large graph of padding rows would cost time. It
+    would also change the results of real rows, except with torch's attention, which masks the keys of such padding.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
     if real is None:
         return None
+    # The graph of each row. Without `batch`, all rows are one graph.
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
     # Number of real rows of each graph.
     sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
-    # The index of each padding row among all padding rows, then the index of its new graph, after all other graphs.
+    # The index of each padding row among all padding rows, then the index of its new graph. New graphs come after all
+    # other graphs. (Real rows get numbers too, which are not used.)
     padding_index = (~real).long().cumsum(0) - 1
     padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
     others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
@@ -79,12 +81,12 @@ def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Map
 
 
 def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the leading arguments `names` of a call, passed by position or by name; None for a missing argument."""
+    """Return the values of a call's first arguments, whose names are `names`; None for a missing argument."""
     return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
 
 
 def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
-    """Return the mask of the rows of `x`; None if no masks apply, so that the layer runs unchanged."""
+    """Return the mask of the rows of `x`, True = real; None if nothing is padding."""
     row_mask = current_mask(x, module.masked_rows, type(module).__name__)  # type: ignore[arg-type]
     return None if row_mask is None else row_mask.mask
 
@@ -100,7 +102,7 @@ _HOOKS = {
     **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
     "LayerNorm": _layer_norm,
 }
-# Layers that mix rows inside their forward pass, out of reach of a hook; VGAE, ARGA and ARGVA are subclasses of GAE.
+# PyG classes that mix rows inside their methods, which hooks cannot change. VGAE, ARGA and ARGVA are subclasses of GAE.
 _WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv", "HeteroBatchNorm"}
 
 
@@ -110,7 +112,10 @@ def has_hook(module: nn.Module) -> bool:
 
 
 def add_hook(module: Any) -> None:
-    """Make a layer read the masks of the batch, unless it already does; parameters and their names do not change."""
+    """Make a layer read the masks of the batch, unless it already does; parameters and their names do not change.
+
+    The new attribute `masked_rows` is the component of the rows; None: the number of rows identifies the component.
+    """
     if hasattr(module, "masked_rows"):
         return
     hook = _HOOKS[_forward_class(module)]
@@ -122,7 +127,7 @@ def add_hook(module: Any) -> None:
 
 
 def mixes_rows(module: nn.Module) -> bool:
-    """Return whether real rows of this layer (of PyG, or a subclass) depend on padding, and no hook prevents it."""
+    """Return whether a layer is of a PyG class that mixes rows, or of a subclass of one, and cannot get a hook."""
     names = {each.__name__ for each in type(module).__mro__ if _is_of_pyg(each)}
     return bool(names & (_WITHOUT_MASKS | _HOOKS.keys())) and not has_hook(module)
 

@@ -1,4 +1,4 @@
-"""Distribute graphs over parts so that every part has nearly the same total of every component."""
+"""Distribute graphs over parts so that each component has nearly the same total in every part."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ MOST_PARTS = 2**20
 def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     """Assign each graph to one of `parts` parts, and balance all components at once.
 
-    Graphs of equal size are dealt to all parts in turn, as far as they divide evenly. The remaining graphs follow,
-    largest first, each to the part in which it raises the sum of squared loads least.
+    Graphs of equal size are dealt to all parts in turn, the same number to each part. The remaining graphs follow,
+    largest first. Each of them goes to the part in which it raises the sum of squared loads least. A load is the total
+    of one component in one part, divided by the mean over all parts.
 
     Parameters
     ----------
@@ -50,43 +51,48 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     array = sizes.array[:, sizes.array.any(axis=0)]
     if parts == 1 or not array.size:
         return np.zeros(len(array), np.int64)
-    # The loads of a part are sums of weights; the mean load of each component is 1.
+    # The loads of a part are the sums of its graphs' weights. With these weights, the mean load of a component is 1.
     weights = np.ascontiguousarray(array / (array.sum(axis=0, dtype=np.float64) / parts))
-    # In this order, equal sizes are adjacent. counts: graphs of each distinct size. turn[i]: how many graphs of the
-    # same size come before row i.
+    # In this order, equal sizes are adjacent. firsts, counts: first row and number of rows of each distinct size.
+    # turn[i]: number of rows of the same size before row i.
     order = np.lexsort(array.T)
     rows = array[order]
     firsts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
     counts = np.diff(np.append(firsts, len(rows)))
     turn = np.arange(len(rows)) - np.repeat(firsts, counts)
-    # The part of each graph; -1 if it was not dealt.
+    # The part of each graph; -1 if it is not dealt.
     assigned = np.empty(len(rows), np.int64)
     assigned[order] = np.where(turn < np.repeat(counts // parts * parts, counts), turn % parts, -1)
     remaining, dealt = np.flatnonzero(assigned < 0), np.flatnonzero(assigned >= 0)
     loads = np.zeros((parts, weights.shape[1]))
     np.add.at(loads, assigned[dealt], weights[dealt])
+    # `place` gives each remaining graph to a part: it writes the parts to `assigned`, and updates `loads`.
     place(weights, remaining[np.argsort(-weights[remaining].max(axis=1), kind="stable")], loads, assigned)
     return assigned
 
 
 def totals_of(array: IntArray, assigned: IntArray, parts: int) -> IntArray:
-    """Return the total of each component in each part, int64 ``[P, k]``; `array` ``[N, k]`` are the sizes."""
+    """Return the total of each component in each part, int64 ``[P, k]``.
+
+    `array`, int64 ``[N, k]``, has the size of each graph, and `assigned`, int64 ``[N]``, the part of each graph.
+    """
     totals = np.zeros((parts, array.shape[1]), np.int64)
     np.add.at(totals, assigned, array)
     return totals
 
 
 def imbalance_of(totals: IntArray) -> FloatArray:
-    """Return the largest total of a part, divided by the mean, for each component; 1 for a component without content.
+    """Return the imbalance of each component, float64 ``[k]``, from `totals`, int64 ``[P, k]``, as from `totals_of`.
 
-    `totals` are int64 ``[P, k]``.
+    The imbalance is the largest total of a part, divided by the mean over the parts; 1 if all totals are 0.
     """
     return _quotients(totals.max(axis=0), totals.mean(axis=0))
 
 
 def imbalance_bound(sizes: GraphSizes, parts: int) -> FloatArray:
-    """Return an imbalance for each component that no assignment of whole graphs can beat."""
+    """Return a lower bound on the imbalance of each component, float64 ``[k]``, for any assignment of whole graphs."""
     total = sizes.array.sum(axis=0)
+    # Some part has at least the mean total, rounded up; and some part has the largest graph.
     least = np.maximum(-(-total // parts), sizes.array.max(axis=0, initial=0))
     return _quotients(least, total / parts)
 

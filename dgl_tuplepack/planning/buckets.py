@@ -57,7 +57,7 @@ class Buckets(tuple[Limits, ...]):
 
     @property
     def largest(self) -> Limits:
-        """Limits of the last shape, which holds every graph."""
+        """Limits of the last shape; every graph must be within them."""
         return self[-1]
 
     @property
@@ -84,11 +84,12 @@ class Buckets(tuple[Limits, ...]):
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
         """Return the index of the smallest shape that holds each content, int64 ``[Q]``.
 
-        Row i of `contents` ``[Q, k]`` is the total size of ``graphs[i]`` graphs. It must be within the largest limits.
+        Row i of `contents` ``[Q, k]`` is the total size of ``graphs[i]`` graphs. Each row must be within the largest
+        limits, and each number of graphs within the largest cap.
         """
         shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
         contents = np.asarray(contents, dtype=np.int64)
-        # The index of a shape is the number of smaller shapes. Limits ascend, so count the shapes that are too small.
+        # Limits ascend, so the index of the smallest shape that fits is the number of shapes that are too small.
         for limits in self[:-1]:
             most = INT64_MAX if limits.graphs is None else limits.graphs
             shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
@@ -126,15 +127,16 @@ def shapes_from_dict(document: Any) -> Limits | Buckets:
 
 
 def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
-    """Return how many steps the packs of one shape make in an epoch; the number is equal on all ranks.
+    """Return the number of steps of an epoch that use packs of one shape; the number is equal on all ranks.
 
-    With `drop_last`, packs that do not fill a step are left out.
+    A step uses `packs_per_step` packs, those of all ranks together. With `drop_last`, packs that do not fill a whole
+    step are left out.
     """
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the number of steps of each shape, once some packs have moved to larger shapes (see `promotions`).
+    """Return the number of steps of each shape in an epoch, after the moves of packs that `promotions` returns.
 
     `packs` has the number of packs of each shape before the moves.
     """
@@ -148,16 +150,18 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    `packs` has the number of packs of each shape. If the packs of a shape do not divide evenly into steps, the packs
-    left over move to the next larger shape whose last step has room for all of them, which saves a step. With
-    `drop_last`, steps that are not full are left out, so the packs left over always move to the next larger shape. A
-    whole step of packs moves with them if the larger shapes together could not fill a step otherwise, and would lose
-    all their packs.
+    `packs` has the number of packs of each shape. If the packs of a shape do not divide evenly into steps, some packs
+    are left over. They move to the first larger shape whose last step has room for all of them, which saves a step.
+
+    With `drop_last`, steps that are not full are left out, so the packs left over always move to the next larger shape.
+    If the larger shapes together still could not fill a step, they would lose all their packs. To prevent this, one
+    more whole step of packs moves.
     """
-    # Start at the smallest shape, so that packs that moved to a larger shape can move on together with its own packs.
+    # Start at the smallest shape: packs that moved to a larger shape then count as packs of that shape, and may move
+    # again.
     packs_now, moves = [*packs], []
     for shape in range(len(packs_now) - 1):
-        # The packs of this shape that are left over after its full steps, and the indices of all larger shapes.
+        # `rest`: number of packs of this shape that are left over after its full steps. `larger`: all larger shapes.
         rest, larger = packs_now[shape] % packs_per_step, range(shape + 1, len(packs_now))
         if drop_last:
             above = sum(packs_now[other] for other in larger)
@@ -165,7 +169,7 @@ def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> li
                 rest += packs_per_step
             fitting = [shape + 1]
         else:
-            # Shapes whose last step has room for the rest.
+            # Shapes whose last step has room for `rest` more packs.
             fitting = [other for other in larger if -packs_now[other] % packs_per_step >= rest]
         if rest and fitting:
             packs_now[fitting[0]] += rest
@@ -174,5 +178,5 @@ def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> li
 
 
 def _bounds(limits: Limits) -> tuple[int, ...]:
-    """Return the limits, then the cap on graphs, for comparisons; without a cap, the largest integer."""
+    """Return the limits, then the cap on graphs, so that shapes can be compared; no cap counts as INT64_MAX."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

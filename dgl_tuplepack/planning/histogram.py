@@ -33,16 +33,16 @@ class SizeHistogram:
     sizes
         int64 ``[C, k]``, the distinct sizes; stored in ascending lexicographic order.
     counts
-        int64 ``[C]``, graphs of each size, >= 1.
+        int64 ``[C]``, the number of graphs of each size, >= 1.
     components
-        k names. Default: the default names of `GraphSizes`.
+        k names. Default: ``("nodes", "edges")`` for k = 2, ``("nodes",)`` for k = 1.
     graph_classes
         The size class of each graph, int64 ``[N]`` (index into the stored `sizes`); None if unknown.
 
     Raises
     ------
     SizesError
-        There are no graphs, a size is repeated, or totals exceed 2**63 - 1.
+        There are no graphs, an argument is malformed, a size is repeated, or a total exceeds 2**63 - 1.
     """
 
     sizes: IntArray
@@ -81,7 +81,7 @@ class SizeHistogram:
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
-        """Store `graph_classes`; raise SizesError unless they match `counts` and sizes already ascend (see `order`)."""
+        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes ascend (`order` is 0..C-1)."""
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
         if (
             not np.array_equal(order, np.arange(len(order)))
@@ -96,7 +96,7 @@ class SizeHistogram:
 
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
-        """Count the sizes of graphs, or of the graphs of a store, and keep the size class of each graph.
+        """Count how many graphs have each size, and keep the size class of each graph; `sizes` may also be a store.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class SizeHistogram:
 
         Notes
         -----
-        Time O(N) for small sizes, else O(N log N); memory O(N).
+        Time O(N) if the numbers in the sizes are small, else O(N log N); memory O(N).
 
         Examples
         --------
@@ -204,7 +204,7 @@ class SizeHistogram:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: ``rows`` of size and count."""
+        """Return plain data for JSON: the ``components``, and ``rows`` that hold a size and then its count."""
         return {"components": list(self.components), "rows": np.column_stack([self.sizes, self.counts]).tolist()}
 
     @classmethod
@@ -216,7 +216,7 @@ class SizeHistogram:
         return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
+        """Write a ``.json`` or ``.csv`` file; the columns of a CSV file are the components, then ``count``."""
         write_text(path, self.to_csv() if _suffix(path) == ".csv" else self.to_json())
 
     @classmethod
@@ -290,7 +290,7 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
-    # The room `graphs` may import this room, but not the reverse, so its function is found in the registry.
+    # The room `graphs` may import this room, but not the reverse, so the registry finds the function of that room.
     histogram: SizeHistogram = registry.find("histogram_of")(source)
     return histogram
 
@@ -307,7 +307,7 @@ def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) ->
     [3, 3, 5, 7]
     """
     order = np.argsort(values, kind="stable")
-    # up_to[i]: graphs of the i + 1 smallest values.
+    # up_to[i]: number of graphs with one of the i + 1 smallest values.
     up_to = np.cumsum(counts[order])
     at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])
     return cast(list[int], values[order][at].tolist())
@@ -339,20 +339,21 @@ def load_example(name: str) -> SizeHistogram:
 
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the distinct rows (ascending), the index in them of every row, and the count of every distinct row."""
+    """Return the distinct rows in ascending order, the index of each row among the distinct rows, and their counts."""
     # Each row is one of `cells` possible rows: a column has radix[column] possible values.
     radix = [int(largest) + 1 for largest in rows.max(axis=0)]
     cells = math.prod(radix)
     if cells > INT64_MAX:
         distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    # Give each row one integer key, in lexicographic order: integers are much faster to sort and count than rows.
+    # Give each row one integer key that sorts like the row: integers are much faster to sort and count than rows.
     keys = rows[:, 0].copy()
     for column, base in enumerate(radix[1:], start=1):
         keys *= base
         keys += rows[:, column]
     if cells <= 4 * len(rows) + 1024:
-        # With few possible keys, counting all of them is faster than sorting. members[i]: index in `present` of key i.
+        # With few possible keys, counting each possible key is faster than sorting. members[i]: index in `present` of
+        # keys[i].
         cell_counts = np.bincount(keys, minlength=cells)
         present = np.flatnonzero(cell_counts)
         counts = cell_counts[present]
@@ -372,7 +373,7 @@ def _suffix(path: str | os.PathLike[str]) -> str:
 
 
 def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
-    """Return a line of a table as integers; raise FormatError unless they are a size and a count, `cells` in all."""
+    """Return the cells of a CSV line as integers; raise FormatError unless they are a valid row (see `_check_row`)."""
     try:
         row = [int(cell) for cell in line]
     except ValueError:
@@ -382,7 +383,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless `row` is a size and a count; its message has the position and the text of the row."""
+    """Raise FormatError unless `row` is a size and a count; the message has `where`, and `written` or else `row`."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

@@ -34,12 +34,12 @@ class Limits:
     Parameters
     ----------
     nodes
-        Most nodes in a pack, >= 1. For heterographs: a dict keyed by node type. For items of named graphs: a dict keyed
-        by the names of the graphs (``"mol/C"`` for a node type of the heterograph "mol").
+        Most nodes in a pack, >= 1. For heterographs: a dict keyed by node type. If each item is a dict of graphs: a
+        dict keyed by the names of the graphs (``"mol/C"`` for the node type "C" of the heterograph "mol").
     edges
         Most edges in a pack, >= 1. For heterographs: a dict keyed by canonical edge type, or by relation name if that
-        is unambiguous. For items of named graphs: a dict keyed by the names of the graphs. None: no limit on edges of
-        any type; a sampler then uses the most edges in any pack of its plan, since its batches need one shape.
+        is unambiguous. If each item is a dict of graphs: a dict keyed by the names of the graphs. None: no limit on
+        edges of any type; a sampler then uses the most edges in any pack of its plan, since its batches need one shape.
     graphs
         Most graphs in a pack, >= 1 (the cap); a batch has this many graph slots for each pack, and one for padding.
         None: no cap; a sampler then uses the most graphs in any pack of its plan.
@@ -159,7 +159,7 @@ class Limits:
         Raises
         ------
         LimitsError
-            A component has no limit (here, edges need one too), or a limit belongs to no component.
+            A component has no limit, or a limit belongs to no component. Edges need a limit here; see `filled`.
         """
         maxima = self.maxima
         if as_names(components) is None:
@@ -181,14 +181,14 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Return the limits, aligned; if no edge type has a limit, all edge types get the limits in `fill`, at least 1.
+        """Return `aligned` limits; if no edge type has a limit, each edge type gets its number in `fill`, at least 1.
 
         Examples
         --------
         >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
         Limits(nodes=222, edges=2000, graphs=None)
         """
-        # If the components are no names, `aligned` raises the error.
+        # If the components are not names, `aligned` raises the error.
         if as_names(components) is None or self.edges is not None:
             return self.aligned(components)
         names = [components[i] for i in components_of_kind(components, "edges")]
@@ -209,12 +209,13 @@ class Limits:
         sizes
             One row for each graph or, with `counts`, for each size class.
         counts
-            Graphs of each size class, int64 ``[C]``; the message then counts graphs instead of naming them.
+            Number of graphs of each size class, int64 ``[C]``; the message then has numbers of graphs, not their ids.
 
         Raises
         ------
         GraphTooLargeError
-            Names up to ten graphs that do not fit, their sizes, and the smallest limits that would hold every graph.
+            A graph does not fit. The message has up to ten such graphs with their sizes, and the smallest limits that
+            would hold every graph.
         """
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         too_large = np.flatnonzero(~self.fits(sizes))
@@ -222,7 +223,7 @@ class Limits:
             raise GraphTooLargeError(self._describe(sizes, too_large, counts))
 
     def _describe(self, sizes: GraphSizes, too_large: IntArray, counts: IntArray | None) -> str:
-        """Return the message of `check`; `too_large` are the indices of the graphs or size classes that do not fit."""
+        """Return the message of `check`; `too_large` has the indices of the rows of `sizes` that do not fit."""
 
         def named(row: IntArray) -> str:
             """Return a size as text, such as "3 nodes, 4 edges"."""
@@ -234,7 +235,7 @@ class Limits:
         ]
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
-        # Number of graphs that do not fit, and of all graphs.
+        # The number of graphs that do not fit, and the number of all graphs.
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         largest = sizes.array.max(axis=0)
         fill = dict(zip(sizes.components, largest.tolist(), strict=True))

@@ -30,7 +30,7 @@ _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "version
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions that a plan records: of this package, of Python, and of the libraries that computed it."""
+    """Return the versions that a plan records, by name: this package, Python, and the libraries that compute plans."""
     return {
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
@@ -42,7 +42,7 @@ def library_versions() -> dict[str, str]:
 
 @functools.cache
 def _version_of_highspy() -> str:
-    # Importing the package would take longer.
+    # Importing `highspy` to read its version would take longer.
     return metadata.version("highspy")
 
 
@@ -60,13 +60,13 @@ class PackPlan:
     limits
         Limits of every pack, one for each component of the histogram; with shape buckets, the largest limits.
     offsets
-        int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of the next two arrays.
+        int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of `classes` and `multiplicities`.
     classes
         Size class of each entry (row of ``histogram.sizes``), int64.
     multiplicities
-        Number of graphs of that class in one pack of the pattern, int64, >= 1.
+        For each entry, the number of graphs of its class in one pack of the pattern, int64, >= 1.
     repeats
-        Packs of each pattern, int64 ``[Q]``, >= 1.
+        Number of packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
         No plan has fewer packs than this.
     method, heuristic, seed, random_ties, versions
@@ -129,8 +129,8 @@ class PackPlan:
 
     @functools.cached_property
     def pattern_contents(self) -> IntArray:
-        """Content of one pack of each pattern, int64 ``[Q, k]``."""
-        # One row for each entry; `reduceat` adds up the rows of each pattern.
+        """Content (total size) of one pack of each pattern, int64 ``[Q, k]``."""
+        # weighted: a row for each entry. `reduceat` adds up the rows of each pattern.
         weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
         return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
 
@@ -146,7 +146,7 @@ class PackPlan:
 
     @property
     def shapes(self) -> tuple[Limits, ...]:
-        """Limits of every shape, smallest first; often only one."""
+        """Limits of every shape, smallest first; a single shape unless the plan has shape buckets."""
         return tuple(all_of(self.made_for))
 
     @functools.cached_property
@@ -163,7 +163,7 @@ class PackPlan:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Component -> slots of all packs, the sum of their limits; slots reserved for padding are not counted."""
+        """Component -> slots of all packs: the limit, summed over all packs, without slots reserved for padding."""
         of_shapes = zip(self.packs_of_shapes, self.shapes, strict=True)
         slots = dict.fromkeys(self.histogram.components, 0)
         for packs, limits in of_shapes:
@@ -173,7 +173,7 @@ class PackPlan:
 
     @property
     def padded_slots(self) -> int:
-        """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type."""
+        """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type per batch."""
         reserved = len(components_of_kind(self.histogram.components, "nodes"))
         return sum(self.slots.values()) + reserved * self.num_packs
 
@@ -189,7 +189,7 @@ class PackPlan:
 
     @property
     def effective_limits(self) -> Limits:
-        """The limits, lowered to the largest content of any pack (at least 1)."""
+        """The limits, each lowered to the largest content of any pack, but at least 1."""
         largest = np.maximum(self.pattern_contents.max(axis=0), 1).tolist()
         maxima = dict(zip(self.histogram.components, largest, strict=True))
         return Limits.from_components(maxima, self.max_graphs)
@@ -237,7 +237,7 @@ class PackPlan:
 
     def _check_counts(self) -> None:
         """Raise PlanError unless the packs hold as many graphs of each size class as the histogram."""
-        # repeats[i]: number of packs that have entry i. packed[c]: number of graphs of class c in all packs.
+        # repeats[i]: number of packs of entry i's pattern. packed[c]: number of graphs of class c in all packs.
         repeats = np.repeat(self.repeats, np.diff(self.offsets))
         packed = np.zeros(len(self.histogram), dtype=np.int64)
         np.add.at(packed, self.classes, self.multiplicities * repeats)
@@ -273,7 +273,7 @@ class PackPlan:
             f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
         )
         whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
-        # Versions that are not a mapping are refused below, too.
+        # If `versions` is not a mapping, the next check refuses it, too.
         versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
         texts = (self.method, self.heuristic or "", *versions, *versions.values())
         if versions is not self.versions or not all(isinstance(text, str) for text in texts):
@@ -310,7 +310,7 @@ class PackPlan:
         Raises
         ------
         FormatError
-            The file is missing, of another format, of a newer version, or altered.
+            The file is missing, has another format or a newer version, or was altered.
         """
         # Errors in this block become a FormatError.
         with PLAN_FILE.reading(path) as document:
@@ -334,11 +334,11 @@ class PackPlan:
 
 
 def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
-    """Return the limits with a number for every component and for graphs, so that they give static shapes.
+    """Return `limits` with every missing limit set, so that batches have static shapes.
 
-    A missing limit on edges or graphs becomes the largest number in any pack of the plans or, with shape buckets, in
-    any pack of the same shape or a smaller one. A limit that is set never changes, so all splits and all trainings that
-    use it have the same shape.
+    A missing limit on edges or graphs becomes the largest number in any pack of the plans. With shape buckets, only
+    packs of the same shape or a smaller shape count. A limit that is already set never changes: if all limits are set,
+    all splits and all training runs have the same shapes.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
@@ -351,7 +351,8 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
         # `filled` replaces missing limits only.
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
-            # `Buckets` refuses a cap below the previous one, and two equal shapes, so raise the cap if needed.
+            # `Buckets` refuses two equal shapes, and a cap below the cap of the previous shape, `before`. If needed,
+            # raise the cap.
             before = found[-1].graphs if found else None
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen

@@ -30,12 +30,12 @@ def edge_component(edge_type: str | tuple[str, str, str]) -> str:
 
 
 def as_int64(values: Any, what: str) -> IntArray:
-    """Return `values` as a new int64 array; raise SizesError unless all are integers in 0..2**63-1."""
+    """Return `values` as a new int64 array; raise SizesError unless all values are integers in 0..2**63-1."""
     array = as_array(values, what)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        # `others` marks the values that are not integers. To Python, a bool is an integer; here it is not.
+        # `others` marks the values that are not integers. In Python, a bool is an int; here, bools are refused.
         truths, integers = bool | np.bool_, int | np.integer
         others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
             array.shape
@@ -62,7 +62,7 @@ def _first(bad: BoolArray) -> int | tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class GraphSizes:
-    """Sizes of N graphs, k components each.
+    """Sizes of N graphs, with k components each.
 
     Parameters
     ----------
@@ -104,12 +104,12 @@ class GraphSizes:
 
     @property
     def num_nodes(self) -> IntArray:
-        """Nodes of each graph, int64 ``[N]``, over all node types."""
+        """Number of nodes of each graph, summed over all node types, int64 ``[N]``."""
         return self._column_sum("nodes")
 
     @property
     def num_edges(self) -> IntArray:
-        """Edges of each graph, int64 ``[N]``, over all edge types."""
+        """Number of edges of each graph, summed over all edge types, int64 ``[N]``."""
         return self._column_sum("edges")
 
     def _column_sum(self, kind: str) -> IntArray:
@@ -121,12 +121,12 @@ class GraphSizes:
         return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
 
     def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
-        """Return the sizes of the graphs `ids`, in that order.
+        """Return the sizes of the graphs `ids`, in the order of `ids`.
 
         Raises
         ------
         SizesError
-            The ids are not integers, or one is not in 0..N-1.
+            The ids are not integers, or an id is not in 0..N-1.
         """
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
 
@@ -148,7 +148,7 @@ def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
 
 
 def as_names(names: Any) -> tuple[str, ...] | None:
-    """Return names as a tuple, or None unless they are a sequence of non-empty strings."""
+    """Return names as a tuple; return None if they are not a sequence of non-empty strings."""
     ordered = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
     if not ordered or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
         return None
@@ -156,18 +156,21 @@ def as_names(names: Any) -> tuple[str, ...] | None:
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
-    """Return the indices of the components that count `kind` ("nodes" or "edges"); heterographs have one per type."""
+    """Return the indices of the components that count nodes (or edges), if `kind` is "nodes" (or "edges").
+
+    Heterographs have one such component for each node type (or edge type).
+    """
     return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
 
 
 def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
-    """Return the exact sum of int64 `values` >= 0, each times its weight, as a Python integer."""
+    """Return the exact sum of int64 `values` >= 0, each times its weight (default: 1), as a Python integer."""
     if not values.size:
         return 0
     if weights is None:
         # Sum the lower and the upper 32 bits separately, so that neither sum overflows int64.
         return int((values & 0xFFFFFFFF).sum()) + (int((values >> 32).sum()) << 32)
     if int(values.max()) * exact_sum(weights) <= INT64_MAX:
-        # The whole sum fits int64.
+        # The whole sum fits into int64.
         return int(values @ weights)
     return sum(v * w for v, w in zip(values.tolist(), weights.tolist(), strict=True))

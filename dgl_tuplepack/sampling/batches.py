@@ -36,7 +36,7 @@ from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 
 
 class PackBatchSampler(Sampler[list[int]]):
-    """Batches of graph ids that follow a plan and never exceed a limit.
+    """Batches of graph ids, made from a plan; no pack ever exceeds a limit.
 
     Pass it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
     `set_epoch` before each epoch.
@@ -44,48 +44,52 @@ class PackBatchSampler(Sampler[list[int]]):
     Parameters
     ----------
     sizes
-        Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
+        Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions among these graphs.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
-        of a step, on all ranks, use the same shape. The ids of a batch have the index of the shape as ``ids.shape``.
+        of a step, on all ranks, use the same shape. The list of ids of a batch has the index of this shape as its
+        attribute ``shape``.
     plan
-        A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
+        A plan for exactly these sizes and, if there are several limits, for exactly these shapes. None: made by `pack`.
     content
         "resample": each pack keeps its sizes, and each epoch fills it with random graphs of these sizes.
-        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
-        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack per batch, graphs whose
-        sizes share no pack of the plan never share a batch: see `replan_every`.
+        "fixed": the same graphs share a pack in each epoch. "repack": each epoch has a new plan, made with another
+        random seed. None: "resample" with `shuffle`, "fixed" without it. With "resample" and one pack per batch, two
+        graphs never meet if no pack of the plan holds both of their sizes; with `replan_every`, the plan changes.
     packs_per_batch
-        Packs in one batch, >= 1.
+        Number of packs in a batch, >= 1.
     shuffle
-        Whether packs come in random order. False: packs in the order of the plan, shape by shape, and graphs
-        of one size in the order of ids.
+        Whether packs come in random order. False: packs come in the order of the plan, shape by shape, and graphs of
+        equal size fill the packs in the order of their ids.
     seed
-        0..2**64-1. Batches are a function of the settings, sizes, limits, plan, seed and epoch only.
+        Random seed, 0..2**64-1. Batches depend only on the settings, sizes, limits, plan, seed and epoch.
     num_replicas, rank
-        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
+        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised.
         All ranks get the same number of batches; if packs do not divide evenly, some batches are empty. Packs of
         near-equal work share a step (see `balance`), unless ``shuffle=False``. If the ranks come from
-        torch.distributed, all of them must make the sampler: they compare settings, sizes and plan once. For
-        `replan_every` and "repack" they also compare versions and machines, since each rank makes later plans itself.
+        torch.distributed, every rank must make the sampler: the constructor compares settings, sizes and plan among
+        all ranks. With `replan_every` or "repack", it also compares versions and machine types, since each rank makes
+        later plans itself.
     drop_last
-        Drop the packs that do not fill a step, instead of padding with empty batches. There must be enough packs for
-        one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftovers of
-        the largest shape are dropped. If the larger shapes have too few packs for a step, smaller packs complete
-        that step. Without this, the same large packs would be dropped in every epoch.
+        Whether to drop the packs that do not fill a step, instead of adding empty batches. There must be enough packs
+        for one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftover
+        packs of the largest shape are dropped. If all larger shapes together have too few packs for a step, packs of a
+        smaller shape complete that step. Without this, the same large packs would be dropped in every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
         Number of epochs, >= 1, that share a plan; for "resample" or "repack" only. Later plans keep `limits`. None: 1
-        for "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
+        for "repack"; otherwise all epochs share a plan. Each later plan is made when it is first needed, in the first
+        of its epochs (0.2 s for ogbg-molhiv).
 
     Attributes
     ----------
     limits
-        Limits that batches are padded to, with a cap on graphs: the given cap, or else the most graphs in any pack of
-        the first plan. Later plans keep them. With several limits, a tuple, smallest first.
+        Limits that batches are padded to, with a cap on graphs: the given cap, or else the largest number of graphs in
+        any pack of the first plan. Later plans keep these limits. With several shapes, a tuple of limits, smallest
+        first.
     dropped_ids
-        int64 ids of the graphs that ``oversize="drop"`` left out.
+        Ids of the graphs that ``oversize="drop"`` left out, int64.
 
     Raises
     ------
@@ -94,15 +98,16 @@ class PackBatchSampler(Sampler[list[int]]):
     PlanError
         `plan` was made for other sizes or other shapes, or exceeds `limits`.
     SamplerError
-        Settings contradict each other, several processes run but the rank of this one is unknown, ranks differ, or
-        another rank failed.
+        Settings contradict each other; several processes run, but the rank of this process is unknown; the ranks have
+        different settings, sizes or plans; or another rank failed.
 
     Notes
     -----
-    Time and memory O(N) for the constructor and for the order of each epoch; O(P log P) for P packs on several ranks.
+    The constructor and the order of each epoch need O(N) time and memory for N graphs, besides the time to make plans.
+    On several ranks, the order of P packs needs O(P log P) time.
 
     With "resample" and one pack per batch, two thirds of all pairs of ogbg-molhiv's training graphs (limits 222/502)
-    can never share a batch; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can.
+    can never meet; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can meet.
 
     Examples
     --------
@@ -139,9 +144,10 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # Number of iterations, epoch of the latest iteration with gradients, and whether a warning was given.
+            # Number of iterations, epoch of the latest iteration with gradients (-1: none), and whether a warning was
+            # given.
             self._iterations, self._iterated, self._warned = 0, -1, False
-            # The last epoch whose `graphs_per_batch` had to be counted, and the result.
+            # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
             sizes, shapes = sizes_of(sizes), as_shapes(limits)
             kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
@@ -161,7 +167,7 @@ class PackBatchSampler(Sampler[list[int]]):
         # Group the kept ids by size class: class c has the ids _members[_class_offsets[c] : _class_offsets[c + 1]].
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Ids are positions among all graphs, so the checksum covers all graphs; dropped ones have the class -1.
+        # Ids are positions among all graphs, so the checksum covers all graphs; dropped graphs have the class -1.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)
@@ -200,10 +206,11 @@ class PackBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Set the epoch, 0..2**64-1, of the next iteration, and leave out its first `skip` batches.
+        """Set the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` batches of this epoch.
 
         To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
-        here. `packed_loader` counts by itself: save its `state_dict`, and load it to resume.
+        numbers here. A loader from `packed_loader` counts its batches itself: save its `state_dict`, and load
+        that to resume.
 
         Raises
         ------
@@ -212,7 +219,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         skip = whole_number("skip", skip, 0, error=SamplerError)
-        # Count the batches only if needed, since that may require a new plan.
+        # Count the batches of the epoch only if needed, since counting them may require a new plan.
         self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
@@ -221,28 +228,28 @@ class PackBatchSampler(Sampler[list[int]]):
         return self._epochs.length(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        # This is a generator, so it reads the epoch when its first batch is requested. Loaders may call iter() and
-        # never use the result.
+        # This is a generator: it reads the epoch when its first batch is requested, not when iter() is called. So an
+        # iterator that a loader makes but never uses has no effect.
         epoch, first, self._skip = self.epoch, self._skip, 0
         self._warn_of_repetition(first)
         batches = self._epochs.of_rank(epoch, self.rank)
-        # An evaluation, without gradients, may repeat the epoch of the training, so it is not recorded.
+        # An evaluation, which runs without gradients, may repeat the epoch of the training; do not record its epoch.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
         self._iterations += 1
         iteration = self._iterations
         for step in range(first, len(batches)):
-            # It is an error to change the epoch during the latest iteration; older iterations are not checked any more.
+            # Changing the epoch during the latest iteration is an error. Earlier iterations are not checked any more.
             if self.epoch != epoch and self._iterations == iteration:
                 raise SamplerError(
                     f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
                     f"{step - first} batches, so the loop would continue with batches of the wrong epoch; call "
                     "set_epoch before iter(loader), since a loader with workers requests its first batches "
-                    "there (a loader from packed_loader waits until its own first batch is requested)."
+                    "in that call (a loader from packed_loader requests them when its own first batch is requested)."
                 )
             yield batches[step]
 
     def _warn_of_repetition(self, first: int) -> None:
-        """Warn, once, if an epoch is iterated again, which repeats its batches; do not warn if content is "fixed"."""
+        """Warn once if an epoch is iterated again, so that its batches repeat; never warn if `content` is "fixed"."""
         is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
         if is_repeated and first == 0 and self.content != "fixed" and not self._warned:
             self._warned = True
@@ -256,8 +263,8 @@ class PackBatchSampler(Sampler[list[int]]):
     def balance(self) -> Balance:
         """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
 
-        Spread: the largest work of a rank minus the smallest, relative to the mean work of a batch. Idle: the share of
-        time that ranks wait for the slowest one, if time is proportional to work.
+        Spread of a step: the largest work of a rank minus the smallest, divided by the mean work of a batch. Idle: the
+        fraction of time that ranks wait for the slowest rank, if time is proportional to work.
 
         Examples
         --------
@@ -266,7 +273,8 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
-        # dealt [S, R, p]: the packs of each batch. work [P]: nodes + edges of each pack.
+        # dealt [S, R, p]: the packs of each batch, for S steps, R ranks and up to p packs in a batch; NONE marks a
+        # missing pack. work [P]: real nodes + edges of each pack.
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
@@ -274,9 +282,10 @@ class PackBatchSampler(Sampler[list[int]]):
     def graphs_per_batch(self) -> float:
         """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
 
-        Divide the loss by this number in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The
-        number does not depend on the batch, so no graph weighs more than another. It is equal on all ranks. Graphs that
-        `oversize` or `drop_last` leave out do not count; batches that a resumed epoch skips do count.
+        In training, divide the sum of a batch's losses by this number, as in
+        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches, so all
+        graphs weigh equally. It is equal on all ranks. Graphs that `oversize` or `drop_last` leave out do not count;
+        batches that a resumed epoch skips do count.
 
         Examples
         --------
@@ -286,7 +295,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         if not self.drop_last:
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
-        # Each epoch drops other packs, so the number of graphs may differ.
+        # Each epoch may drop other packs, so the number of graphs may differ from epoch to epoch.
         if self._counted[0] != self.epoch:
             ones = np.ones(self._num_ids, dtype=np.int64)
             self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
@@ -300,9 +309,10 @@ class PackBatchSampler(Sampler[list[int]]):
     def labels_per_batch(self, label_mask: Any) -> float:
         """Return the mean number of labels per batch over all steps and ranks of the current epoch.
 
-        If some labels are missing and the loss has one term for each label, divide the loss by this number:
-        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. The `mask` ``[G, T]`` must be
-        True for exactly the labels of real graphs that are not missing; then each label weighs equally.
+        If some labels are missing and the loss has one term for each label, divide the sum of the terms by this number:
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. All labels then weigh equally.
+        In `mask`, bool ``[G, T]`` for G graph slots and T labels per graph, exactly the existing labels of real graphs
+        must be True.
 
         Parameters
         ----------
@@ -321,7 +331,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return number
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that, together with the plan, decide which graphs a batch holds, as plain values."""
+        """Return, as plain values, the settings that decide together with the plan which graphs a batch holds."""
         return {
             "seed": self.seed,
             "content": self.content,

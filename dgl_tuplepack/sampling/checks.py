@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
-    """Return the content mode, or the default; raise SamplerError if it contradicts `shuffle` or `plan`."""
+    """Return `content`, or its default for None; raise SamplerError if `content` contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
     choice("content", content, ("fixed", "resample", "repack"), SamplerError)
@@ -32,7 +32,10 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return how many epochs share a plan (None: all); raise SamplerError if that contradicts `content` or `plan`."""
+    """Return how many epochs share a plan; None: all epochs.
+
+    Raise SamplerError if `replan_every` contradicts `content` or `plan`.
+    """
     if replan_every is None:
         return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
@@ -47,7 +50,10 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
-    """Return the ids of the graphs that fit, and of the graphs to drop; raise an error or warn as `oversize` states."""
+    """Return the ids of the graphs within the limits, and the ids of the other graphs, which are dropped.
+
+    Warn if any graph is dropped. If `oversize` is "error", or if no graph is within the limits, raise an error instead.
+    """
     choice("oversize", oversize, OVERSIZE, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
@@ -81,7 +87,8 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
-        # The shape of each pattern within these limits; plan.pattern_shapes has its shape within the plan's limits.
+        # `shapes` has the index of each pattern's shape bucket among `buckets`, plan.pattern_shapes among the buckets
+        # that the plan was made for.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):
@@ -105,6 +112,9 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
 
 
 def planning_versions() -> dict[str, str]:
-    """Return the versions and the machine type; plans depend on them, since planning uses floating-point numbers."""
+    """Return the versions of this package and of its planning libraries, and the type of the machine.
+
+    Plans depend on all of them, since planning uses floating-point numbers.
+    """
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Marks a missing pack in an array of indices of packs.
 NONE = -1
-# Work is rounded down to multiples of this fraction of the largest work; packs of the same rounded work stay in
+# Work is rounded down to multiples of this fraction of the largest work of a pack; packs of equal rounded work stay in
 # random order.
 _EQUAL = 1 / 64
 
@@ -23,8 +23,8 @@ _EQUAL = 1 / 64
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
     """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
-    `groups` has the packs of each shape, smallest shape first. `promotions` decides how many packs move, and
-    where. Moved packs come last in their new group, so `drop_last` drops them first.
+    `groups` has the indices of the packs of each shape, smallest shape first. `promotions` decides how many packs move,
+    and to which shape. Moved packs come last in their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
     # Each move: the last `moved` packs of `shape` go to the end of `target`.
@@ -40,17 +40,16 @@ def deal(
 ) -> IntArray:
     """Deal P packs to R ranks, in S steps of p packs for each rank; return the indices of packs, int64 ``[S, R, p]``.
 
-    ``work[i]`` is the work of pack i. With a `key`, packs of near-equal work share a step, the last step has the least
-    work, and full steps come in an order drawn with the key. The caller must have put the packs into random order.
-    Without a key, each step has consecutive packs.
+    R is `num_replicas`, p is `packs_per_batch`, and ``work[i]`` is the work of pack i. In each batch, indices ascend;
+    NONE marks a missing pack. If the packs do not divide evenly, the last step is incomplete: each rank gets one pack
+    before any rank gets two. With `drop_last`, the last ``P % (R * p)`` packs are left out instead.
 
-    The last ``P % (R p)`` packs form an incomplete step, in which each rank gets one pack before any rank gets two.
-    With `drop_last`, they are left out. Indices ascend in each batch; NONE marks a missing pack.
+    Without a `key`, each step has consecutive packs. With a key, packs of near-equal work share a step, and an
+    incomplete step gets the packs with the least work. The key shuffles the full steps. The caller must have put the
+    packs into random order.
 
-    Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by the lowest index
-    of a pack in each, steps with rare amounts of work would come early. Within a step, packs are dealt from most work
-    to least, back and forth over the ranks. Each step starts at another rank, so that no rank always gets the most
-    work.
+    Time O(P log P), memory O(P). With a key, the packs of a step are dealt from most work to least, back and forth over
+    the ranks. Each step starts at another rank, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
     # `packs`: number of packs to deal; `full`: number of full steps; `steps`: number of all steps.
@@ -65,7 +64,8 @@ def deal(
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
         return np.sort(batches, axis=2)
-    # Most work first; the stable sort keeps the random order of packs of equal rounded work. Then shuffle full steps.
+    # Most work first; the stable sort keeps the random order of packs of equal rounded work. Then shuffle the full
+    # steps.
     rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
     dealt[:full] = dealt[shuffled(np.arange(full), key)]
@@ -74,7 +74,7 @@ def deal(
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
-    # In step s, rank r takes the place of rank (r + s) % R; then bring the axes into the order [S, R, p].
+    # In step s, rank r gets the packs at index (r + s) % R of each round. Then bring the axes into the order [S, R, p].
     rotated = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
     batches = np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
     return np.sort(batches, axis=2)
@@ -82,11 +82,11 @@ def deal(
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Batches of one rank in one `epoch`, which follows `plan`.
+    """The batches of one rank in the epoch `epoch`, made from `plan`: one batch in each of S steps.
 
-    Pack p holds the graphs with the ids ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``; NONE marks a missing pack. `shapes` has the index of the shape bucket of each step, int64
-    ``[S]``; None if there is only one shape.
+    Pack i holds the graphs with the ids ``graphs[offsets[i]:offsets[i + 1]]``. `dealt` has the packs of each batch,
+    int64 ``[S, p]``, for up to p packs in a batch; NONE marks a missing pack. `shapes` has the index of the shape
+    bucket of each step, int64 ``[S]``; None if there is only one shape.
     """
 
     epoch: int
@@ -119,7 +119,7 @@ class Balance:
 
     @property
     def spread(self) -> FloatArray:
-        """Most minus least work of any rank in each step, ``[steps]``."""
+        """For each step, the largest work of a rank minus the smallest, float64 ``[steps]``."""
         return np.asarray(self.work.max(axis=1) - self.work.min(axis=1), dtype=np.float64)
 
     @property
@@ -134,7 +134,7 @@ class Balance:
 
     @property
     def idle(self) -> float:
-        """Fraction of the ranks' time spent waiting, if time is proportional to work and a step waits for all ranks."""
+        """Fraction of time that ranks wait for the slowest rank of a step, if time is proportional to work."""
         slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
         return 1 - float(self.work.sum()) / slowest if slowest else 0.0
 

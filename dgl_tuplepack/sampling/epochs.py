@@ -19,10 +19,10 @@ _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 @dataclass(frozen=True, eq=False)
 class Epochs:
-    """The content of each epoch: a function of the attributes below and the epoch.
+    """The content of each epoch, which depends only on the attributes below and on the epoch.
 
-    Graphs of size class c have the ids ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as
-    in `PackBatchSampler`.
+    `plans` makes the plan of an epoch. Graphs of size class c have the ids
+    ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as in `PackBatchSampler`.
     """
 
     plans: Plans
@@ -36,8 +36,8 @@ class Epochs:
     drop_last: bool
 
     def length(self, epoch: int) -> int:
-        """Return the number of steps, equal on all ranks."""
-        # The number of packs of each shape; `steps_of` returns the number of steps of each shape.
+        """Return the number of steps of an epoch; it is equal on all ranks."""
+        # The number of packs of each shape, from which `steps_of` computes the number of steps of each shape.
         packs = self.plans.of(epoch).plan.packs_of_shapes
         return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
 
@@ -46,27 +46,29 @@ class Epochs:
         members = self.members
         if self.shuffle:
             members = members.copy()
+            # With "fixed", every epoch shuffles graphs as epoch 0 does, so packs keep their graphs.
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
-        # Plans have indices into `members`, which is in the order of size classes. So if `members` was shuffled within
-        # each class, each pack gets random graphs of its size classes.
+        # `Packs.graphs` has indices into `members`, which is in the order of size classes. So if `members` was shuffled
+        # within each class, each pack gets random graphs of its size classes.
         return members[self.plans.of(epoch).graphs]
 
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
-        """Return indices of the packs of each batch, int64 ``[S, R, p]``, and of the shape of each step, int64 ``[S]``.
+        """Return the indices of the packs of each batch, and the index of the shape of each step.
 
-        S steps, R ranks, p packs in a batch. NONE fills batches of fewer than p packs.
+        The packs are int64 ``[S, R, p]`` for S steps, R ranks and up to p packs in a batch; NONE marks a missing pack.
+        The shapes are int64 ``[S]``.
         """
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
-        # No batch has more packs than this, and arrays for a huge packs_per_batch would not fit into memory.
+        # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
-        # The packs of each shape; then some move to larger shapes, so that they fill steps.
+        # The packs of each shape. Then `promoted` moves some packs to larger shapes, where they fill steps.
         groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
         groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
-        # For each shape: the packs of its steps, [S, R, p], and the index of the shape, repeated for each step, [S].
+        # One pair for each shape: the packs of its steps, [S, R, p], and its index, repeated for each step, [S].
         steps = []
         for shape, group in enumerate(groups):
             if len(group):
@@ -82,7 +84,7 @@ class Epochs:
         return of_steps, shapes
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
-        """Return the random key for the steps of a shape; None if steps are to follow the order of packs."""
+        """Return the random key for the steps of a shape; None if the steps keep the order of the packs."""
         if not self.shuffle or self.num_replicas == 1:
             return None
         key = key_of(self.seed, epoch, _STEPS)
@@ -95,7 +97,7 @@ class Epochs:
         return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
 
     def mean_of_batches(self, epoch: int, values: IntArray) -> float:
-        """Return the mean, over the batches of all steps and ranks, of the sum of ``values[id]`` over a batch."""
+        """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
         dealt, _ = self.dealt(epoch)
         # The sum of the values in each pack, then in each batch.
         of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])

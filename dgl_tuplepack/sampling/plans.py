@@ -24,7 +24,8 @@ class Packs:
     """A plan expanded into its packs.
 
     Pack p holds the graphs with the indices ``graphs[offsets[p]:offsets[p + 1]]`` and has ``work[p]`` real nodes and
-    edges; ``shapes[p]`` is the index of its shape bucket. Graphs have indices class by class, which are not their ids.
+    edges; ``shapes[p]`` is the index of its shape bucket. The indices number the graphs class by class; they are not
+    ids.
     """
 
     plan: PackPlan
@@ -37,13 +38,13 @@ class Packs:
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
         """Expand a plan; graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``."""
         offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
-        # Use floats: sums over components may exceed int64, and are only compared.
+        # Use floats, since sums over components may exceed int64.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
         return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))
 
 
 class Plans:
-    """Plans of a sampler's epochs; each plan is a function of the parameters and the epoch.
+    """The plans of a sampler's epochs; each plan depends only on the parameters and on the epoch.
 
     Graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``. A plan is shared by the `every`
     epochs of a period, or by all epochs if `every` is None. `first` is the plan of the first period; later plans are
@@ -57,12 +58,12 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The index of the period of the latest plan, and its packs. The first plan is kept too, since every training
-        # begins with it.
+        # The index of the period of the latest plan, and the packs of this plan. The first plan is kept too, since
+        # every training begins with it.
         self._latest: tuple[int, Packs] = (0, self._first)
 
     def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch; make a plan if the plan of this epoch is not kept."""
+        """Return the packs of an epoch; make a plan unless the plan of this epoch is the first or the latest one."""
         period = 0 if self._every is None else epoch // self._every
         if period == 0:
             return self._first

@@ -22,10 +22,10 @@ def in_process_group() -> bool:
 
 
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Return the number of processes and the rank of this one: as given, or from torch.distributed, or 1 and 0.
+    """Return the number of processes and the rank of this process: as given, or from torch.distributed, or 1 and 0.
 
-    Raise SamplerError if only one of the two is given, if the rank is not below the number of processes, or if
-    WORLD_SIZE is not 1 although torch.distributed is not initialised.
+    Raise SamplerError if only one of the two is given, if the rank is not below the number of processes, or if the
+    environment variable WORLD_SIZE is not 1 although torch.distributed is not initialised.
     """
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
@@ -49,16 +49,16 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
     """Yield a dict that the block fills with facts, then check that these facts are equal on all ranks.
 
-    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks differ, every rank
-    raises a SamplerError that names the fact and both values. If the block fails on one rank, that rank raises its own
-    error, and the others raise a SamplerError that names `what`, instead of waiting forever.
+    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks have different values
+    of a fact, every rank raises a SamplerError that names the fact and both values. If the block fails on one rank,
+    that rank raises its own error. The other ranks raise a SamplerError that names `what`, instead of waiting forever.
     """
     facts: dict[str, Any] = {}
     try:
         yield facts
     except Exception as error:
         if among_ranks:
-            # The other ranks wait in the same call below: send them the error.
+            # The other ranks wait in their call of `gathered_objects` below; this call sends them the error.
             gathered_objects((f"{type(error).__name__}: {error}", {}))
         raise
     if among_ranks:
@@ -70,22 +70,22 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
 
 
 def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
-    """Return the objects of all ranks of a group, in the order of ranks; every rank must call it."""
+    """Return the objects `mine` of all ranks of a group, in the order of ranks; every rank must call this function."""
     gathered: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(gathered, mine, group=group)
     return gathered
 
 
 def _check_equal(gathered: list[dict[str, Any]]) -> None:
-    # A rank that runs another release may have facts of other names.
+    # A rank that runs another release of this package may have facts with other names.
     for name in dict.fromkeys(name for facts in gathered for name in facts):
         value = gathered[0].get(name)
         for rank, facts in enumerate(gathered):
             if facts.get(name) != value:
                 raise SamplerError(
                     f"rank 0 has {name} {value!r}, but rank {rank} has {facts.get(name)!r}, so graphs would be "
-                    "repeated or lost; give every rank the same graphs in the same order, settings, plan "
-                    "(PackPlan.load) and versions."
+                    "repeated or lost; give every rank the same settings, plan (PackPlan.load) and versions, and the "
+                    "same graphs in the same order."
                 )
 
 
@@ -94,18 +94,19 @@ def in_step(
 ) -> Iterator[Batch]:
     """Yield batches of this rank, so that all ranks stop after the same number of steps.
 
-    Ranks of a stream may have unequal numbers of batches. A rank that ended early would leave the others waiting for
-    its gradients forever. So all ranks must iterate the result to its end.
+    The ranks of a stream may have unequal numbers of batches. Without this function, a rank that ends early leaves the
+    other ranks waiting for its gradients forever. The ranks communicate in each step, so all of them must iterate the
+    result to its end.
 
     Parameters
     ----------
     batches
         Batches of this rank, for example a loader.
     empty
-        Batch for a rank that has run out of batches while others have not, such as ``collate([])``; no batch is lost.
-        None: all ranks stop as soon as one has no batch left, and further batches of the others are lost.
+        Batch for a rank that has run out of batches while other ranks have not, such as ``collate([])``; no batch is
+        lost. None: all ranks stop as soon as one rank has no batch left, and further batches of other ranks are lost.
     group
-        Processes that train together; None: all of them.
+        Processes that train together; None: all processes.
 
     Raises
     ------
@@ -115,8 +116,9 @@ def in_step(
 
     Notes
     -----
-    Each step runs one all-reduce of a single integer. With NCCL it runs on the current CUDA device, and the host waits
-    for it and for all earlier work on the device. Without an initialised process group this is ``iter(batches)``.
+    Each step runs one all-reduce of a single integer. With NCCL, the all-reduce runs on the current CUDA device, and
+    the host waits for the all-reduce and for all earlier work on the device. Without an initialised process group, the
+    result is like ``iter(batches)``.
 
     Examples
     --------
@@ -139,8 +141,9 @@ def in_step(
                 ended = True
             except Exception as failure:
                 error = failure
-        # A rank with a batch adds 1, a failed rank world_size + 1. The batches of all ranks add at most world_size, so
-        # the quotient is the number of failed ranks, and the remainder the number of batches.
+        # A rank with a batch adds 1, a failed rank adds world_size + 1, and a rank without a batch adds 0. At most
+        # world_size ranks have a batch. So `divmod` by world_size + 1 gives the number of failed ranks, and the number
+        # of ranks with a batch.
         mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
         torch.distributed.all_reduce(mark, group=group)
         failed, with_batch = divmod(int(mark), world_size + 1)
@@ -148,7 +151,7 @@ def in_step(
             _fail_together(error, group)
         if with_batch == 0 or (empty is None and with_batch < world_size):
             return
-        # A rank without batches gets here only if `empty` is given.
+        # A rank without a batch gets here only if `empty` is given.
         yield cast(Batch, batch)
 
 

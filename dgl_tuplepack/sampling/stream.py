@@ -30,9 +30,9 @@ _PATIENCE = 4
 class StreamPacker(IterableDataset[list[Item]]):
     """Packs of graphs from an iterable that may have no length; no pack ever exceeds a limit.
 
-    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack is yielded as soon as no
-    further graph fits into it. The fullest pack is yielded when `lookahead` graphs are waiting, and any pack once
-    4 x `lookahead` graphs have followed its first graph. The remaining packs are yielded at the end.
+    Each graph goes into the fullest open pack that has room for it (best fit, online). A pack is yielded when it is
+    full, or when ``4 * lookahead`` graphs have been packed since it was opened. The fullest open pack is yielded when
+    the open packs together hold `lookahead` graphs. At the end of the source, all open packs are yielded.
 
     Parameters
     ----------
@@ -42,35 +42,37 @@ class StreamPacker(IterableDataset[list[Item]]):
     limits
         Inclusive maxima of one pack. `PaddedCollate` needs limits with a cap on graphs.
     lookahead
-        Maximum number of graphs held at a time, >= 1. A larger number makes fuller packs; a few hundred are enough.
+        Maximum number of graphs in all open packs together, >= 1. A larger number makes fuller packs; a few hundred
+        graphs are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
-        None: items are DGLGraphs, or pairs that contain one.
+        None: items are DGLGraphs, or pairs that contain a DGLGraph.
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
-        Whether each rank packs only every R-th item, where R is the number of ranks, and its workers take these items
-        in turn, so that each item is packed once. Each worker reads the whole source, so the source must yield the same
-        items in the same order in every process: if you shuffle, use a fixed seed, not the global random state of each
-        process. False: each worker packs all items, for a source that yields different items in every process.
+        Whether to divide the items among the ranks and their workers, so that each item is packed once. With R ranks,
+        each rank packs every R-th item, and its workers take these items in turn. Each worker reads the whole source,
+        so the source must yield the same items in the same order in every process. If you shuffle, use a fixed seed,
+        not the global random state of each process. False: each worker packs all items; this is for a source that
+        yields different items in every process.
     num_replicas, rank
-        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
+        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised. Used
         only with `shard`.
 
     Raises
     ------
     LimitsError, SamplerError
-        A setting has a wrong type or value, or several processes run but the rank of this one is unknown; while
+        A setting has a wrong type or value; or several processes run, but the rank of this process is unknown. While
         iterating: `source` is an iterator and is iterated a second time.
 
     Notes
     -----
     Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend only on the
-    limits, `lookahead`, and the sequence of items of this worker and rank. While iterating, GraphTooLargeError and
-    SizesError name the item.
+    limits, on `lookahead`, and on the items that this worker packs, in their order. While iterating, errors about a
+    graph (GraphTooLargeError and SizesError) name the item.
 
-    Use it as the dataset of a loader with ``batch_size=None``; each pack is then one batch. Ranks may end after
-    unequal numbers of packs: see `in_step`.
+    Use a StreamPacker as the dataset of a loader with ``batch_size=None``; each pack is then one batch. Ranks may end
+    after unequal numbers of packs: see `in_step`.
 
     Examples
     --------
@@ -111,7 +113,8 @@ class StreamPacker(IterableDataset[list[Item]]):
             )
         self._iterated = True
         share, shares = self._share()
-        # Pairs (index in the stream, item) of this worker: the items share, share + shares, share + 2 * shares, ...
+        # Pairs (index in the stream, item) of this worker, with the indices share, share + shares, share + 2 * shares
+        # and so on.
         items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
@@ -122,8 +125,8 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
-            # `outcome`: the index of the item's pack, or a code below 0; `pack`: the pack to yield now, or None.
-            # While a pack is overdue, the kernel closes it and does not add the item.
+            # `outcome`: the index of the item's pack, or a code below 0. `pack`: the pack to yield now, or None.
+            # OVERDUE: a pack was open for too long, so `add` closed that pack and did not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
                 outcome, pack = packing.add(item, size)
@@ -140,16 +143,16 @@ class StreamPacker(IterableDataset[list[Item]]):
         yield from packing.contents
 
     def _share(self) -> tuple[int, int]:
-        """Return the index of this worker among the workers of all ranks, and the number of workers of all ranks."""
+        """Return the index of this worker's first item, and the distance from each of its items to its next item."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
         # The items of a rank do not depend on its number of workers, so ranks may have different numbers of workers.
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits in the order of the sizes' components, and a function from (index, item) to a size.
+        """Return the limits, with components in the order of sizes, and a function from (index, item) to a size.
 
-        `number` is the index of the item `first` in the stream.
+        `number` is the index in the stream of the item `first`.
         """
         size_of = self.size_of
         if size_of is not None:
@@ -158,7 +161,10 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Raise an error for a graph that is too large; or with oversize="drop", warn if it is the first such graph."""
+        """Raise an error for a graph that is too large.
+
+        With oversize="drop", warn instead, but only if no graph was `dropped` before.
+        """
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
@@ -168,7 +174,10 @@ class StreamPacker(IterableDataset[list[Item]]):
 
 
 class _OpenPacks(Generic[Item]):
-    """Packs that may still grow; `contents` holds the items of each. The kernel `offer` documents the arrays."""
+    """Open packs, which may still grow; ``contents[i]`` has the items of pack i.
+
+    The docstring of the kernel `offer` describes the arrays; ``_packs[i]`` is about pack i.
+    """
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
@@ -193,7 +202,7 @@ class _OpenPacks(Generic[Item]):
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
-            # A new pack would exceed the array, so double it.
+            # Every row of the array is in use, so double the array: a new pack needs another row.
             self._packs = np.concatenate([self._packs, np.empty_like(self._packs)])
         try:
             self._write_size(self._size.data, 0, *size)

@@ -26,7 +26,10 @@ _BYTES_FOR_THREAD = 1 << 20
 
 
 def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a `.npy` file (version 1.0); its length does not depend on the number of rows."""
+    """Return the header of a `.npy` file (version 1.0) for an array with the dtype `stored`.
+
+    The length of the header does not depend on the number of rows.
+    """
 
     def text(rows: int) -> str:
         """Return the description of the array, as text that numpy evaluates."""
@@ -44,8 +47,9 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
 class ArrayWriter:
     """Append rows to a new array file.
 
-    `content`, `type_`, `name` and `dtype` are as in `ArrayEntry`; `row_shape` is the shape of one row. With `narrow`,
-    integers are stored in the narrowest dtype that holds them all; the file is rewritten when it needs a wider dtype.
+    `content`, `type_`, `name` and `dtype` (the dtype in the schema) are as in `ArrayEntry`. `row_shape` is the shape of
+    one row. With `narrow`, integers are stored in the narrowest dtype that holds all of them; the file is rewritten
+    when it needs a wider dtype.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class ArrayWriter:
         if self._stored == before:
             return
         self._file.close()
+        # Move the file aside, then copy its values to a new file with the wider dtype.
         narrow = self._path.with_suffix(".narrow")
         os.replace(self._path, narrow)
         self._start()
@@ -133,13 +138,13 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Close the file, complete or not."""
-        # After a failed write to a full disk, closing tries to write the rest again, and fails again.
+        # After a failed write to a full disk, closing tries to write the buffered bytes again, and fails again.
         with contextlib.suppress(OSError):
             self._file.close()
 
 
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
-    """Check header, length and samples of an array file, and map it read-only.
+    """Check the header, the length and a sample of an array file, and map the file into memory, read-only.
 
     Raise FormatError if the file has changed since it was written, and FileNotFoundError if it does not exist.
     """
@@ -171,7 +176,7 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Compare every byte of an array file with its checksum; raise FormatError, which names the file, if it differs."""
+    """Read a whole array file; raise FormatError, which names the file, if its header or its checksum is wrong."""
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
@@ -190,9 +195,9 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """Return the SHA-256 of a few blocks, evenly spaced over the file after its first `header` bytes.
+    """Return the SHA-256 of a few blocks, which are evenly spaced over the file after its first `header` bytes.
 
-    It takes the same short time for files of any size.
+    The time does not depend on the size of the file.
     """
     digest = hashlib.sha256()
     with open(path, "rb") as file:

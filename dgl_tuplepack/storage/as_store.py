@@ -1,4 +1,4 @@
-"""Any source as a store: opened if it is one, else written to a temporary folder first."""
+"""Open any source as a store; a source that is not a store is first written to a temporary store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from dgl_tuplepack.storage.reader import Stored
 
 @contextmanager
 def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[StoredGraphs]:
-    """Open a store of the graphs of a source; raise SchemaError if the graphs cannot be written as one large graph.
+    """Provide a store with the graphs of a source; `levels` are as in `GraphStore.write`.
 
-    A source other than a store is first written to `folder`, block by block; the folder is removed at the end.
+    A source that is not a store is first written to `folder`, which is removed at the end of the ``with`` block. Raise
+    SchemaError if the graphs cannot be written as one large graph, and SizesError if there are none.
     """
     opened = resolve(source).with_levels(levels)
     if isinstance(opened, Stored) and isinstance(store := opened.by_position(), StoredGraphs):

@@ -1,4 +1,4 @@
-"""Fill the tensors of a batch from the arrays of a selection, in one compiled pass."""
+"""Fill the tensors of a batch from the arrays of a selection (graphs of one or several stores), in compiled code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dgl_tuplepack.storage.memory import Field
 from dgl_tuplepack.storage.rows import GraphRows, address_of
 from dgl_tuplepack.storage.selection import Selection
 
-# How the kernel fills tensors that the store has no array for.
+# For tensors that no array of a store holds: content of the tensor -> how the kernel computes the tensor.
 _COMPUTED = {
     "graph_ids": kernel.GRAPH_IDS,
     "mask": kernel.MASK,
@@ -28,10 +28,10 @@ _COMPUTED = {
 
 
 class Assembler:
-    """Fill the tensors `fields` of a batch.
+    """Fill the tensors of a batch; `fields` has the key, dtype, shape and place in memory of each tensor.
 
-    `fills` has the rows that pad each tensor. Padding edges of the types `chained` lead from one padding node to the
-    next. The attribute `records` describes the tensors to compiled code.
+    A key is (content, type, name). `fills` has, for each tensor, the rows that pad it. Padding edges of the types
+    `chained` lead from one padding node to the next. The attribute `records` describes the tensors to compiled code.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Assembler:
     ) -> None:
         # Keep the arrays alive: compiled code holds only their addresses.
         self._segments, self._fills, self._keys = store.segments, fills, [field.key for field in fields]
-        # None stands for graphs; the kernel expects them last.
+        # The types that rows can belong to. None stands for graphs, which the kernel expects last.
         self._schema, self._types = schema, [*schema.types.values(), None]
         self.records = np.array(
             [self._record(field, fill, chained) for field, fill in zip(fields, fills, strict=True)], kernel.FIELD
@@ -60,9 +60,9 @@ class Assembler:
                 ]
 
     def _record(self, field: Field, fill: Array, chained: Collection[EdgeType]) -> tuple[int, ...]:
-        """Return the record `FIELD` of a tensor, which `_core/kernels/assemble.py` defines."""
+        """Return the values of one record for a tensor; `FIELD` in `_core/kernels/assemble.py` names them."""
         content, t = field.key[:2]
-        # `nodes` is the index of the type that the values point to, if they are endpoints or indices.
+        # `nodes` is the index of the type that the values point to, if the values are endpoints or indices; else 0.
         kind, nodes = _COMPUTED.get(content, kernel.ROWS), 0
         if content in ENDS:
             kind, nodes = kernel.ENDPOINTS, self._types.index(t[0 if content == "sources" else 2])
@@ -74,25 +74,27 @@ class Assembler:
             self._types.index(t),
             nodes,
             field.stretch,
-            field.first,  # its first byte in the stretch
+            field.first,  # first byte of the tensor in its stretch of memory
             width,  # values per row
             width * field.dtype.itemsize,  # bytes per row
             CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
             address_of(fill),
-            len(fill),  # 1, or one row for each slot
-            content == "destinations" and t in chained,  # 1: padding edges end at the next padding node
+            len(fill),  # number of rows that pad the tensor: 1, or one for each slot
+            content == "destinations" and t in chained,  # whether padding edges end at the next padding node
         )
 
     def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
         """Fill the stretches of memory that begin at the addresses `memory`, int64 ``[stretches]``.
 
-        `slots` are the padded numbers of nodes, edges and graphs. Raise FormatError for an endpoint or index outside
-        its graph.
+        A stretch is one piece of memory that holds one or several tensors. `slots`, int64 ``[types]``, has the number
+        of slots of each type of nodes and edges, then of graphs. Raise FormatError if an endpoint or index points
+        outside its graph.
         """
         wrong = kernel.assemble(
             memory, self.records, self._stored, slots, graphs.ids, graphs.segments, graphs.rows, graphs.totals
         )
-        # The kernel returns 0, or -1 - (f * n + i) if field f points outside graph i of n.
+        # The kernel returns 0, or -1 - (f * n + i) if a value of field f points outside graph i; n is the number of
+        # graphs.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._segments[graphs.segments[i]].refuse_endpoints(int(graphs.local_ids[i]), *self._keys[f])

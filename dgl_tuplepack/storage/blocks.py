@@ -21,12 +21,13 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of a source, and an iterator of all its graphs in blocks. Iterating may raise errors.
+    """Return the schema of a source, and an iterator over blocks with all its graphs. Iterating may raise errors.
 
-    `ties` and `indices` replace the ties and indices declared for the source.
+    `ties` and `indices`, if not None, replace the ties and indices that are declared for the source.
     """
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
-    # Change a copy of the source: `blocks()` may read its `indices`, and may set its `schema` and `own_indices`.
+    # Change only a copy of the source. Its method `blocks` may read `indices`. The method may also set `schema`, and
+    # `own_indices`: the indices that it finds in the graphs.
     source = copy.copy(source)
     source.indices = indices
     blocks = source.blocks()
@@ -38,7 +39,7 @@ def blocks_of(
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
         return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks
-    # The first block shows the schema.
+    # The first block determines the schema.
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
@@ -59,7 +60,7 @@ def _schema_of(block: GraphBlock) -> Schema:
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
-    """Return the shape of a row, and torch's dtype, of each array; raise SchemaError if torch lacks the dtype."""
+    """Return, for each array, the shape of a row and the torch dtype; raise SchemaError if torch lacks the dtype."""
     specs = {}
     for name, array in arrays.items():
         try:

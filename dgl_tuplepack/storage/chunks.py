@@ -60,14 +60,14 @@ def write_chunks(
         Number of chunks, >= 1. The sum of nodes and edges is about equal in all chunks. There are never more chunks
         than graphs.
     edges_as
-        Format of the files of edges: "csv" (two numbers in a line, separated by a space), "numpy" or "parquet".
+        Format of the files of edges: "csv" (two numbers per line, separated by a space), "numpy" or "parquet".
     features_as
         Format of the files of features: "numpy" or "parquet". Parquet needs pyarrow. Complex features, and features
         whose rows have no values, are always written as numpy.
     name
         Name of the large graph.
     overwrite
-        Replace existing chunks. The existing chunks stay valid until the new ones are complete.
+        Whether to replace existing chunks. They stay valid until the new chunks are complete.
 
     Returns
     -------
@@ -79,15 +79,15 @@ def write_chunks(
     FormatError
         The folder has other content or cannot be written, or a file of the source is damaged.
     SchemaError, SizesError
-        Graphs differ in types or features, have names that the format cannot hold, or there are no graphs.
+        Graphs differ in types or features, names cannot be written in this format, or there are no graphs.
     InputError
-        Another argument is not allowed.
+        Another argument has a wrong value.
 
     Notes
     -----
-    Each node has the position of its graph in the source as the data ``graph_id``. Schema, labels and splits are in a
-    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Only one chunk is in memory at a time, but the
-    labels of all graphs are. A source other than a store is first written to a temporary store in the folder.
+    Each node has, as the data ``graph_id``, the position of its graph in the source. Schema, labels and splits are in a
+    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds only one chunk at a time, but the
+    labels of all graphs. A source other than a store is first written to a temporary store in the folder.
 
     Examples
     --------
@@ -111,16 +111,19 @@ def write_chunks(
 
 
 def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features_as: str) -> dict[str, Any]:
-    """Write all chunks into the folder `data`; return the content of ``metadata.json`` without the name."""
+    """Write all chunks into the folder `data`; return the content of ``metadata.json``, except the graph's name."""
     schema, sizes = store.schema, store.sizes.array
     types = [*schema.node_types, *map(text_of, schema.edge_types)]
     bounds = chunk_bounds(sizes.sum(axis=1), chunks)
-    # Type -> number of nodes (edges) in each chunk, and first node (edge) of each graph in the large graph, int64 [N].
+    # counts: type -> number of nodes (edges) in each chunk. firsts: type -> index that the first node (edge) of each
+    # graph has in the large graph, int64 [N].
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
     files = _Files(data, edges_as, features_as)
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
+        # The positions of the chunk's graphs in `store`, which may be a subset of a store; the next line converts them
+        # to positions in the whole store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
@@ -140,7 +143,10 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
 
 
 class _Files:
-    """The files of all chunks, and their part of ``metadata.json``: `described`, by content, type and name."""
+    """Write the files of all chunks, and describe them for ``metadata.json``.
+
+    `described` has the descriptions: content -> type -> name -> format and files; for edges, without the name.
+    """
 
     def __init__(self, data: Path, edges_as: str, features_as: str) -> None:
         self._data, self._formats = data, {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
@@ -149,8 +155,8 @@ class _Files:
         self.described: dict[str, dict[str, Any]] = {content: {} for content in self._formats}
 
     def write(self, content: str, t: str, name: str, chunk: int, array: Array) -> None:
-        """Write the array of one chunk to a file of its own."""
-        # Features are described by type and name, edges by type only.
+        """Write the array of one chunk to a file of its own, and add the file to the description of the array."""
+        # by_key[key] is this description. Features are described by type and name, edges by type only.
         by_key, key = self.described[content], t
         if content != "edges":
             by_key, key = by_key.setdefault(t, {}), name
@@ -159,7 +165,8 @@ class _Files:
             # Parquet has no complex numbers, and no rows without values.
             form = "numpy"
         if key not in by_key:
-            # Number the arrays: two names may differ only in characters that file names cannot have.
+            # File names begin with a number: the names of two arrays may differ only in characters that file names
+            # cannot have.
             by_key[key] = {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
             self._stems[content, t, name] = f"{len(self._stems):02d}_{plain_name([t, name]) or 'all'}"
         file = self._data / content / f"{self._stems[content, t, name]}-{chunk}.{_ENDINGS[form]}"
@@ -169,15 +176,15 @@ class _Files:
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield the arrays of a chunk, each with its content (a key of ``metadata.json``), type and name.
+    """Yield the arrays of a chunk (edges, the graph of each node, features) as tuples (content, type, name, array).
 
-    They are the edges, the graph of each node, and the features.
-
-    `firsts` has, by type, the id that the first node of each graph has in the large graph.
+    The content is a key of ``metadata.json``. `block` has the graphs of the chunk, and `ids` their positions in the
+    source. ``firsts[t]`` has the index that the first node of type t of each graph has in the large graph.
     """
     for e, ends in block.endpoints.items():
         counts = block.num_edges[e]
-        # Source and destination of each edge in the large graph: two arrays [E].
+        # Endpoints in a block count from 0 in each graph. columns: source and destination of each edge in the large
+        # graph, two arrays [E].
         columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
         yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
     for t, features in block.node_features.items():
@@ -188,7 +195,10 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
-    """Return the first graph of each chunk, then the number of graphs; chunks have about equal total weights."""
+    """Return the first graph of each chunk, then the number of graphs, int64 ``[chunks + 1]``.
+
+    ``weights[i]`` is the weight of graph i. The total weights of the chunks are about equal.
+    """
     number = len(weights)
     chunks = min(chunks, number)
     if not chunks:

@@ -32,27 +32,28 @@ from dgl_tuplepack.storage.view import BatchView
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Torch operations assemble batches there. All shapes are known in advance, so the CPU never waits for the device. For
-    each batch, only the row numbers of its graphs are sent; for a CUDA device, they are sent from pinned memory.
-    Batches are equal to the batches of `GraphStore`.
+    Torch operations assemble batches on the device. All shapes are known in advance, so the CPU never waits for the
+    device. For each batch, only the row numbers of its graphs are sent to the device, from pinned memory if it is a
+    CUDA device. Batches are equal to the batches of `GraphStore`.
 
     Raises
     ------
     FormatError
-        Offsets or endpoints are damaged. All of them are checked once, before they are sent.
+        Offsets or endpoints are damaged. The constructor checks all of them, before it sends any array.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
         for segment in store.segments:
             segment.check_positions()
-        # Type -> the first row of each segment in the joined arrays, int64 [segments]; None is the key of labels.
+        # The arrays of all segments are joined, one segment after the other. Type -> the first row of each segment in
+        # the joined arrays, int64 [segments]; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(segment.rows[t] for segment in store.segments[:-1])], dtype=np.int64)
             for t in store.segments[0].rows
         }
         self._first_rows[None] = store.first_ids[:-1]
-        # Feature or label -> its values in all segments, one segment after the other; likewise the endpoints below.
+        # Feature or label -> its joined values. `_ends` has the joined endpoints, which count from 0 in each graph.
         self._values = {
             key: self._joined([segment.array(*key) for segment in store.segments], spec.dtype)
             for key, spec in store.stored_schema.columns()
@@ -64,7 +65,7 @@ class DeviceStore:
         }
 
     def _joined(self, segments: Sequence[Array], dtype: torch.dtype) -> Tensor:
-        """Join the arrays of all segments on the device; only one of them at a time is copied in host memory."""
+        """Join the arrays of all segments on the device; host memory holds a copy of only one array at a time."""
         joined = torch.empty((sum(map(len, segments)), *segments[0].shape[1:]), dtype=dtype, device=self.device)
         first = 0
         for segment in segments:
@@ -99,18 +100,18 @@ class DeviceStore:
     ) -> BatchView:
         """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
 
-        Settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
-        `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`: graphs would be
-        transformed one by one, which is slow on a device.
+        These settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`,
+        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`, since it
+        would transform graphs one by one, which is slow on a device.
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
-        """Return a view like `GraphStore.batched`, which maps a list of ids to ``(DGLGraph, labels)`` on the device.
+        """Return a view that maps a list of ids to ``(DGLGraph, labels)`` on the device, without padding.
 
-        The ids that `with_ids` adds stay on the CPU.
+        The arguments are as in `GraphStore.batched`. The ids that `with_ids` adds stay on the CPU.
         """
         if framework != "dgl":
             raise InputError(
@@ -122,7 +123,10 @@ class DeviceStore:
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
+        """Return a function that makes a batch from the rows of its graphs; without `shape`, the batch has no padding.
+
+        `separate` and `framework` have no effect on a device.
+        """
         if shape is not None:
             return functools.partial(self._padded, shape.on(self.device))
         schema = self.store.batch_schema(as_stored)
@@ -154,6 +158,7 @@ class DeviceStore:
 
         All numbers of rows are on the CPU already, so the CPU never waits for the device.
         """
+        # Node and edge types; None stands for labels, which have one row for each graph.
         types: list[Any] = [*schema.types.values(), None]
         numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
         # Each column of the table is for one graph. Each type has two rows of the table: the first row of the graph in
@@ -178,7 +183,8 @@ class DeviceStore:
             rows[t] = torch.arange(numbers[t], device=self.device) + shift[of_graphs[t]]
         ends = {}
         for e in schema.edge_types:
-            # For each edge: the first node of its graph in the batch, of the source type and of the destination type.
+            # Stored endpoints count from 0 in each graph. firsts: for each edge, the first node of its graph in the
+            # batch, of the source type and of the destination type.
             firsts = [(torch.cumsum(lengths[t], 0) - lengths[t])[of_graphs[e]] for t in (e[0], e[2])]
             src, dst = (
                 (self._ends[end, e][rows[e]].to(torch.int64) + first).to(schema.idtype)
@@ -194,7 +200,7 @@ class DeviceStore:
 
 
 def _on_device(item: Any, device: torch.device) -> Any:
-    """Send an item of a store to a device: a DGLGraph or a dict of DGLGraphs, or a pair of one of these and a label."""
+    """Send an item of a store to a device: graphs (a DGLGraph or a dict of them), or a pair of graphs and a label."""
     if isinstance(item, tuple):
         return tuple(_on_device(part, device) for part in item)
     if isinstance(item, dict):

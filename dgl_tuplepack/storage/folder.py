@@ -1,4 +1,7 @@
-"""The folder of a store. One process at a time writes a new data folder there, then the metadata that names it."""
+"""The folder of a store: a data folder with the arrays, and `metadata.json`, which names the data folder.
+
+A write makes a new data folder and replaces the metadata last. Only one process at a time may write.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 LOCK = ".lock"
 # The names of data folders begin with this.
 _DATA = "data-"
+# What a folder may hold -> its name in messages.
 _NAMES = {"store": "a store", "chunks": "chunks"}
 # Names of partial metadata files, which a killed process leaves behind.
 _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
@@ -29,21 +33,22 @@ _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
     """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    `what` is "store" or "chunks". Both use this layout of folders, but neither may overwrite the other.
+    `what` is the content that is written, "store" or "chunks". Chunks are written to a data folder too, but a store
+    must not overwrite chunks, and chunks must not overwrite a store.
 
-    If the caller fails before the metadata is saved, the new folder is removed, and an existing store is unchanged. On
-    success, all older data folders are removed, including folders that killed processes left behind. Raise the errors
-    of `locked`.
+    If the caller fails before the metadata is saved, the new data folder is removed, and an existing store is
+    unchanged. On success, all older data folders are removed, including folders that killed processes left behind.
+    Raise the errors of `check_folder` and `locked`.
     """
     check = functools.partial(check_folder, path, overwrite, what)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
             with writing_to(path):
-                # Check again, now under the lock: another process may have finished a store in the meantime.
+                # Check again, now under the lock: another process may have finished a store since the first check.
                 check()
                 current = _current(path)
-                # If there is metadata that cannot be read, keep the data: a newer version may have written both.
+                # If the metadata cannot be read, keep all data folders: a newer release may have written them.
                 if current is not None or not is_there(path / METADATA):
                     _remove_data(path, keep=current)
                 data.mkdir()
@@ -51,7 +56,7 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
             with writing_to(path):
                 _remove_data(path, keep=data.name)
         except BaseException:
-            # Keep the data if the metadata already names it: an interrupt may arrive when the store is complete.
+            # Keep the new data folder if the metadata already names it: the error may come after the metadata is saved.
             if not _is_current(path, data):
                 shutil.rmtree(data, ignore_errors=True)
             raise
@@ -62,8 +67,9 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     """Make the folder `path` and lock it for the ``with`` block.
 
     Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
-    `check` is called before the lock file is made, to raise an error for a folder with other content. If the caller
-    fails and the folder holds only the lock file, that file is removed, and also the folder if this function made it.
+    `check` is called before the lock file is made; it raises an error if the content of the folder does not allow
+    writing. If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder
+    is then removed too if this function made it.
     """
     created = not os.path.isdir(path)
     with writing_to(path):
@@ -111,8 +117,8 @@ def _current(path: Path) -> str | None:
 def _is_current(path: Path, data: Path) -> bool:
     """Return whether the metadata of the store at `path` names the new data folder `data`.
 
-    The metadata may be damaged, so its bytes are searched for the name. Names are random, so only metadata that was
-    written for this folder contains its name.
+    The metadata may be damaged, so its bytes are searched for the name. The names of data folders are random, so no
+    other metadata contains this name.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
@@ -120,7 +126,8 @@ def _is_current(path: Path, data: Path) -> bool:
 def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
     """Raise FormatError unless a store (or chunks, if `what` is "chunks") may be written to `path`.
 
-    `path` may be missing, empty, or the folder of an unfinished store; with `overwrite`, also the folder of a store.
+    `path` may be missing, empty, or the folder of an unfinished store. With `overwrite`, it may also be the folder of a
+    finished store.
     """
     if not path.is_dir():
         if os.path.lexists(path):
@@ -130,7 +137,8 @@ def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
     if MANIFEST in names:
         raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder.")
     data = [name for name in names if name.startswith(_DATA)]
-    # A damaged store still has data folders, and can be overwritten; another program's metadata.json cannot.
+    # A damaged store still has data folders, so it may be overwritten. Without a data folder, a
+    # metadata.json that is not the metadata of a store belongs to another program.
     if METADATA in names and (data or _current(path) is not None):
         found = _kind(path)
         if found not in (what, None):
@@ -156,7 +164,7 @@ def _kind(path: Path) -> str | None:
 
 
 def is_begun(path: Path) -> bool:
-    """Return whether a folder holds only the files of a store, finished or not."""
+    """Return whether `path` is a folder that holds only files of a store; the store may be unfinished."""
     return path.is_dir() and all(
         name in (LOCK, METADATA) or name.startswith(_DATA) or _PARTIAL.fullmatch(name) for name in os.listdir(path)
     )

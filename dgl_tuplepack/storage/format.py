@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.transform import identity_of
 
 # Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
-# Keys that are omitted if their values are empty.
+# Keys of `metadata.json` that are omitted if their values are empty.
 _OMITTED = ("pre_transform", "pyg", "graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
@@ -37,7 +37,7 @@ NARROWED = {"int64": ("uint8", "int16", "int32", "int64"), "int32": ("uint8", "i
 # Dtypes that a file of endpoints may have, narrowest first.
 ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 
-# Values of `ArrayEntry.content` for arrays that are int64 in the schema and in the file.
+# Values of `ArrayEntry.content` for arrays whose `dtype` and `stored` are both int64.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
 # All values that `ArrayEntry.content` may have.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
@@ -55,9 +55,9 @@ class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
     `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a single label has
-    an empty name. If the content has no type or no name, the attribute is None. `dtype` is the dtype in the schema,
-    `stored` the dtype in the file. `sample` is the checksum of some blocks of the data, `sha256` the checksum of all
-    data.
+    an empty name. `type` is None for contents without a type, `name` is None for contents without a name. `dtype` is
+    the torch dtype of the values, `stored` the numpy dtype of the file. `sample` is the checksum of a few pieces of the
+    data, `sha256` the checksum of all data.
     """
 
     file: str
@@ -72,7 +72,7 @@ class ArrayEntry:
 
     @property
     def spec(self) -> ArraySpec:
-        """Shape of one row, and dtype in the schema."""
+        """Shape of one row, and torch dtype of the values."""
         return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
 
     @classmethod
@@ -94,7 +94,7 @@ class ArrayEntry:
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
     """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
-    # Endpoints and positions are int64 in the schema; only the files of endpoints may be narrower.
+    # The values of endpoints and of `_POSITIONS` are int64; only files of endpoints may have a narrower dtype.
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
@@ -110,14 +110,14 @@ def dtype_name(spec: ArraySpec, what: str) -> str:
 
 @dataclass(frozen=True)
 class PreTransform:
-    """The transform that was applied before graphs were written: its identity and its seed."""
+    """The transform that was applied before graphs were written: the text that identifies it, and its seed."""
 
     transform: str
     seed: int
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return the record of `transform`. If an `earlier` one was applied to the graphs, the record names both."""
+        """Return the record of `transform`. If there is a record `earlier`, the result names both transforms."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
@@ -181,11 +181,11 @@ class StoreMetadata:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of `metadata.json` without its key `checksum`; it identifies the content of the store."""
+        """SHA-256 of `metadata.json` without its key `checksum`. The SHA-256 identifies the content of the store."""
         return str(STORE_FILE.document(self._content())["checksum"])
 
     def _content(self) -> dict[str, Any]:
-        """Return the content of `metadata.json`, without the header and the checksum."""
+        """Return the content of `metadata.json`, without the keys `format`, `version` and `checksum`."""
         content = asdict(self)
         content["pyg"] = None if self.pyg is None else self.pyg.as_document()
         return {key: value for key, value in content.items() if value or key not in _OMITTED}
@@ -222,7 +222,7 @@ class StoreMetadata:
     def num_rows(self, of_type: str | EdgeType) -> int | None:
         """Return the number of nodes (edges) of a type in all graphs, from the lengths of its features and endpoints.
 
-        Return None if the type has no such array. Raise ValueError if its arrays differ in length.
+        Return None if the type has neither features nor endpoints. Raise ValueError if its arrays differ in length.
         """
         contents = ("node_feature", "edge_feature", *ENDS)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
@@ -231,15 +231,15 @@ class StoreMetadata:
         return lengths.pop() if lengths else None
 
     def _check(self) -> None:
-        """Raise an error for shapes with which compiled code would read outside the arrays.
+        """Raise an error if values contradict each other: compiled code might then read outside the arrays.
 
-        `load` turns the error into a FormatError. The checksum finds all other damage.
+        `load` turns the error into a FormatError. The checksum of the file shows all other damage.
         """
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
         shapes = {(entry.content, entry.type, entry.name): entry.shape for entry in self.arrays}
-        # The array of size classes has one column for each type, then one for the number of graphs.
+        # The array of size classes has one column for each type, then one column for the number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
         endpoints: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
         offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
@@ -258,5 +258,5 @@ class StoreMetadata:
         # The keys of `dims` and `rows` are (content, type, name), like the keys of `shapes`.
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the PyG layout names arrays that the store does not have")
-        # Making the schema raises an error for ties and indices that do not fit.
+        # Making the schema raises an error if ties or indices contradict the types and features.
         _ = self.schema

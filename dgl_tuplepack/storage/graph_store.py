@@ -68,8 +68,9 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`, which makes equal batches. With several limits, the ids of a `PackBatchSampler` carry
-            the shape of their batch; a batch of other ids is padded to the smallest shape that holds its graphs.
+            As in `PaddedCollate`, which makes equal batches. With several limits, each list of ids from a
+            `PackBatchSampler` carries the shape of its batch. For any other list of ids, the batch is padded to the
+            smallest shape that holds the graphs.
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         separate
@@ -77,9 +78,9 @@ class StoredGraphs(Selection):
             layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
             than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer; the
-            random numbers of the transform depend on the ids that batches report (`graph_ids`). If a transform does the
-            same in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
+            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer than copying
+            whole batches. The random numbers of the transform depend on the ids that batches report (`graph_ids`). If a
+            transform gives the same graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -88,14 +89,14 @@ class StoredGraphs(Selection):
         if transform is not None:
             given = {"as_stored": as_stored, "separate": separate}
             refuse_store_settings([name for name, value in given.items() if value])
-            # The example is graph 0. It has an id, so batches have `graph_ids`.
+            # `PaddedCollate` needs an example item: graph 0. The example has an id, so batches have `graph_ids`.
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
         schema = self.batch_schema(as_stored)
-        # One shape for each of the limits, the smallest first.
+        # One shape for each element of the limits, the smallest first.
         shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
         separate = true_or_false("separate", separate)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
@@ -103,17 +104,18 @@ class StoredGraphs(Selection):
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
         """Return a view that maps a list of ids to ``(DGLGraph, labels)`` without padding, or to a PyG batch.
 
-        The batch equals the result of `dgl.batch` and DGL's collate, and is made far faster. In a training script,
-        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` uses the view. In any loader with
-        ``sampler=PackBatchSampler(store, limits), batch_size=None``, no batch exceeds the limits.
+        The batch equals the result of `dgl.batch` and DGL's collate, which take far longer. The loader
+        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` makes and reads such a view. You can also pass the
+        view to any other loader, with ``sampler=PackBatchSampler(store, limits), batch_size=None``; then no batch
+        exceeds the limits.
 
         Parameters
         ----------
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
         framework
-            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`, and
-            ``tp.pyg.DataLoader(store, batch_size=64)`` uses the view.
+            "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`. The
+            loader ``tp.pyg.DataLoader(store, batch_size=64)`` makes and reads such a view.
         with_ids
             Add the ids of the graphs to each batch, int64 ``[n]``: as the last element of the tuple, or with "pyg" as
             the attribute `graph_ids`.
@@ -129,13 +131,13 @@ class StoredGraphs(Selection):
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
+        """Return a function that makes a batch from the `GraphRows` of its graphs; no padding if `shape` is None."""
         if shape is not None:
             return PaddedBatches(self, shape, separate)
         schema = self.batch_schema(as_stored)
         if framework == "dgl":
             builder = BatchBuilder(schema)
-            # `PlainBatches` passes the rows of the graphs first; DGL's builder needs only the other arguments.
+            # `PlainBatches` passes the `GraphRows` as the first argument, which `BatchBuilder` does not need.
             return PlainBatches(self, schema, lambda _, *content: builder.batch(*content), for_pyg=False)
         load("torch_geometric")
         from dgl_tuplepack.storage.pyg import PygBuilder
@@ -160,8 +162,8 @@ class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
     Opening a store takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were
-    written. `padded` makes whole padded batches, far faster than from single items. DGL is needed only for items, for
-    DGL batches without padding, and for `PaddedBatch.graph`.
+    written. `padded` makes whole padded batches, far faster than collating single items. DGL is needed only for items,
+    for DGL batches without padding, and for `PaddedBatch.graph`.
 
     Parameters
     ----------
@@ -234,9 +236,9 @@ class GraphStore(StoredGraphs):
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
             label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
-            `dgl.save_graphs`. These sources are read directly, which is much faster: an `OgbFolder`, a `GraphStore`, a
-            `MultiStore`, a `ChunkedGraph` (DGL's chunked graph format), PyG's `InMemoryDataset`, a subset of one of
-            these, or the path of a folder of one of these kinds.
+            `dgl.save_graphs`. Some other sources are read as arrays, which is much faster than graph by graph: an
+            `OgbFolder`, a `GraphStore`, a `MultiStore`, a `ChunkedGraph` (DGL's chunked graph format), PyG's
+            `InMemoryDataset`, a subset of one of these, or the path of a folder of one of these kinds.
         splits
             The ids of each split, by its name, such as "train"; None: the splits of the source.
         compact
@@ -274,7 +276,7 @@ class GraphStore(StoredGraphs):
         Notes
         -----
         Only one block of graphs is in memory at a time, but a ``.bin`` file is read completely. If the process is
-        killed, an earlier store remains; if there was none, the folder does not open as a store.
+        killed, an earlier store remains; if there was no earlier store, the folder cannot be opened as a store.
         """
         write_graphs(
             path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,

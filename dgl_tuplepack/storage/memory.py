@@ -1,7 +1,7 @@
-"""The memory of a padded batch: one stretch for each dtype, or one for each tensor.
+"""The memory of a padded batch: one stretch of memory for each dtype, or one stretch for each tensor.
 
-A stretch is one piece of memory, which is allocated, sent to a device and freed as a whole. Layers that free the
-storage of their input need one stretch for each tensor.
+A stretch is allocated, sent to a device and freed as a whole. If a layer frees the storage of its input, each tensor
+needs a stretch of its own.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Tensors begin at multiples of this many bytes, as in memory that torch allocates. JAX would copy other tensors.
+# Tensors begin at multiples of this many bytes, as in memory that torch allocates; `fields_of` makes one exception.
+# JAX would copy tensors that begin elsewhere.
 ALIGNMENT = 64
 # Allocate on the CPU, whatever the default device is: compiled code writes to this memory.
 _CPU = torch.device("cpu")
-# Stretches of at least this many bytes are reused: the allocator may return such memory to the system each time, and
-# fetching new pages costs more than filling them.
+# Stretches of at least this many bytes are reused. Otherwise, the allocator may return the memory of each deleted batch
+# to the system, and fetching new pages costs more than filling them.
 _LARGE = 2**18
-# Memory of at most this many deleted batches is kept for reuse: a training loop holds one batch while it gets the next.
+# For each stretch, the memory of at most this many deleted batches is kept: a training loop holds one batch while it
+# gets the next batch.
 _WAITING = 2
 
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: its key, dtype and shape, the index of its stretch of memory, and its first byte in that stretch."""
+    """One tensor: its key, dtype and shape, the index of its stretch of memory, and its first byte in that stretch.
+
+    The key is as in `batches.layout`: content, type of the rows and, for a feature or label, its name.
+    """
 
     key: Key
     dtype: torch.dtype
@@ -48,10 +53,10 @@ class Field:
 
 
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
-    """Return the fields of all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
+    """Return the fields of all tensors of a batch. Tensors of one dtype share a stretch, unless `separate`.
 
-    Each tensor begins at a multiple of `ALIGNMENT` bytes, except that destinations directly follow their sources: both
-    together are PyG's `edge_index`.
+    Each tensor begins at a multiple of `ALIGNMENT` bytes. The exception: in a shared stretch, destinations directly
+    follow their sources, so that sources and destinations together are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
     # Put tensors of one dtype next to each other. The sort is stable: destinations still follow their sources.
@@ -63,7 +68,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
             stretch, first = stretch + 1, 0
         placed.append(replace(field, stretch=stretch, first=first))
         first += field.length * field.dtype.itemsize
-        # Round up to the next multiple, unless the tensor holds sources.
+        # Round up to the next multiple of ALIGNMENT, unless this tensor holds sources.
         if field.key[0] != ENDS[0]:
             first = -(-first // ALIGNMENT) * ALIGNMENT
     return placed
@@ -103,7 +108,7 @@ class BatchMemory:
             for field, following in itertools.zip_longest(in_stretch, in_stretch[1:]):
                 lengths.append(field.length)
                 pieces.append((field.key, field.shape if len(field.shape) > 1 else None))
-                # Values between the end of this tensor and the start of the next one.
+                # gap: the number of values between the end of this tensor and the start of the next tensor.
                 if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
                     lengths.append(gap)
                     pieces.append(None)
@@ -114,14 +119,14 @@ class BatchMemory:
         ]
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
-        """Return the address of each stretch, int64, and new tensors by key; the tensors keep the stretches alive."""
+        """Return the address of each stretch, int64, and a dict key -> tensor; the tensors keep the stretches alive."""
         memory = [
             torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
             for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
         ]
         tensors = {}
         for stretch, (_, _, lengths, pieces) in zip(memory, self._stretches, strict=True):
-            # Split by an "unsafe" function, so that autograd treats the tensors as independent of each other.
+            # Use the "unsafe" split, so that autograd treats the tensors as independent of each other.
             for piece, values in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
                 if piece is not None:
                     key, shape = piece
@@ -135,5 +140,5 @@ def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
         memory = free.pop()
     except IndexError:
         memory = torch.empty(number * dtype.itemsize, dtype=torch.uint8, device=_CPU).numpy()
-    # The tensor keeps the loan alive. Deleting the last tensor deletes the loan, which returns the memory.
+    # The tensor keeps the loan alive. When the last tensor in this memory is deleted, the memory returns to `free`.
     return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)

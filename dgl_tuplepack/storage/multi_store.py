@@ -1,4 +1,4 @@
-"""A dataset of many stores, read as one."""
+"""A dataset of many stores, read as if it were one store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dgl_tuplepack.storage.segment import Segment
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, in the order of the shards.
 
-    It behaves like one `GraphStore` of all graphs, and makes the same batches. A batch may hold graphs of any number of
-    shards; making it takes little longer than making a batch from one shard.
+    It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
+    shards; making such a batch takes little longer than making a batch from one shard.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class MultiStore(StoredGraphs):
     Attributes
     ----------
     path, schema, original_ids
-        As in `GraphStore`; ids count the graphs of all shards.
+        As in `GraphStore`; an id is the position of a graph among the graphs of all shards.
     limits
         Limits of the plans of the shards.
 

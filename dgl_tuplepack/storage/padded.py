@@ -1,4 +1,4 @@
-"""Whole padded batches from the arrays of a selection, assembled in one compiled pass."""
+"""Whole padded batches from the arrays of opened stores, assembled in one compiled pass."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from dgl_tuplepack.storage.selection import Selection
 
 
 class PaddedBatches:
-    """Make padded batches of one shape from the arrays of a selection, equal to the batches of `PaddedCollate`.
+    """Make padded batches of one shape, equal to the batches of `PaddedCollate`.
 
-    With `separate`, each tensor has its own memory.
+    `store` is a selection: all or some of the graphs of one or several opened stores. With `separate`, each tensor has
+    its own memory.
     """
 
     def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
@@ -37,9 +38,9 @@ class PaddedBatches:
         field_index = {field.key: index for index, field in enumerate(fields)}
         # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
-        # If edges are sorted, one row for each edge type: the indices of its three fields, and of its tied node type or
-        # -1. Sorting edges also moves nodes that are tied to them, so `sorting_order` puts such edges before the edges
-        # whose endpoints are these nodes.
+        # If edges are sorted, one row for each edge type: the indices of the three fields below, and the index of the
+        # node type that is tied to it, or -1. Sorting edges also moves the nodes tied to them. So `sorting_order` puts
+        # an edge type that has tied nodes before the edge types that have these nodes as endpoints.
         self._sorted = np.array(
             [
                 [field_index[content, e] for content in ("destinations", "row_pointers", "edge_order")]
@@ -53,6 +54,7 @@ class PaddedBatches:
     def __call__(self, graphs: GraphRows) -> PaddedBatch:
         """Return the batch of the graphs; raise GraphTooLargeError if the graphs do not fit into the shape."""
         self.shape.check_content(graphs.totals.tolist())
+        # memory: the addresses of the batch's memory. tensors: key -> tensor in that memory, not filled yet.
         memory, tensors = self._memory.take()
         self._assembler.fill(memory, graphs, self._slots)
         if self._sort_edges is not None:

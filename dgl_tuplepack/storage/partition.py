@@ -35,7 +35,7 @@ from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.partition_part import ASSIGNED, PartTask, write_part
 from dgl_tuplepack.storage.shards.workers import number_of_processes, run_all, submitting
 
-# The record of a partition, and the folder of a temporary store.
+# Names in the folder of a partition: the file with its record, and the folder of a temporary store.
 STATE, SOURCE = "partition.json", ".source"
 _STATE_FILE = JsonFormat("dgl_tuplepack.partition", 1, "partition", "write the partition again (overwrite=True)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -50,9 +50,10 @@ class Partitioned:
     config
         The JSON file that `dgl.distributed.load_partition` and `DistGraph` open.
     imbalance
-        The largest part divided by the mean of all parts, for each component: node types, edge types and `balance`.
+        For each component (node types, edge types and `balance`): the largest total of a part, divided by the mean over
+        the parts.
     bound
-        A lower bound: no assignment of whole graphs has a smaller imbalance.
+        For each component, a lower bound: no assignment of whole graphs to parts has a smaller imbalance.
     written, kept
         Indices of the parts written in this run, and of the existing parts that were verified and kept.
     """
@@ -79,7 +80,8 @@ def partition(
     """Divide the graphs of a source into parts for `dgl.distributed`; no edge is cut.
 
     All parts have nearly equal numbers of nodes and edges of each type. `dgl.distributed.load_partition` opens each
-    part, and `DistGraph` opens the whole. A folder such as ``out/part0`` is a source too.
+    part, and `DistGraph` opens all parts as one graph. The folder of a part, such as ``out/part0``, can be given as a
+    source.
 
     Parameters
     ----------
@@ -87,21 +89,22 @@ def partition(
         As in `GraphStore.write`, but the items must not have named graphs.
     folder
         Folder to make, an empty folder, or the folder of the same partition: a second run writes only missing and
-        damaged parts. With several machines, all of them must see the folder.
+        damaged parts. If an executor uses several machines, every machine must have access to the folder.
     parts
         Number of parts, 1..2**20. If there are fewer graphs, some parts are empty.
     balance
-        Further components to balance, such as ``["train"]`` or ``["train_mask"]``. The name of a split counts all nodes
-        of the graphs in the split; the name of a bool or integer node feature counts the nodes whose value is not 0.
+        Further components to balance, such as ``["train"]`` or ``["train_mask"]``. For the name of a split, all nodes
+        of the graphs in the split are counted. For the name of a bool or integer node feature, the nodes whose value is
+        not 0 are counted.
     name
-        Name of the large graph, and of the JSON file: letters, digits, "_", "." and "-".
+        Name of the large graph that all parts form, and of the JSON file: letters, digits, "_", "." and "-".
     overwrite
-        Write all parts again, and replace another partition in the folder.
+        Replace any partition in the folder, and write all parts again.
     workers
-        Processes of the pool; None: one for each core. 1: everything happens in this process. Each process has
-        one part in memory.
+        Number of processes; None: one for each core. 1: everything happens in this process. Each process has one part
+        at a time in memory.
     executor
-        Run the tasks on this executor instead, as in `preprocess_shards`.
+        Run the tasks that write the parts on this executor, instead of on new processes, as in `preprocess_shards`.
 
     Returns
     -------
@@ -111,20 +114,21 @@ def partition(
     Raises
     ------
     FormatError
-        The folder has other content or another partition, cannot be written, or a file of the source is damaged.
+        The folder has other content or another partition, or cannot be written; or a file of the source is damaged.
     ShardsError
         Parts could not be written; the message names each failed part and the cause. The other parts are kept.
     SchemaError, SizesError
-        Graphs differ in types or features, have names that DGL's files cannot hold, or there are no graphs; `balance`
-        has a name that is neither a split nor a bool or integer node feature.
+        Graphs differ in types or features, or have names that DGL's files cannot hold; there are no graphs; or
+        `balance` has a name that is neither a split nor a bool or integer node feature.
     InputError
-        Another argument is not allowed.
+        The value of another argument is not allowed.
 
     Notes
     -----
     The folder has the files of `dgl.distributed.partition_graph`. It also has ``orig_nids.dgl`` and ``orig_eids.dgl``
-    in each part, a file such as ``_N.txt`` with the part of each node, and the records of this package. As in DGL, bool
-    features are saved as uint8. A source other than a store is first written to a temporary store in the folder.
+    in the folder of each part, one text file for each node type (such as ``_N.txt``) with the part of each node, and
+    the records of this package. As in DGL, bool features are saved as uint8. A source other than a store is first
+    written to a temporary store in the folder.
 
     Examples
     --------
@@ -151,15 +155,17 @@ def partition(
         assigned = balanced_parts(sizes, parts)
         totals = totals_of(sizes.array, assigned, parts)
         types = (*store.schema.node_types, *store.schema.edge_types)
-        # int64 [parts, node types] and [parts, edge types]: the numbers of nodes and of edges in each part.
+        # int64 [parts, node types] and [parts, edge types]: the numbers of nodes and of edges in each part. The last
+        # columns of `totals`, which are for `balance`, are left out.
         nodes, edges = np.split(totals[:, : len(types)], [len(store.schema.node_types)], axis=1)
         identity = _identity_of(store, assigned)
         text_files = [f"{t}.txt" for t in store.schema.node_types]
         files = [f"{name}.json", ASSIGNED, *text_files, *(f"part{part}" for part in range(parts))]
         _begin(out, identity, files, overwrite)
         _write_assignment(store, out, assigned, parts)
-        # For nodes, then for edges: the first id of each part in the large graph.
+        # For nodes, then for edges: the first id of each part. Nodes (edges) of all parts are numbered part by part.
         firsts = [np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges)]
+        # Name of a part -> the arguments of `write_part`.
         tasks = {
             f"part{part}": (PartTask(store, out, part, int(node), int(edge), identity),)
             for part, (node, edge) in enumerate(zip(*firsts, strict=True))
@@ -171,7 +177,7 @@ def partition(
         dict(zip(sizes.components, values.tolist(), strict=True))
         for values in (imbalance_of(totals), imbalance_bound(sizes, parts))
     )
-    # done: for each part in order, whether it was written in this run.
+    # done: name of each part, in order -> whether the part was written in this run.
     written, kept = (tuple(i for i, new in enumerate(done.values()) if new == wanted) for wanted in (True, False))
     return Partitioned(out / f"{name}.json", imbalance, bound, written, kept)
 
@@ -188,10 +194,10 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
-    """Return how many nodes of each graph count for `name`, int64 ``[N]``.
+    """Return the number of nodes of each graph that are counted for `name`, int64 ``[N]``.
 
-    If `name` is a split, all nodes of its graphs count; if it is a node feature, only nodes with a value other than 0.
-    Raise SizesError if it is neither, or both.
+    If `name` is a split, all nodes of its graphs are counted; if `name` is a node feature, only nodes with a value
+    other than 0. Raise SizesError if `name` is neither a split nor a node feature, or if it is both.
     """
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
@@ -207,6 +213,7 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
             raise SizesError(
                 f"the node feature {name!r:.100} is {spec}; balance needs one bool or integer for each node."
             )
+    # For each block, the number of counted nodes of each of its graphs.
     counts = []
     for block in resolve(store).blocks() or ():
         counts.append(np.zeros(len(block), np.int64))
@@ -230,14 +237,17 @@ def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
 def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     """Write the record of a partition, before its parts are written.
 
-    With `overwrite`, remove the partition that the folder already has; otherwise, raise FormatError if it differs.
+    With `overwrite`, remove the partition that the folder already has. Otherwise, raise FormatError if the record of
+    that partition is damaged, or differs from the new record.
 
-    `files` are the names of all files and folders of the partition; the file that DGL opens comes first.
+    `files` are the names of all files and folders of the new partition. The file that DGL opens comes first, so it is
+    also removed first.
     """
     state = {"identity": identity, "files": files}
     earlier: dict[str, Any] = {"files": []}
     if is_there(out / STATE):
-        # A damaged record is an error after the block that reads it, and then names nothing.
+        # The checksum of the record is compared when the inner block ends. So assign `earlier` after that block: if
+        # the record is damaged, `earlier` stays without files.
         with contextlib.suppress(FormatError):
             with _STATE_FILE.reading(out / STATE) as document:
                 recorded = {key: document[key] for key in state}
@@ -250,9 +260,10 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     with writing_to(out):
         removed: list[Path] = []
         if overwrite:
+            # Never remove anything outside this folder.
             named = [out / str(file) for file in earlier["files"] if file != ".."]
             removed += [path for path in named if path.parent == out]
-            # A damaged record names no files: also find DGL's JSON file and the folders of the parts.
+            # A damaged record names no files, so also search for DGL's JSON file and the folders of the parts.
             removed += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
             removed += [file.parent for file in out.glob(f"part*/{PART}")]
         for path in (*removed, *out.glob(".*.partial")):
@@ -261,7 +272,7 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
 
 
 def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts: int) -> None:
-    """Write the part of each graph, and for each node type a text file with the part of each node, one in a line."""
+    """Write the part of each graph. For each node type, also write a text file: one line per node, with its part."""
     content = io.BytesIO()
     np.save(content, assigned)
     write_bytes(out / ASSIGNED, content.getvalue())
@@ -272,7 +283,7 @@ def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts:
 
 
 def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) -> dict[str, Any]:
-    """Return the content of the file that DGL opens.
+    """Return the content of the JSON file that DGL opens.
 
     `nodes` and `edges`, int64 ``[parts, types]``, have the number of nodes or edges of each type in each part.
     """
@@ -299,9 +310,10 @@ def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) ->
 def _ranges(numbers: IntArray) -> list[list[list[int]]]:
     """Return, for each type, the range ``[first, end]`` of its ids in each part.
 
-    `numbers` ``[parts, types]`` are the numbers of ids. Ids are assigned part by part, and type by type within a part.
+    `numbers` ``[parts, types]`` are the numbers of ids. Nodes (edges) of all parts are numbered part by part, and type
+    by type within a part.
     """
-    # Without an axis, `cumsum` adds up the flattened array.
+    # Without an axis, `cumsum` adds up the flattened array: part by part, and type by type within a part.
     ends = np.cumsum(numbers).reshape(numbers.shape)
     ranges: list[list[list[int]]] = np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist()
     return ranges

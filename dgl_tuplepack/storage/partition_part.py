@@ -34,7 +34,7 @@ from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import chosen_block
 
-# The part of each graph, int64 ``[N]``.
+# Name of the file with the part of each graph, int64 ``[N]``.
 ASSIGNED = "graph_parts.npy"
 # DGL cannot read empty tensors of these dtypes.
 _NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
@@ -42,7 +42,11 @@ _NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
 
 @dataclass(frozen=True)
 class PartTask:
-    """One part to write: its index, its first node and edge in the large graph, and the identity of the partition."""
+    """One part to write: its index, its first node and edge, and the hash that identifies the partition.
+
+    The first node and edge are ids in the large graph that all parts form, part after part. `out` is the folder of the
+    partition.
+    """
 
     store: StoredGraphs
     out: Path
@@ -53,7 +57,7 @@ class PartTask:
 
 
 def write_part(task: PartTask) -> bool:
-    """Write the folder of a part, complete or not at all; return False if an intact part exists already."""
+    """Write the folder of a part, completely or not at all. If an intact part exists already, only return False."""
     folder = task.out / f"part{task.part}"
     try:
         if is_there(folder / PART) and check_files(folder) == _identity_of(task):
@@ -75,19 +79,20 @@ def write_part(task: PartTask) -> bool:
 
 
 def _identity_of(task: PartTask) -> str:
-    """Return what identifies the content of the part: parts of a partition are not interchangeable."""
+    """Return the text that identifies the part. Its index is included: one part must not replace another."""
     return f"{task.identity} part {task.part}"
 
 
 def _write(task: PartTask, folder: Path) -> None:
     store, schema = task.store, task.store.schema
-    # The positions of the part's graphs in the source.
+    # The positions, in `store`, of the graphs of this part.
     ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
     names = {t: t if isinstance(t, str) else text_of(t) for t in types}
-    # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs.
+    # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs of `store`.
     originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
+    # by_type: type -> name of a feature -> its dtype and shape.
     for by_type, features_file, ids_file in (
         (schema.node_features, NODE_FEATURES, "orig_nids.dgl"),
         (schema.edge_features, EDGE_FEATURES, "orig_eids.dgl"),
@@ -101,7 +106,7 @@ def _write(task: PartTask, folder: Path) -> None:
         load("dgl.data").save_tensors(str(folder / features_file), kept)
         load("dgl.data").save_tensors(str(folder / ids_file), {names[t]: originals[t] for t in by_type})
     load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(task, block)])
-    # Graph -> its position in the part; -1 for a graph of another part.
+    # Position of a graph in `store` -> its position in this part; -1 for a graph of another part.
     position = np.full(len(store), -1)
     position[ids] = np.arange(len(ids))
     splits = {name: (found := position[chosen])[found >= 0] for name, chosen in store.splits.items()}
@@ -115,13 +120,13 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
     dgl = load("dgl")
     totals = [int(counts.sum()) for counts in block.num_nodes.values()]
     first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
-    # Node type -> the first node of each graph in the homogeneous graph.
+    # Node type -> for each small graph, the id of its first node of this type in the homogeneous graph.
     firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
     src, dst = np.empty((2, sum(map(int, map(np.sum, block.num_edges.values())))), np.int64)
     begin = 0
     for e, ends in block.endpoints.items():
         rows = slice(begin, begin + len(ends[0]))
-        # Endpoints in `own` are counted from 0 in each graph; `rows` are the edges of type e in the homogeneous graph.
+        # `own`: endpoints, counted from 0 in each small graph. `rows`: the edges of type e in the homogeneous graph.
         for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
             np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
         begin = rows.stop
@@ -134,7 +139,7 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
         # The number of nodes (edges) of each type in the part.
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
         total = int(number.sum())
-        # In DGL, NID is the same text as EID, and NTYPE the same as ETYPE.
+        # DGL has one key for both nodes and edges: EID equals NID, and ETYPE equals NTYPE.
         frame[dgl.NID] = torch.arange(first, first + total)
         frame[inner] = torch.ones(total, dtype=torch.uint8)
         if has_types:
@@ -144,8 +149,8 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
 
 
 def _original_rows(counts: IntArray, ids: IntArray) -> Tensor:
-    """Return the rows of some graphs in an array of all graphs; `counts` has the number of rows of each graph."""
+    """Return the row numbers of the graphs `ids` in an array where each graph i has ``counts[i]`` rows."""
     ends = np.cumsum(counts[ids])
-    # For each chosen graph: its first row in the array of all graphs, minus its first row among the chosen graphs.
+    # For each graph in `ids`: its first row in the array of all graphs, minus its first row in the result.
     shift = (np.cumsum(counts) - counts)[ids] - (ends - counts[ids])
     return torch.from_numpy(np.arange(ends[-1] if len(ids) else 0) + np.repeat(shift, counts[ids]))

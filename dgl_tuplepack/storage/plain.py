@@ -1,4 +1,4 @@
-"""Batches without padding from the arrays of a selection, assembled in one compiled pass."""
+"""Batches without padding from the arrays of opened stores, assembled in one compiled pass."""
 
 from __future__ import annotations
 
@@ -29,39 +29,41 @@ _MakeBatch = Callable[[GraphRows, list[int], Sequence[Tensor]], Any]
 
 
 class PlainBatches:
-    """Make batches without padding from the arrays of a selection.
+    """Make batches without padding.
 
-    With `for_pyg`, `make_batch` gets no tensors with the numbers of nodes and edges in each graph. It gets the sources
-    and destinations of each edge type as one tensor ``[2, E]``.
+    `store` is a selection: all or some of the graphs of one or several opened stores. With `for_pyg`, `make_batch` gets
+    no tensors with the numbers of nodes and edges in each graph. It gets the sources and destinations of each edge type
+    as one tensor ``[2, E]``.
     """
 
     def __init__(self, store: Selection, schema: Schema, make_batch: _MakeBatch, for_pyg: bool) -> None:
         self._schema, self._make_batch = schema, make_batch
-        # Key, dtype and shape of a row of each tensor that is made.
+        # For each tensor of a batch: key, dtype and shape of a row. The tensors "per_graph" have the number of nodes
+        # (edges) in each graph.
         made = [entry for entry in tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
         # For each tensor: index in `types` of the type of its rows, shape of a row, dtype of numpy (None if numpy lacks
-        # it), dtype of torch. The type None has one row for each graph: labels, and numbers of nodes (edges) per graph.
+        # it), dtype of torch. The type None is for labels and "per_graph", which have one row for each graph.
         types = [*schema.types.values(), None]
         self._made = [
             (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
             for key, dtype, row in made
         ]
-        # For PyG, this many tensors at the start come in pairs: sources and destinations, each pair in one tensor.
+        # For PyG, the first `_pairs` entries are the sources and destinations of each edge type, which share a tensor.
         self._pairs = 2 * len(schema.edge_types) if for_pyg else 0
-        # Each tensor has its own stretch of memory; its number of rows (0 here) is not used. Nothing is padded, but the
-        # kernel needs an address of padding.
+        # Each field has its own stretch of memory. The number of rows in its shape is not used, so it is 0. Nothing is
+        # padded, but the kernel needs the address of some array with padding rows.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 
     def __call__(self, graphs: GraphRows) -> Any:
-        """Return the batch of graphs."""
+        """Return the batch of the given graphs."""
         totals = checked_totals(self._schema, graphs.totals)
-        # One tensor [2, E] for each pair of entries.
+        # One tensor [2, E] for each edge type: `t` is the index of the type, and totals[t] the number of its edges.
         pairs = [
             new_tensor(2, (totals[t],), in_numpy, dtype) for t, _, in_numpy, dtype in self._made[: self._pairs : 2]
         ]
         tensors = [new_tensor(totals[t], row, in_numpy, dtype) for t, row, in_numpy, dtype in self._made[self._pairs :]]
-        # Sources are the first half of a pair, destinations the second half.
+        # Sources are the first half of a tensor in `pairs`, destinations the second half.
         addresses = [pair.data_ptr() + row * pair.nbytes // 2 for pair in pairs for row in (0, 1)]
         addresses += [tensor.data_ptr() for tensor in tensors]
         self._assembler.fill(np.array(addresses, np.int64), graphs, graphs.totals)
@@ -69,7 +71,7 @@ class PlainBatches:
 
 
 def tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
-    """Return each tensor's key, dtype and shape of a row, in the order that `BatchBuilder` expects the tensors."""
+    """Return key, dtype and shape of a row for each tensor, in the order that `BatchBuilder.batch` needs."""
     return [
         *((("per_graph", t), torch.int64, ()) for t in (*schema.node_types, *schema.edge_types)),
         *(((end, e), schema.idtype, ()) for e in schema.edge_types for end in ENDS),

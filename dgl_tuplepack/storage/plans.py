@@ -12,18 +12,19 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# Longest split name in a file name: file systems allow 255 bytes, and the names of temporary files are longer.
+# Most characters of a quoted split name in a file name. File systems allow 255 bytes, and a file first gets a temporary
+# name, which is longer than its final name.
 _LONGEST_NAME = 200
 
 
 def plan_file(data: Path, split: str) -> Path:
-    """Return the path of the plan of a split in a data folder; an empty name stands for all graphs.
+    """Return the path, in the data folder `data`, of the plan of a split; an empty name stands for all graphs.
 
     The name of a split may have characters that file names cannot have, so it is quoted. No two splits share a file.
     """
     name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
-        # In a quoted name, "%" is always followed by two digits, so no quoted name is equal to this one.
+        # In a quoted name, "%" is always followed by two digits, so no quoted name is equal to this shortened name.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 
@@ -40,7 +41,7 @@ def save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
 
 
 def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
-    """Return the histogram of each split that has graphs; without splits, of all graphs under an empty name."""
+    """Return the histogram of each split with graphs; without such splits, one of all graphs under an empty name."""
     splits = {split: ids for split, ids in store.splits.items() if len(ids)}
     if not splits:
         return {"": store.histogram}
@@ -52,7 +53,7 @@ def load_plans(store: Selection) -> dict[str, PackPlan]:
 
     Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs; the message names the plan.
     """
-    # The store has one segment: in a dataset of shards, each shard's own store has its plans.
+    # The store has one segment. A dataset of shards is not read here: the store of each shard has its own plans.
     histograms, data = split_histograms(store), store.segments[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
     if missing:

@@ -79,12 +79,12 @@ def preprocess(
         Folder of the store and its plans: one plan for each split, or one for all graphs if there are no splits.
         `GraphStore.plans` reads them.
     limits
-        Limits of the packs, or a list of two to four limits; None: search them.
+        Limits of the packs, or a list of two to four limits; None: search for limits.
     graphs_per_batch
-        Search limits for batches that hold this many graphs (>= 1) of the split "train" on average, or of all graphs
-        if there is no such split; `packed_loader` searches in the same way. The limits hold every graph. None: 64, or
-        all graphs if there are fewer; if the largest graph makes that impossible, the smallest limits with nearly the
-        best efficiency.
+        Mean number of graphs (>= 1) in the batches of the split "train", or of all graphs if there is no such split.
+        Limits are searched for this number, in the same way as in `packed_loader`. The limits hold every graph. None:
+        64, or fewer if there are fewer graphs; if the largest graph makes such batches impossible, the search returns
+        the smallest limits with nearly the best efficiency.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -98,10 +98,10 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or if limits for
-        batches of `graphs_per_batch` graphs do not exist, the error is raised after the store has been written without
-        plans. If there is no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a
-        store, the error is raised before anything is written.
+        As in `GraphStore.write`, `pack` and `search_limits`. A graph may exceed the limits, or no limits may
+        allow batches of `graphs_per_batch` graphs. This error is raised before anything is written if there is no
+        `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store. Otherwise, it is
+        raised after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
@@ -132,7 +132,7 @@ def preprocess(
             failed.append(error)
         save_plans(data, plans)
 
-    # Seconds before the step "write": limits may have been searched already.
+    # Seconds of the steps before "write": limits may have been searched already.
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
@@ -146,7 +146,7 @@ def preprocess(
             "(overwrite=True, --overwrite)."
         ) from error
     assert chosen is not None
-    # The step "write" includes the time of `planned`: for the plans, and for limits that were not searched before.
+    # `planned` runs during the step "write". Subtract the time that it took for the plans and, perhaps, the limits.
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
@@ -176,7 +176,7 @@ def _limits_of(
     graphs_per_batch: int | None,
     multiple_of: int,
 ) -> tuple[Limits | Buckets, int]:
-    """Return the result of `limits_for` for the split "train", or for all graphs if there is none."""
+    """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
     every = SizeHistogram.from_sizes(sizes).without_ids()
     train = as_ids(splits.get("train", ()), len(sizes))
     leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
@@ -190,9 +190,9 @@ def limits_for(
     multiple_of: int,
     every: SizeHistogram,
 ) -> tuple[Limits | Buckets, int]:
-    """Return limits that hold `every` graph, and the number of packs per batch.
+    """Return limits that hold every graph of the histogram `every`, and the number of packs per batch.
 
-    If `limits` are given, return them and one pack per batch. Otherwise, search limits for batches that hold, on
+    If `limits` are given, return them, and 1 pack per batch. Otherwise, search for limits whose batches hold, on
     average, `graphs_per_batch` graphs of the histogram `leading`.
     """
     if limits is not None:
@@ -220,12 +220,12 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 
 
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
-    """Pack each split of a store and save the plans with it, replacing older plans.
+    """Pack each split of a store, and save the plans in its data folder; they replace older plans.
 
     Raise the errors of `pack`, and FormatError if another process has replaced the store or is writing to it.
     """
     plans = _pack_splits(store, limits, seed)
-    # The folder needs no check: the store is there already.
+    # The content of the folder needs no check: the store was opened from there.
     with locked(store.path, lambda: None):
         save_plans(store.segments[0].data, plans)
     return plans
@@ -237,7 +237,7 @@ def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, Pa
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Measure the seconds that a step takes, and write them to ``seconds[step]``."""
+    """Measure the seconds that the ``with`` block takes, and write them to ``seconds[step]``."""
     begin = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - begin

@@ -24,7 +24,8 @@ class PygBuilder:
         self._indices, self._num_edge_types = schema.index_columns, len(schema.edge_types)
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return the `Batch`. `tensors` has the endpoints of each edge type, then the features and labels."""
-        # counts[t] [graphs]: the nodes or edges of type t in each graph; node types come first.
+        """Return the `Batch`. `tensors` has the endpoints ``[2, E]`` of each edge type, then features and labels."""
+        # counts[t], int64 [graphs]: the number of nodes (edges) of type t in each graph; node types come first. The
+        # last type of `graphs.rows`, which is for labels, is left out.
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)

@@ -47,7 +47,7 @@ class Stored(SizedSource):
         return store
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs in blocks: slices of the arrays or, for a subset, rows gathered from them."""
+        """Return all graphs in blocks: slices of the arrays or, for a subset, copies of the chosen rows."""
         if self._given.chosen is None:
             return itertools.chain.from_iterable(segment.blocks() for segment in self._given.segments)
         return _chosen_blocks(self._given, self._given.chosen)
@@ -64,8 +64,8 @@ def open_stored(path: Path) -> StoredGraphs:
 
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
-    """Yield the graphs `ids` of the segments of a selection, some thousands at a time."""
-    # Once for each segment, not for each block: check that offsets and endpoints stay inside the arrays.
+    """Yield the graphs `ids` in blocks of a few thousand graphs; the arguments are as in `chosen_block`."""
+    # Check that offsets and endpoints stay inside the arrays: once for each segment, not again for each block.
     for segment in selection.segments:
         segment.check_positions()
     for first in range(0, len(ids), GRAPHS_PER_BLOCK):
@@ -73,10 +73,10 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Return one block of the graphs `ids`, in this order; without ids, the block is empty.
+    """Return one block of the graphs `ids`, in the order of `ids`; without ids, the block is empty.
 
-    `ids` are positions among all graphs of all segments, even if the selection is a subset. Rows are read segment by
-    segment, then put into the order of `ids`.
+    `selection` is a store, a dataset of shards, or a subset of one. `ids` are positions among all graphs of all its
+    segments, even for a subset. Rows are read segment by segment, then put into the order of `ids`.
     """
     # segment_of[i]: index of the segment that holds graph ids[i].
     segment_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
@@ -91,7 +91,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     ]
 
     def sorted_lengths(t: GraphType) -> IntArray:
-        """Return the number of nodes (edges) of type `t` in each graph, sorted by segment."""
+        """Return the number of nodes (edges) of type `t` in each graph; the graphs are sorted by segment."""
         lengths: IntArray = np.concatenate(
             [segment.offsets(t)[own + 1] - segment.offsets(t)[own] for segment, own in chosen]
         )
@@ -103,7 +103,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
         t = key[1]
         gathered: list[Array] = []
         for segment, own in chosen:
-            # A graph has one label in each array of labels, but a span of rows in each array of nodes (edges).
+            # In an array of labels, graph i has the row i. In an array of nodes (edges), each graph has a span of rows.
             if t is not None:
                 first = segment.offsets(t)[own]
                 own = _spans(first, segment.offsets(t)[own + 1] - first)
@@ -111,11 +111,11 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
         # With one segment, sorting has not changed the order.
         if len(gathered) == 1:
             return gathered[0]
-        # For each row of the result: where it is in the gathered rows.
+        # For each row of the result: its index among the gathered rows. For labels, this is the index of the graph.
         gathered_rows = position
         if t is not None:
             lengths = sorted_lengths(t)
-            # The rows of the graph at index j begin at (cumsum - lengths)[j].
+            # Among the gathered rows, the rows of the graph at index j begin at (cumsum - lengths)[j].
             gathered_rows = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
         rows: Array = np.concatenate(gathered)[gathered_rows]
         return rows

@@ -1,4 +1,4 @@
-"""A segment of a selection: the opened arrays of one store, and the graphs in them."""
+"""A segment: the opened arrays of one store, with methods that read and check the graphs in them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Segment:
-    """The memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
+    """The memory-mapped arrays of one store, and the metadata that describes the arrays.
+
+    Three values identify an array: its content (such as "node_offsets", "sources" or "label"), its node or edge type,
+    and its name. The type of a label or split is None; the name of offsets or endpoints is None.
+    """
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data
@@ -36,25 +40,28 @@ class Segment:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # The last offset of each type is its number of rows. Read it now, since files may be damaged later; here,
-        # `open_array` has just checked these bytes, as a part of its sample.
+        # rows[t]: the number of all nodes (edges) of type t, which is the last offset of the type. Read the number now:
+        # `open_array` has just checked the last bytes of each file, and a file may be damaged later.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
-            # The number of rows of the other arrays of this type; None if there are no others.
+            # The number of rows of the features and endpoints of type t; None if the type has neither.
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
 
     @classmethod
     def open(cls, path: Path) -> Segment:
-        """Open the store at `path`; try again if it is replaced meanwhile. Raise FormatError if it is damaged."""
+        """Open the store at `path`; try again if another process replaces the store during the attempt.
+
+        Raise FormatError for a damaged store.
+        """
         while True:
             metadata = StoreMetadata.load(path)
             try:
                 return cls(path, metadata)
             except FileNotFoundError as error:
-                # If the metadata still names the same folder, the store was not replaced: a file is missing.
+                # If the metadata still names the same data folder, the store was not replaced: a file is missing.
                 if StoreMetadata.load(path).data == metadata.data:
                     raise FormatError(f"{error.filename} is missing; the store is damaged, write it again.") from error
 
@@ -69,9 +76,9 @@ class Segment:
         return self.metadata.checksum
 
     def stored_spec(self, key: Key) -> ArraySpec:
-        """Return the stored shape and dtype of a row of a feature or label."""
+        """Return the shape of a row of a feature or label, and the dtype that its values have in the file."""
         entry = self.entries[key]
-        # bfloat16 values are stored as uint16, which is not a narrowed dtype.
+        # Integers may be narrowed. bfloat16 is not: its bits are stored as uint16, since numpy has no bfloat16.
         narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
         return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
 
@@ -96,7 +103,7 @@ class Segment:
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
         """The stored histogram of sizes."""
-        # Each row has the size of one class, then its number of graphs.
+        # Each row has the size of one size class, then the number of graphs of that size.
         classes = self.array("size_classes")
         try:
             return SizeHistogram(classes[:, :-1], classes[:, -1], self.schema.components)
@@ -107,11 +114,14 @@ class Segment:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """The ids of each split, by its name."""
+        """The ids of each split, by the name of the split."""
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
-        """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs are a dict instead of the DGLGraph."""
+        """Return one graph as a DGLGraph, or (DGLGraph, label).
+
+        In a store with several graphs for each item, a dict of DGLGraphs takes the place of the DGLGraph.
+        """
         # spans[t]: the rows of the graph in the arrays of type t; spans[None]: its row in the labels.
         schema, spans = self.schema, dict[Any, slice]()
         spans[None] = slice(graph_id, graph_id + 1)
@@ -123,25 +133,27 @@ class Segment:
         num_nodes = {t: spans[t].stop - spans[t].start for t in schema.node_types}
         endpoints = {}
         for e in schema.edge_types:
+            # The source and the destination node of each edge; nodes are counted from 0 in each graph.
             ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
             # e[0] is the type of the source nodes, e[2] the type of the destination nodes.
             for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        # A column is (content, type, name). `arranged` returns three dicts: of node features, edge features and labels.
+        # `arranged` calls the lambda for each feature or label, given as (content, type, name). It returns three dicts:
+        # node features, edge features and labels.
         of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
         graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def _tensor(self, key: Key, rows: slice) -> Tensor:
-        """Return a copy of some rows, in the dtype of the schema."""
+        """Return a copy of some rows of an array as a tensor, in the dtype of the schema."""
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
         """Return rows of an array, in the dtype of the schema; for bfloat16, the bits as uint16."""
         stored = np.asarray(self._arrays[key])
-        # take is about twice as fast as indexing by an array.
+        # `take` is about twice as fast as indexing by an array.
         chosen = stored[rows] if isinstance(rows, slice) else stored.take(rows, axis=0)
         return chosen.astype(DTYPES[self.entries[key].dtype], copy=False)
 
@@ -153,7 +165,7 @@ class Segment:
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
         """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""
-        # bounds[t]: the offsets of these graphs, int64 [graphs + 1]; rows[t]: their rows in the arrays of type t.
+        # bounds[t]: offsets of these n graphs, int64 [n + 1]; rows[t]: rows of these graphs in arrays of type t.
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         # Labels have one row for each graph.
@@ -170,7 +182,8 @@ class Segment:
     ) -> NoReturn:
         """Raise FormatError: endpoints or indices of a graph point outside the graph.
 
-        `end`, `edge_type` and `name` are the content, type and name of the array; for indices, of their column.
+        `end`, `edge_type` and `name` are the content, type and name of the wrong array: endpoints, or a feature or
+        label that holds indices.
         """
         self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
@@ -183,7 +196,7 @@ class Segment:
     def verify(self) -> None:
         """Compare every byte of the files with their checksums, and the arrays with each other.
 
-        Raise FormatError, which names the file, if they differ.
+        Raise FormatError for the first difference; the message names the file or the store.
         """
         for entry in self.metadata.arrays:
             check_bytes(self.data, entry)
@@ -197,7 +210,7 @@ class Segment:
     def check_positions(self) -> None:
         """Check the offsets, endpoints, ties and indices of all graphs.
 
-        Raise FormatError, which names the file and the first graph that is wrong.
+        Raise FormatError if any of these is wrong; the message names a graph.
         """
         for t, num_rows in self.rows.items():
             offsets = self.offsets(t)
@@ -207,12 +220,12 @@ class Segment:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                # Check some graphs at a time: the comparison needs more memory than the stored values.
+                # Check some graphs at a time: the comparison needs more memory than the endpoints in the file.
                 for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
-                    # Offsets of these graphs: their first nodes of type t, and their first edges of type e.
+                    # Offsets of these graphs: the rows of each graph's first node of type t and first edge of type e.
                     nodes, edges = (self.offsets(type_)[first : first + _GRAPHS_PER_CHECK + 1] for type_ in (t, e))
                     values = self.array(end, e)[edges[0] : edges[-1]]
-                    # Each endpoint must be less than the number of nodes of its graph.
+                    # Endpoints are counted from 0 in each graph: each must be less than the graph's number of nodes.
                     outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
                     if len(outside):
                         # The graph that the first wrong edge belongs to, counted from `first`.
@@ -223,7 +236,7 @@ class Segment:
                 self._check_relations(slice(first, min(first + _GRAPHS_PER_CHECK, self.num_graphs)))
 
     def _check_relations(self, graphs: slice) -> None:
-        """Check the ties and indices of some graphs, whose offsets are already checked."""
+        """Check the ties and indices of some graphs; the caller has checked the offsets."""
         try:
             check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
         except SchemaError as error:
@@ -233,10 +246,10 @@ class Segment:
 
 
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
-    """Make a block of graphs that have this schema.
+    """Return a block of graphs that have this schema.
 
-    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns the rows of endpoints, a
-    feature or a label, by content, type and name.
+    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns the rows of an array
+    (endpoints, a feature or a label), given its content, type and name.
     """
     return GraphBlock(
         {t: lengths(t) for t in schema.node_types},

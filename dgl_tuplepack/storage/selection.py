@@ -1,4 +1,4 @@
-"""A selection: all or some of the graphs of one store, or of several stores that follow one another."""
+"""A selection: all or some of the graphs of one store, or of several stores, one after another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgl_tuplepack.storage.segment import Segment
 
 Chosen = TypeVar("Chosen", bound="Selection")
 
-# The attributes of two schemas that must be equal.
+# The attributes in which two schemas must be equal.
 COMPARED = (
     "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
     "pyg",
@@ -32,15 +32,15 @@ _AGREE = "shards of one dataset must agree"
 
 
 class Selection:
-    """Graphs of one or several opened stores, the `segments`, with ids 0..N-1. A subclass opens the stores at `path`.
+    """All or some graphs of one or several opened stores, with the ids 0..N-1.
 
-    A selection is pickled as its path and ids. Another process that unpickles it maps the same files, or raises
-    FormatError if they have changed.
+    `segments` has the arrays of each store. A subclass opens the stores at `path`. A selection is pickled as its path,
+    its checksum and its ids. Unpickling opens the files again, and raises FormatError if the files have changed.
     """
 
     def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
         self.path, self.segments = path, tuple(segments)
-        # int64 [N], read-only: the position of each graph among the graphs of all segments; None if all are selected.
+        # int64 [N], read-only: the position of each graph among the graphs of all segments; None for all graphs.
         self.chosen: IntArray | None = None
         # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
@@ -70,9 +70,10 @@ class Selection:
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
-        """The schema with the dtypes of the files: for each column, the widest stored dtype of any segment."""
+        """The schema with the dtypes of the files: for each feature and label, the widest dtype in any segment."""
         schema = self.schema
-        # Columns of indices keep the schema's dtype: indices in a whole batch are larger than the stored ones.
+        # Indices keep the schema's dtype. In a batch, indices are counted over all graphs of the batch, and may exceed
+        # the stored dtype.
         return schema.with_columns(
             {
                 column: spec if column in schema.index_columns else self.stored_spec(column)
@@ -85,7 +86,7 @@ class Selection:
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
-        """Return the shape of a row of a feature or label, and its widest stored dtype in any segment."""
+        """Return the shape of a row of a feature or label, and the widest dtype that its file has in any segment."""
         return max((segment.stored_spec(column) for segment in self.segments), key=lambda spec: spec.dtype.itemsize)
 
     @property
@@ -95,7 +96,7 @@ class Selection:
 
     @property
     def graph_ids(self) -> IntArray:
-        """int64 ``[N]``, the ids that batches report: 0..N-1 or, after `split`, the ids before the split."""
+        """int64 ``[N]``, the ids that batches report: 0..N-1; after `split`, ids in the selection that was split."""
         return np.arange(len(self)) if self.kept_ids is None else self.kept_ids
 
     def ids_in_store(self, ids: IntArray) -> IntArray:
@@ -119,7 +120,7 @@ class Selection:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """The ids of each split, by its name, joined over all segments that have it; empty for a subset."""
+        """The ids of each split, by the name of the split, from all segments together; empty for a subset."""
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
@@ -130,12 +131,12 @@ class Selection:
         return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in splits.items()}
 
     def subset(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Return a selection of some graphs, in the given order; they get the ids 0, 1, ...
+        """Return a selection of some graphs, in the given order; these graphs get the ids 0, 1, ...
 
         Raises
         ------
         SizesError
-            There are no ids, or one is not in 0..N-1.
+            There are no ids, or an id is not in 0..N-1.
         """
         positions = as_ids(ids, len(self))
         if not len(positions):
@@ -143,22 +144,22 @@ class Selection:
         # Share the opened files: copy.copy would open `path` again, where another store may be by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # Drop the cached values, which are for the graphs of this selection.
+        # Drop the cached sizes and histogram, which are for the graphs of `self`.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(self.ids_in_store(positions), None)
         return subset
 
     def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Return a subset like `subset`, but its batches report as `graph_ids` the ids that graphs have here."""
+        """Return a subset, as `subset` does; but its batches report the ids in this selection (`graph_ids`)."""
         split = self.subset(ids)
         split.kept_ids = as_ids(ids, len(self)).copy()
         return split
 
     def _choose(self, positions: IntArray, kept_ids: IntArray | None) -> None:
-        """Set the positions of the graphs and the ids that batches report.
+        """Set the positions of the graphs, as a copy, and the ids that batches report.
 
-        The positions are copied, and the copy is read-only, since compiled code does not check them.
+        The copy is read-only, because the compiled kernels do not check the positions.
         """
         self.chosen, self.kept_ids = positions.copy(), kept_ids
         self.chosen.setflags(write=False)
@@ -166,7 +167,7 @@ class Selection:
     def __getitem__(self, index: int) -> Any:
         """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies.
 
-        Named graphs are a dict instead of the DGLGraph.
+        In a store with several graphs for each item, a dict of DGLGraphs takes the place of the DGLGraph.
         """
         try:
             index = operator.index(index)
@@ -177,7 +178,7 @@ class Selection:
         # A negative index counts from the end. `as_ids` raises an error for an index outside 0..N-1.
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])
-        # The graph is in the last segment whose first graph is this graph or an earlier one.
+        # The graph is in the last segment whose first graph has an id of at most `graph_id`.
         segment_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
         return self.segments[segment_index].item(graph_id - int(self.first_ids[segment_index]))
 
@@ -218,8 +219,8 @@ def check_same_schema(
 ) -> None:
     """Raise SchemaError if the schemas differ in one of the attributes `compared`.
 
-    `where` and `other` are the display names of the graphs with the schemas `expected` and `found`. The message ends
-    with `reason`.
+    In the message, `where` names the graphs with the schema `expected`, and `other` names the graphs with the schema
+    `found`. The message ends with `reason`.
     """
     for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)

@@ -16,7 +16,7 @@ from dgl_tuplepack.storage.graph_store import GraphStore
 def temporary_store(source: Source, **declared: Any) -> GraphStore:
     """Write the graphs of a source to a temporary folder, and return the store.
 
-    The folder is removed when the store and all its subsets are deleted, or when the process exits. `declared` are
+    The folder is removed when the store and all its subsets are deleted, or when the process exits. `declared` has
     ties, indices and levels, as in `GraphStore.write`.
     """
     if source.num_graphs() == 0:
@@ -37,6 +37,6 @@ class _Folder:
 
 
 def _remove(path: str, process: int) -> None:
-    # A forked worker has a copy of the object, but only the process that made the folder removes it.
+    # A forked worker has a copy of the `_Folder`, but only the process that made the folder may remove it.
     if os.getpid() == process:
         shutil.rmtree(path, ignore_errors=True)

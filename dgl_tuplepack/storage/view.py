@@ -29,7 +29,11 @@ class Arrays(Protocol):
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function that makes a batch from the rows of its graphs; without padding if `shape` is None."""
+        """Return a function that makes a batch from the rows of its graphs in the arrays.
+
+        The batches are padded to `shape`; if `shape` is None, they have no padding. `BatchView` describes the other
+        arguments.
+        """
 
     def item(self, i: int) -> Any:
         """Return graph `i` as a DGLGraph, with its label."""
@@ -39,16 +43,16 @@ class BatchView:
     """View of a store: ``view[ids]`` is one whole batch, for a list of ids.
 
     `GraphStore.padded` makes views of padded batches, `GraphStore.batched` views of batches without padding. A view
-    without padding also accepts a single id, and then returns that graph. An empty list gives a batch of padding only,
-    or a batch of no graphs.
+    without padding also accepts a single id, and then returns that graph. For an empty list, a view of padded batches
+    returns a batch of padding only, and a view without padding returns a batch of no graphs.
 
     Parameters
     ----------
     store
         Store, or store on a device, whose arrays are read.
     shapes
-        Shapes of padded batches, the smallest first; none for batches without padding. The attribute `shape` is the
-        last one.
+        Shapes of padded batches, the smallest first; empty for batches without padding. The attribute `shape` is the
+        last shape, or None.
     transform, transform_seed, separate
         For padded batches, as in `GraphStore.padded`.
     as_stored, framework, with_ids
@@ -81,12 +85,12 @@ class BatchView:
         self._transform: BatchTransform | None = None
         self._prepare()
         if transform is not None:
-            # The transform is applied to a batch without graphs, which shows the columns that it makes.
+            # `BatchTransform` transforms this batch without graphs, to find the features and labels of the result.
             self._transform = BatchTransform(transform, transform_seed, self[[]])
 
     def _prepare(self) -> None:
         self._finder = Finder(self.store.selection)
-        # One maker for each shape or, without shapes, one for batches without padding.
+        # One maker for each shape; if there are no shapes, one maker of batches without padding.
         self._makers = [self.store.maker(shape, **self._choices) for shape in self.shapes or (None,)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,7 +109,7 @@ class BatchView:
             return self._item(ids)  # type: ignore[arg-type]
         graphs, shape_index = self._finder.find(ids), 0  # type: ignore[arg-type]
         if len(self._makers) > 1:
-            # The shape that the sampler chose, or else the smallest shape that holds the graphs.
+            # Use the shape that a sampler chose, if `ids` carries one; else the smallest shape that holds the graphs.
             shape_index = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
         batch = self._makers[shape_index](graphs)
         if self.with_ids:
@@ -147,7 +151,7 @@ class BatchView:
 
 
 def with_graph_ids(batch: Any, ids: Tensor) -> Any:
-    """Return a batch with the ids of its graphs: as its last element, or as the attribute `graph_ids` for PyG."""
+    """Return a batch with the ids of its graphs: as the last element of a tuple; for PyG, as attribute `graph_ids`."""
     if is_pyg(batch):
         batch.graph_ids = ids
         return batch

@@ -34,10 +34,10 @@ def plain_name(names: Sequence[str]) -> str:
 
 
 class StoreWriter:
-    """Write the arrays of one store into a data folder, block after block.
+    """Write the arrays of one store into a folder, block after block.
 
-    Only one block and the size classes are in memory at a time. With `compact`, integer features and labels are
-    narrowed.
+    Only one block and the size classes are in memory at a time. With `compact`, integer features and labels are stored
+    in the narrowest dtype that holds their values.
     """
 
     def __init__(self, folder: Path, schema: Schema, compact: bool) -> None:
@@ -67,7 +67,8 @@ class StoreWriter:
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
         """Create the file of an array, and return its writer."""
-        # Number the files: the names of two features may differ only in characters that file names cannot have.
+        # Begin each file name with a number, because the names of two features may differ only in characters that file
+        # names cannot have.
         names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
         file = f"{len(self._writers):02d}_{plain_name(names)}.npy"
         narrow = content in ENDS or (self._compact and content in ("node_feature", "edge_feature", "label"))
@@ -82,13 +83,15 @@ class StoreWriter:
     def append(self, block: GraphBlock) -> None:
         """Write the graphs of a block.
 
-        Raise SchemaError, which names the graph, for an invalid graph, such as a graph with an endpoint outside it.
+        Raise SchemaError for an invalid graph, such as a graph with an endpoint outside the graph. The message names
+        the graph.
         """
 
         def where(i: int) -> str:
             """Return the display name of graph `i` of the block."""
             return f"graph {self._num_graphs + i}"
 
+        # lengths[t]: the number of nodes (edges) of type t in each graph.
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
         # Raises SchemaError for values that contradict the ties or indices.
         check_values(self._schema, lengths.__getitem__, block.column, where)
@@ -96,14 +99,14 @@ class StoreWriter:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
         for e in self._schema.edge_types:
             self._append_offsets("edge_offsets", e, block.num_edges[e])
-            # First the sources, then the destinations, each with the type of these nodes.
+            # The endpoints are two arrays: source nodes, of type e[0], and destination nodes, of type e[2].
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
                 check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
         for column, _ in self._schema.columns():
             self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
-        # One column for each type: its number of nodes (edges) in each graph.
+        # One column for each type: the number of nodes (edges) of the type in each graph.
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
@@ -119,7 +122,7 @@ class StoreWriter:
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
-        # One row for each size class: its size, then its number of graphs.
+        # One row for each size class: the size, then the number of graphs of that size.
         classes = np.column_stack([self._histogram.sizes, self._histogram.counts])
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
@@ -146,7 +149,7 @@ def write_store(
     with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
         with writing_to(data.parent):
             writer.begin()
-        # Blocks are read outside of `writing_to`, so that errors of the source keep their messages.
+        # Read blocks outside of `writing_to`, which would report a failed read of the source as a failed write.
         for block in blocks:
             with writing_to(data.parent):
                 writer.append(block)

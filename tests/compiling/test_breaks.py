@@ -56,7 +56,7 @@ def opening(x: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("function", "line", "remedy"),
     [
-        (opening, "(return open(", "move it out of the compiled function"),
+        (opening, "(return open(", "move this code out of the compiled function"),
         (branch, "(if x.sum() > 0:)", "torch.where"),
         (through_a_helper, "(if x.sum() > 0:)", "torch.where"),
         (number_of_real, "(return x if torch.bincount", "must not depend on values"),
@@ -76,7 +76,7 @@ def test_names_of_folders_do_not_choose_the_remedy(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "ours.py").write_text("def loss_of(x):\n    open('/dev/null').close()\n    return x.sum()\n")
     found = runpy.run_path(str(folder / "ours.py"))["loss_of"]
-    with refused(CompileError, "ours.py, line 2", "move it out of the compiled function"):
+    with refused(CompileError, "ours.py, line 2", "move this code out of the compiled function"):
         traced(found)(torch.randn(4))
 
 

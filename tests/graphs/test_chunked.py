@@ -138,7 +138,7 @@ def test_metadata_that_contradicts_the_files_is_refused(
     [
         ("_N__E__N-1.csv", b"2 5\n", ("edge 2", "the node 5", "0..4")),
         ("_N__E__N-1.csv", b"-1 1\n", ("edge 2", "the node -1")),
-        ("_N__E__N-1.csv", b"0 1\n", ("edge 2", "joins the graphs 0 and 1", "graph_ids")),
+        ("_N__E__N-1.csv", b"0 1\n", ("edge 2", "connects the graphs 0 and 1", "graph_ids")),
         ("_N__E__N-1.csv", b"2 0.5\n", ("_N__E__N-1.csv", "another format")),
         ("_N__E__N-1.csv", b"", ("hold 3 rows",)),
         ("_N__E__N-1.csv", b"7\n", ("_N__E__N-1.csv", "two integers")),

@@ -225,7 +225,7 @@ MODEL = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     ("call", "parts"),
     [
         (lambda: tp.nn.convert("model"), ("torch.nn.Module", "str")),
-        (lambda: tp.nn.convert(MODEL, rows={"0": "nodes"}), ("rows names", "'0'", "'1'")),
+        (lambda: tp.nn.convert(MODEL, rows={"0": "nodes"}), ("rows has the name", "'0'", "'1'")),
         (lambda: tp.nn.convert(MODEL, rows={"1": 5}), ("rows", "5")),
         (lambda: tp.nn.convert(MODEL, rows=["x"]), ("rows must be a dict", "['x']")),
         (lambda: tp.nn.convert(MODEL, verbose="x"), ("verbose must be True or False", "'x'")),

@@ -173,7 +173,7 @@ def test_huge_sizes_do_not_overflow() -> None:
     search = search_limits(SizeHistogram.from_counts({(2**60, 2**59): 3, (1, 0): 4}))
     assert search.best.limits.nodes >= 2**60
     assert sum(search.best.empty_slots.values()) >= 0
-    with refused(SearchError, "slots in total", "64-bit"):
+    with refused(SearchError, "nodes and edges in total", "64-bit"):
         search_limits(SizeHistogram.from_counts({(2**62, 2**62): 1}))
 
 

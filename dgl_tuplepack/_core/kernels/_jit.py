@@ -1,4 +1,4 @@
-"""The only numba decorators of the package."""
+"""Decorators that compile functions with numba; all kernels use them."""
 
 from __future__ import annotations
 
@@ -27,42 +27,44 @@ _TUPLE: Any = types.BaseTuple
 
 
 def jit(function: Function) -> Function:
-    """Compile a kernel for the types in its annotations; it runs serially, and releases the GIL.
+    """Compile a kernel for the types in its annotations; the kernel runs in one thread, and releases the GIL.
 
-    The kernel is compiled when its module is imported, and numba caches it on disk. So a new worker process loads it
-    and does not compile it again. The attribute ``.py_func`` is the plain function.
+    The kernel is compiled when its module is imported, and numba caches the compiled code on disk. So a new worker
+    process loads this code, and does not compile again. The attribute ``.py_func`` is the plain Python function.
     """
     hints = get_type_hints(function, include_extras=True)
     result = _numba_type(hints.pop("return"))
-    # The other hints are the types of the arguments, in order.
+    # The other hints are the types of the arguments, in order. Calling a numba type with types gives a signature.
     signature = result(*map(_numba_type, hints.values()))
     with interrupts_held():
         try:
             return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
         except Exception as error:
-            # If only the cache failed, the second attempt below succeeds. If the kernel is wrong, it raises the error.
+            # If only the cache failed, the second attempt below succeeds. If the kernel itself has an error, the second
+            # attempt raises the error again.
             _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
         return cast(Function, numba.njit(signature, nogil=True)(function))
 
 
 @functools.cache
 def _warn_uncached(reason: str) -> None:
+    """Warn that compiled code cannot be cached, once for each reason."""
     warnings.warn(
-        f"compiled code cannot be cached ({reason}), so every start compiles again, which takes a minute; set "
+        f"compiled code cannot be cached ({reason}), so every new process compiles it again, which takes a minute; set "
         "NUMBA_CACHE_DIR to an empty, writable folder with space left.",
         stacklevel=3,
     )
 
 
 def helper(function: Function) -> Function:
-    """Make a function callable from kernels only, for any types; it is compiled into each kernel that calls it."""
+    """Compile a function into each kernel that calls it; only kernels can call it, with arguments of any types."""
     # Leave out the wrappers for calls from Python and C, which would take time to compile.
     njit: Any = numba.njit
     return cast(Function, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
 
 def _numba_type(hint: Any) -> Any:
-    """Return numba's type for an annotation: a scalar, an array of ``kernels.types``, or a (named) tuple of these."""
+    """Return numba's type for an annotation: a scalar, an array type of ``types.py``, or a (named) tuple of these."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Annotated:

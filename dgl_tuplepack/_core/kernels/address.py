@@ -1,7 +1,8 @@
-"""Memory access by address: lets one compiled loop read any number of files, and write tensors of any dtype.
+"""Memory access by address, so that one compiled loop can read any number of files, and write tensors of any dtype.
 
-The functions ``_prefetch``, ``_copy_bytes`` and ``_pointer_at`` are intrinsics of numba: each returns the signature of
-a call, and a function that generates LLVM code for it.
+The functions ``_prefetch``, ``_copy_bytes`` and ``_pointer_at`` are intrinsics of numba. For each call in a kernel,
+numba passes them the types of the arguments. Each of them returns the signature of the call, and a function that
+generates the LLVM code of the call. The docstrings of the three functions describe this LLVM code.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# While a graph is copied, the graph this many places later is prefetched: enough to hide the latency of main memory.
+# While graph i is copied, graph i + AHEAD is prefetched. Eight graphs are enough to hide the latency of main memory.
 AHEAD = 8
-# At most this many bytes of a graph are prefetched; the processor's own prefetching covers the rest.
+# At most this many bytes of a graph are prefetched; the processor itself prefetches the bytes after them.
 _MOST_BYTES = 4096
-_LINE_BYTES = 64
+_LINE_BYTES = 64  # bytes of a cache line
 
 
 def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
-    """Prefetch the `number` bytes at `address`, at most _MOST_BYTES; any address is allowed."""
+    """Prefetch the `number` bytes at `address`, at most _MOST_BYTES; any address is allowed, even an invalid one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
         declare: Any = cgutils.get_or_insert_function
         arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
-        # Hints for LLVM: a read; used only once, so that nothing else is evicted from the caches; data, not code.
+        # Hints for LLVM, in order. 0: the access is a read. 0: the bytes are used only once, so other data should stay
+        # in the caches. 1: the bytes are data, not code.
         hints = [flag(0), flag(0), flag(1)]
         first, number = arguments
+        # fetched = min(number, _MOST_BYTES). One prefetch loads one cache line.
         fetched = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
         with cgutils.for_range_slice(builder, word(0), fetched, word(_LINE_BYTES), word) as (offset, _):
             builder.call(function, [builder.inttoptr(builder.add(first, offset), byte), *hints])

@@ -1,4 +1,4 @@
-"""Assemble a batch in one pass over its tensors, padded or not."""
+"""Assemble a batch, padded or not, in one pass over its tensors."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ from dgl_tuplepack._core.kernels.gather import (
 )
 from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, array_type
 
-# The properties of a field, which is one tensor of the batch.
+# The properties of a field. A field is one tensor of the batch. Types are numbered: node types first, then edge types;
+# graphs are the last type.
 _NAMES = (
     "kind",  # how it is filled: ROWS, ENDPOINTS, ...
-    "type",  # index of the type of its rows (node type, edge type or graphs); for PER_GRAPH: of the rows it counts
-    "nodes",  # for endpoints: index of the type of the nodes; for indices: of the type that they point to
-    "stretch",  # index of the stretch of memory that holds the field
-    "first",  # first byte of the field in that stretch
+    "type",  # index of the type of its rows; for PER_GRAPH: index of the type whose rows are counted
+    "nodes",  # for ENDPOINTS and INDICES: index of the type that the values point to
+    "stretch",  # index of the stretch that holds the field; a stretch is one piece of memory with several fields or one
+    "first",  # first byte of the field in its stretch
     "width",  # values per row
     "row_bytes",  # bytes per row
     "dtype",  # code of the dtype; see `gather.py`
     "fill",  # address of the rows that fill the padding
-    "fill_slots",  # number of the rows at `fill`: 1, or one for each slot
-    "shift",  # for endpoints: 1 to move the ends of padding edges to the next padding node, else 0
+    "fill_slots",  # number of the rows at `fill`: 1, or one row for each slot
+    "shift",  # for ENDPOINTS: 1 to move this end of each padding edge to the next padding node, else 0
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
-# The array of each field in each segment, [F, S].
+# For each field and segment: the `ARRAY` record of the stored array, [F, S].
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
-# The kinds of fields. PER_GRAPH: the number of nodes or edges of each graph.
+# The kinds of fields. ROWS, ENDPOINTS and INDICES are copied from stored arrays; all other kinds are computed.
+# PER_GRAPH: the number of nodes or edges of each graph.
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
 
 
@@ -56,24 +58,27 @@ def assemble(
 ) -> int:
     """Fill a batch: the rows of field f come from the arrays ``arrays[f]``, one array for each segment.
 
-    Row pointers and the order of edges are filled later, by `sort_edges`.
+    The kinds ROW_POINTERS and EDGE_ORDER are not filled here, but later by `sort_edges`.
 
-    `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` has the padded numbers of rows of each
-    type of nodes and edges, then of graphs; without padding, `slots` equals `totals`. `segments`, `rows` and `totals`
-    are the results of `find_graphs`, and `ids` are the ids that the batch reports for the graphs. The caller must check
-    that the totals leave enough slots for the padding that a padded batch needs.
+    `memory` has the address of each stretch. `slots` ``[T + 1]`` has the number of slots of each of the T node types
+    and edge types, then the number of graph slots; without padding, `slots` equals `totals`. `ids` ``[n]`` are the ids
+    that the batch reports for the graphs.
+
+    `segments`, `rows` and `totals` are the results of `find_graphs`. ``segments[i]`` is the segment of graph i.
+    ``rows[t, :, i]`` is the first row of graph i in its segment, its number of rows, and its first row in the batch.
+    ``totals[t]`` is the number of rows of all graphs. The caller must check that it leaves enough slots for padding.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """
     number = len(ids)
     for f in range(len(fields)):
         field = fields[f]
-        # `out` is the address of the field; its padding begins at the address `rest`.
+        # The field begins at the address `out`, its padding at the address `rest` (not used for PER_GRAPH).
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], segments, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
-            # Pad with one repeated row, or pad each slot with its own row of the fill.
+            # Pad all slots with the same row, or each slot with its own row at the address `fill`.
             if field["fill_slots"] == 1:
                 repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
             else:
@@ -85,7 +90,8 @@ def assemble(
             wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Padding indices point to the first padding row of the type `nodes`; the caller has left at least one.
+            # Padding indices point to the first padding row of the type `nodes`. The caller has left at least one such
+            # row. The ends of padding edges are spread over all padding nodes.
             if kind == INDICES and field["dtype"] == INT64:
                 repeat_value(rest, np.int64, totals[nodes], padding * width)
             elif kind == INDICES:
@@ -98,12 +104,12 @@ def assemble(
             repeat_value(out, np.uint8, 1, totals[t])
             repeat_value(rest, np.uint8, 0, slots[t] - totals[t])
         elif kind in (PER_GRAPH, GRAPH_IDS):
-            # rows[t, 1]: number of rows of each graph.
+            # rows[t, 1]: number of rows of each graph. A padding slot gets the id -1, or 0 rows.
             values, of_graphs = carray(pointer_at(out, np.int64), slots[-1]), ids if kind == GRAPH_IDS else rows[t, 1]
             for i in range(number):
                 values[i] = of_graphs[i]
             repeat_value(out + 8 * number, np.int64, -1 if kind == GRAPH_IDS else 0, slots[-1] - number)
-            # All padding rows belong to the last graph slot.
+            # The last graph slot owns all padding rows.
             if kind == PER_GRAPH and number < slots[-1]:
                 values[slots[-1] - 1] = slots[t] - totals[t]
     return 0

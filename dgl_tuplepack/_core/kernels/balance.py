@@ -8,16 +8,17 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, FloatMatrix, IntVe
 
 @jit
 def place(weights: FloatMatrix, order: ConstIntVector, loads: FloatMatrix, parts: IntVector) -> None:
-    """Give each graph of `order` to the part in which it raises the sum of squared loads least.
+    """Give each graph in `order` to the part in which the graph raises the sum of squared loads least.
 
-    `weights` ``[N, k]`` are the graphs' weights, `loads` ``[P, k]`` the sums of the weights in each part. Update
-    `loads`, and write the part of each graph to `parts` ``[N]``. If several parts are equally good, the first gets the
-    graph.
+    `order` has indices of graphs. `weights` ``[N, k]`` has the k weights of each graph; `loads` ``[P, k]`` has the sums
+    of these weights over the graphs of each part. Update `loads`, and write the part of each graph to `parts` ``[N]``.
+    If several parts are equally good, the first of these parts gets the graph.
     """
     for graph in order:
         best, least = 0, 0.0
         for part in range(len(loads)):
-            # The sum of squares grows by the squares of the weights, equal for all parts, plus 2 * growth.
+            # The sum of squared loads grows by 2 * growth, plus the graph's squared weights. These are the same for
+            # every part.
             growth = 0.0
             for component in range(loads.shape[1]):
                 growth += weights[graph, component] * loads[part, component]

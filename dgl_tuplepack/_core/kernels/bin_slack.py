@@ -1,4 +1,4 @@
-"""Fill packs one by one, as full as a bounded depth-first search can, and repeat each pattern found."""
+"""Fill packs one by one, as full as a bounded depth-first search can make them, and repeat each pattern found."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
-# Indices of the state of `fill_packs`: number of entries and of patterns written, work done, place in `hardest` of the
-# next class to start a pack, and number of packs filled.
+# Indices of the argument `state` of `fill_packs`: the numbers of entries written, patterns written and steps done; the
+# index in `hardest` of the class that starts the next pack; and the number of packs filled. An entry of a pattern is a
+# class with a number of graphs.
 ENTRIES, PATTERNS, STEPS, HARD, PACKS = range(5)
 
-# Number of classes in a block; `Classes.lows` has one row for each block.
+# Number of consecutive classes in a block; `Classes.lows` has one row for each block.
 BLOCK = 64
 
 
 class Classes(NamedTuple):
-    """Size classes by descending key. The key of a class is the weighted sum of the components of its size.
+    """C size classes by descending key. The key of a class is the weighted sum of the d components of its size.
 
-    `sizes` ``[C, d]`` and `keys` ``[C]`` have a row for each class. Two arrays have component-wise minima: row c of
-    `smallest` ``[C, d]`` over class c and all classes after it, row b of `lows` over the classes of block b. `hardest`
-    ``[C]`` has the classes in the order in which they start packs.
+    `sizes` ``[C, d]`` and `keys` ``[C]`` have a row for each class. Row c of `smallest` ``[C, d]`` has the minimum of
+    each component over class c and all classes after it. Row b of `lows` has the minimum of each component over the
+    classes of block b. `hardest` ``[C]`` has the classes in the order in which they start packs.
     """
 
     sizes: IntMatrix
@@ -34,11 +35,12 @@ class Classes(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Graphs that are not packed yet; all arrays change.
+    """The graphs that are not packed yet; the kernel changes all three arrays.
 
-    ``remaining[c]`` is the number of graphs of class c. ``following[c]`` is c if class c has graphs left. Otherwise
-    it is a later class; these links lead to the next class with graphs left, or to C. `tree` is the Fenwick tree of
-    `remaining`, updated after each pattern; a tree of length 0 turns sampling off.
+    ``remaining[c]`` is the number of these graphs in class c. ``following[c]`` is c if class c has graphs left.
+    Otherwise it is a later class: such links lead step by step to the next class with graphs left, or to C. `tree` is
+    the Fenwick tree of `remaining` (see `fenwick`); a tree of length 0 turns sampling off. `following` and `tree` are
+    updated after each pattern.
     """
 
     remaining: IntVector
@@ -47,14 +49,17 @@ class Left(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """The goal of a search, and its settings.
+    """The goal of the searches for packs, and their settings.
 
     The weighted room of a pack is a sum over the components: the room left below `limits` ``[d]``, times the weight in
-    `weights` ``[d]``. A pack with at most `tolerance` of weighted room is full. A search has about `steps` steps, and
-    `walk` more to finish a descent. The first half of the search tries at most `width` choices at each level.
+    `weights` ``[d]``. A pack with a weighted room of at most `tolerance` counts as full.
 
-    A pack is expected to hold `graphs_per_pack` graphs. The search chooses at least `kept` of them, the last ones; the
-    others are a sample of the remaining graphs. `turn` >= 0 decides where samples start.
+    Each level of a search chooses a class and a number of its graphs; a descent adds levels until no more graphs fit.
+    After about `steps` steps, a search begins no further descent; a larger `walk` gives the last descent more steps to
+    finish. During the first half of the steps, a level tries at most `width` choices.
+
+    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills most of the pack. The
+    sample leaves room for about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
     """
 
     limits: IntVector
@@ -69,7 +74,11 @@ class Goal(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Patterns as CSR arrays, with space to append more patterns; see `patterns_of` in ``histogram_fit``."""
+    """Patterns as CSR arrays, with space to append more patterns.
+
+    Pattern p is the content of ``repeats[p]`` packs, and has the entries ``offsets[p]:offsets[p + 1]``. Entry e stands
+    for ``multiplicities[e]`` graphs of the class ``classes[e]``.
+    """
 
     offsets: IntVector
     classes: IntVector
@@ -80,12 +89,13 @@ class Written(NamedTuple):
 class Pack(NamedTuple):
     """The pack being filled, and scratch memory.
 
-    `room` ``[d]`` is the room left in the pack. `amount` ``[C]`` is its number of graphs of each class, all 0 between
-    packs. `touched` ``[C]`` begins with the classes that the pack holds.
+    `room` ``[d]`` is the room left in the pack. ``amount[c]`` is the number of graphs of class c in the pack; `amount`
+    ``[C]`` is all 0 between two packs. The first entries of `touched` ``[C]`` are the classes that the pack holds.
 
-    `best` ``[1 + 2 C]`` is the best content that a search found: the number of entries, then (class, number of graphs)
-    pairs. ``least[0]`` is the weighted room that this content leaves. The rows of `stack` ``[3, C]`` have, for each
-    level of the search: the class chosen, the number of its graphs, and the number of choices tried.
+    `best` ``[1 + 2 C]`` has the best graphs to add that a search found: the number of entries, then a pair (class,
+    number of graphs) for each entry. ``least[0]`` is the weighted room that these graphs leave. Column l of `stack`
+    ``[3, C]`` is for level l of the search: the class chosen, the number of its graphs, and the number of choices
+    tried.
     """
 
     room: IntVector
@@ -98,7 +108,7 @@ class Pack(NamedTuple):
 
 @helper
 def _alive_from(following: IntVector, position: int) -> int:
-    """Return the first class from `position` on that has graphs left, or C; shorten the links on the way."""
+    """Return the first class >= `position` with graphs left, or C if there is none; shorten the links on the way."""
     while following[position] != position:
         following[position] = following[following[position]]
         position = following[position]
@@ -107,7 +117,7 @@ def _alive_from(following: IntVector, position: int) -> int:
 
 @helper
 def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
-    """Return how many graphs of one class fit into `room`, at most `most`."""
+    """Return how many graphs of the class `position` fit into `room`, at most `most`."""
     for component in range(len(room)):
         size = sizes[position, component]
         if size > room[component]:
@@ -119,7 +129,7 @@ def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
 
 @helper
 def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
-    """Return whether `room` is at least a row of `sizes` in every component."""
+    """Return whether ``sizes[row]`` fits into `room` in every component."""
     for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
         if sizes[row, component] > room[component]:
             return False
@@ -128,7 +138,7 @@ def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
 
 @helper
 def _not_above(keys: FloatVector, value: float, start: int) -> int:
-    """Return the first position >= `start` whose key is <= `value`; keys descend."""
+    """Return the first class >= `start` with a key <= `value`, or C if there is none; `keys` descend."""
     low, high = start, len(keys)
     if low < high and keys[low] <= value:
         return low
@@ -143,31 +153,32 @@ def _not_above(keys: FloatVector, value: float, start: int) -> int:
 
 @helper
 def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, width: int) -> int:
-    """Search depth-first for content that leaves less weighted room than ``least[0]``; return the number of steps.
+    """Search depth-first for graphs to add that leave less weighted room than ``least[0]``; return the number of steps.
 
-    The best content found is written to `pack`. A level of the search chooses a class and the number of its graphs; it
-    gives up after `width` choices, so that choices at earlier levels change too. `room` is restored at the end.
+    The best graphs found are written to ``pack.best``, and the weighted room that they leave to ``pack.least``. Each
+    level of the search chooses a class and a number of its graphs. A level gives up after `width` choices, so that
+    choices at earlier levels change too. ``pack.room`` is restored at the end.
     """
     sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
     remaining, following = left.remaining, left.following
     weights, tolerance = goal.weights, goal.tolerance
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
     number_classes, components = sizes.shape
-    # A descent may use more than `steps` steps, but no more than `most`.
+    # No descent begins after `steps` steps, and a descent is cut off after `most` steps of the search.
     most = 2 * steps + goal.walk
-    # `position` is the next class to try at the level `depth`; `slack` is the weighted room left.
+    # `position`: the next class to try at the level `depth`. `done`: steps so far. `slack`: the weighted room left.
     depth, done, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
     while True:
-        # Go down: add the largest class that fits, as often as it fits; then the next one, and so on.
+        # Go down: from `position` on, add as many graphs of each class as fit. Each class that fits gets a new level.
         while position < number_classes and done < most:
-            # A class with a key above the slack cannot fit; the margin is for rounding errors.
+            # A class with a key above `slack` cannot fit; the margin is for rounding errors.
             position = _alive_from(following, _not_above(keys, slack * (1 + 1e-12) + 1e-300, position))
             done += 1
-            # Stop if no class from here on fits; skip the block if none of its classes fits.
+            # Stop if no class from `position` on fits. Skip the block of this class if no class of the block fits.
             if position >= number_classes or not _all_fit(smallest, position, room):
                 break
             block = position // BLOCK
@@ -187,7 +198,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                     room[component] -= number * sizes[position, component]
                     slack += weights[component] * room[component]
             position += 1
-        # Keep the best content so far.
+        # Keep these graphs if they are the best so far.
         if slack < least[0]:
             least[0] = slack
             best[0] = depth
@@ -196,7 +207,8 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                 best[2 + 2 * level] = stack[1, level]
         if depth == 0 or least[0] <= tolerance or done >= steps:
             break
-        # Go up past all levels that have tried `width` choices. Then remove one graph, and go on with the next class.
+        # Go up: drop the deepest level as long as it has tried `width` choices. Then remove one graph from the deepest
+        # remaining level, and go down again from the class after the class of this level.
         while depth > 0 and stack[2, depth - 1] >= width:
             depth -= 1
             for component in range(components):
@@ -209,7 +221,8 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
         for component in range(components):
             room[component] += sizes[position, component]
             slack += weights[component] * room[component]
-        # If the level still holds graphs of its class, this counts as another choice, and the next level starts again.
+        # If the level still holds graphs of its class, their smaller number is another choice of this level, and the
+        # next level starts again.
         if stack[1, depth - 1] == 0:
             depth -= 1
         else:
@@ -217,7 +230,6 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
             if depth < number_classes:
                 stack[2, depth] = 0
         position += 1
-    # Restore the room.
     for level in range(depth):
         for component in range(components):
             room[component] += stack[1, level] * sizes[stack[0, level], component]
@@ -226,11 +238,12 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
 
 @helper
 def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: int, turn: float) -> int:
-    """Add every n-th remaining graph to the pack, as far as they fit; return the number of classes in the pack.
+    """Add every n-th remaining graph to the pack if it fits; return the number of classes in the pack.
 
-    `graphs` is the number of remaining graphs. The sample has `sample_size` graphs or somewhat more. The class that the
-    pack already holds, ``touched[0]``, is skipped. The offset of the sample follows the golden ratio, so that the
-    samples of successive turns are evenly spread.
+    `graphs` is the number of remaining graphs, including the one graph that the pack already holds. The class of this
+    graph, ``touched[0]``, is skipped. The sampled graphs, every n-th with n = ``graphs // sample_size``, are at least
+    `sample_size` graphs. The index of the first sampled graph is in 0..n - 1; successive values of `turn` spread this
+    index evenly (by the golden ratio).
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size
@@ -241,8 +254,8 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
         position, inside = class_of(left.tree, graph)
         if position >= len(remaining):
             break
-        # How many sampled graphs are in this class. `amount` is added because the tree still counts the graph that the
-        # pack already holds.
+        # How many graphs of this class are in the sample. `amount` is added because the tree still counts the graph
+        # that the pack already holds.
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
         graph += number * stride
         if position != touched[0]:
@@ -259,13 +272,13 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
 
 @helper
 def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state: IntVector) -> int:
-    """Append the content of `pack` as a pattern; return the number of graphs in all packs of this pattern.
+    """Append the content of `pack` to `written` as a pattern; return the number of graphs in all packs of this pattern.
 
-    The pattern is repeated as often as the remaining graphs allow, but at most `most` times. The graphs of one such
-    pack are already subtracted from `remaining`. `held` is the number of classes in the pack.
+    As many packs get the pattern as the remaining graphs allow, but at most `most` packs. The graphs of the first of
+    these packs are already subtracted from `remaining`. `held` is the number of classes in the pack.
     """
     remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
-    # `more` is the number of repeats after the first pack.
+    # `more` is the number of packs after the first one.
     more = most - 1
     for entry in range(held):
         more = min(more, remaining[touched[entry]] // amount[touched[entry]])
@@ -296,13 +309,16 @@ def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state:
 def fill_packs(
     classes: Classes, left: Left, goal: Goal, pack: Pack, written: Written, work_limit: int, state: IntVector
 ) -> None:
-    """Fill packs until no graphs are left, `work_limit` is reached, or `written` has no space for another pattern.
+    """Fill packs until no graphs are left, `work_limit` steps are done, or `written` has no space for another pattern.
 
-    Each pack starts with a graph of the hardest remaining class. If packs hold many graphs, a systematic sample of all
-    remaining graphs then fills most of the room, so that the graphs left keep their mix of sizes. A search of about
-    ``goal.steps`` steps fills the rest: its first half tries few choices at each level, its second half all ("iterative
-    broadening", Ginsberg & Harvey 1992). The pattern found is repeated as often as the graphs allow; with a sample, at
-    most for an eighth of the packs still expected. `state` ``[5]`` (see ENTRIES to PACKS) changes.
+    Each pack starts with one graph of the first class in ``classes.hardest`` that has graphs left. If packs hold many
+    graphs, a systematic sample of all remaining graphs then fills most of the room. So the mix of sizes among the
+    remaining graphs hardly changes. A search of about ``goal.steps`` steps chooses the last graphs of the pack. The
+    first half of its steps tries few choices at each level, the second half many more ("iterative broadening",
+    Ginsberg & Harvey 1992).
+
+    As many packs get the pattern as the remaining graphs allow; but if a sample was used, at most about an eighth of
+    the packs still expected. `state` ``[5]`` (see ENTRIES to PACKS) is updated.
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape
@@ -320,18 +336,18 @@ def fill_packs(
         touched[0], held = first, 1
         amount[first] = 1
         remaining[first] -= 1
-        # The smallest share of a limit that is left, over the components that have a weight.
+        # `share`: the fraction of a limit that is still free, the smallest over all components with a weight above 0.
         share = 1.0
         for component in range(components):
             room[component] = limits[component] - sizes[first, component]
             if weights[component] > 0:
                 share = min(share, room[component] / limits[component])
-        # Expected number of graphs for the rest of the pack, less the graphs that the search chooses.
+        # The number of graphs expected to fit into this room, minus the graphs that the search will choose.
         sample_size = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
         sampled = len(left.tree) > 0 and 0 < sample_size <= graphs
         if sampled:
             held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
-        # The first half of the search, then the second half unless the pack is full enough.
+        # Search with the first half of the steps. If the pack is not full enough, search again with the other half.
         least[0] = np.inf
         done, steps, width = 0, goal.steps // 2, goal.width
         # Call `_search` in a loop, since a second call in the code would compile it into this kernel twice.
@@ -340,8 +356,9 @@ def fill_packs(
             if least[0] <= goal.tolerance:
                 break
             steps, width = goal.steps - done, number_classes
+        # Each class in the pack counts as 8 more steps.
         state[STEPS] += 8 * held + done
-        # Add the content that the search found.
+        # Add the graphs that the search found.
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
             if amount[position] == 0:

@@ -1,4 +1,4 @@
-"""Find a set of graphs whose total is within a window in every component: meet in the middle, exact."""
+"""Find a set of graphs with a total in a given window of every component: exact, by the "meet in the middle" method."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
-    """Return the totals of all subsets of graphs ``first..last - 1``, int64 ``[2^n, d]``, and their masks ``[2^n]``.
+    """Return the totals of all subsets of graphs ``first..last - 1``, int64 ``[2^n, d]``, and a mask of each ``[2^n]``.
 
     Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. For each
-    graph, the sorted sums without it and with it are merged, so no sort is needed: time O(d 2^n), n = last - first.
+    graph, the sorted totals without and with this graph are merged, so no sort is needed. Time O(d 2^n), where n is
+    last - first.
     """
     components = sizes.shape[1]
     subsets = 1 << (last - first)
     sums, masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     merged, merged_masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     for graph in range(first, last):
-        # sums[:known]: the totals of all subsets of the graphs before this one. `known` is also the bit of this graph.
+        # sums[:known]: the totals of all subsets of the graphs before `graph`. `known` is also the bit of `graph`.
         known = 1 << (graph - first)
         size = sizes[graph, 0]
-        # Rows of `sums` to merge next: unchanged (without this graph), and with this graph added (including it).
+        # Each row of `sums` is merged twice. `without`: the next row to merge as it is. `including`: the next row to
+        # merge with the size of `graph` added.
         without, including = 0, 0
         for at in range(2 * known):
-            # A sum including the graph is never below the same sum without it, so `including` reaches its end last.
+            # A row with `graph` added is never below the row itself, so `including` reaches its end last.
             if without < known and sums[without, 0] <= sums[including, 0] + size:
                 for component in range(components):
                     merged[at, component] = sums[without, component]
@@ -48,19 +50,19 @@ def window_pair(
 ) -> tuple[int, int, int]:
     """Find a row of `left` and a row of `right` whose sum is within ``low..high`` in every component.
 
-    Return the indices of the two rows, or -1 and -1 if none were found; and the number of steps. Rows must ascend in
-    the first component. The search gives up after `most` steps.
+    Return the indices of the two rows, or -1 and -1 if none were found; and the number of steps. The rows of each array
+    must ascend in the first component. The search gives up after about `most` steps.
     """
     components = len(low)
     begin, steps = len(right), 0
     for left_row in range(len(left)):
-        # In the first component, right[begin:] are the rows that are large enough for this row of `left`.
-        # `begin` only decreases, since `left` ascends.
+        # right[begin:]: the rows that reach low[0] together with this row of `left`. `begin` only decreases, since the
+        # rows of `left` ascend.
         while begin > 0 and right[begin - 1, 0] >= low[0] - left[left_row, 0]:
             begin -= 1
             steps += 1
         right_row = begin
-        # Try these rows as long as they are small enough in the first component.
+        # Try these rows as long as the sum does not exceed high[0]; check all further components of the sum.
         while right_row < len(right) and right[right_row, 0] <= high[0] - left[left_row, 0]:
             component = 1
             while component < components:
@@ -82,16 +84,16 @@ def window_pair(
 def subset_within(
     sizes: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int, chosen: IntVector
 ) -> int:
-    """Find a subset of the graphs whose total is within ``low..high`` in every component.
+    """Find a subset of n graphs, `sizes` ``[n, d]``, with a total within ``low..high`` in every component.
 
-    Return the number of steps, negative if no subset was found. Otherwise, `chosen` ``[n]`` gets 1 for each graph of
-    the subset, 0 for all others. The first component should have the narrowest window. If the scan gives up after
-    `most` steps, a subset may still exist.
+    Return the number of steps, negative if no subset was found. If a subset was found, `chosen` ``[n]`` gets 1 for each
+    graph of the subset, 0 for all other graphs. The search is fastest if the first component has the narrowest window.
+    After about `most` steps, the scan of pairs gives up; even if a subset exists, it may not be found then.
 
     Time O(d 2^(n / 2)), plus the number of pairs scanned; memory O(d 2^(n / 2)).
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it:
-    a window instead of the largest sum; and further components, which are checked for each pair whose sum is within the
+    a window instead of the largest sum; and further components, which are checked for each pair with a sum in the
     window of the first component.
     """
     graphs = len(sizes)

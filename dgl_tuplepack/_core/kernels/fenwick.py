@@ -1,4 +1,4 @@
-"""Running sums over changing counts: find the class of a graph by its index, or remove graphs, in O(log C).
+"""Fenwick tree over the numbers of graphs of C classes: find the class of a graph, or remove graphs, in O(log C).
 
 Source: Fenwick 1994, "A new data structure for cumulative frequency tables".
 """
@@ -12,17 +12,18 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 
 def tree_of(counts: ConstIntVector) -> IntVector:
-    """Return the Fenwick tree of `counts` ``[C]``, int64 ``[C + 1]``."""
+    """Return the Fenwick tree of `counts` ``[C]``, the number of graphs of each class, as int64 ``[C + 1]``."""
     sums = np.concatenate([[0], np.cumsum(counts)])
     nodes = np.arange(len(sums))
-    # Node n is the sum of counts[m:n], where m is n without its lowest set bit.
+    # Tree node n is the sum of counts[m:n], where m is n without its lowest set bit.
     return sums - sums[nodes & (nodes - 1)]  # type: ignore[no-any-return]
 
 
 @helper
 def remove_graphs(tree: IntVector, position: int, number: int) -> None:
     """Remove `number` graphs from the class at `position`."""
-    # Nodes are numbered from 1. The next node that covers this class is found by adding the lowest set bit.
+    # The first tree node that includes the class is position + 1. Adding the lowest set bit of a tree node gives the
+    # next tree node that includes the class.
     position += 1
     while position < len(tree):
         tree[position] -= number
@@ -31,11 +32,11 @@ def remove_graphs(tree: IntVector, position: int, number: int) -> None:
 
 @helper
 def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
-    """Return the class of the graph with the index `graph`, and the graph's index within the class.
+    """Return the class of the graph with the index `graph` (C if there is none), and the graph's index in the class.
 
-    Indices run through the classes in order: first all graphs of class 0, then those of class 1, and so on.
+    Indices run through the classes in order: first all graphs of class 0, then all graphs of class 1, and so on.
     """
-    # Go down the tree from its largest power of 2; skip each node whose graphs all come before this graph.
+    # Go down the tree from its largest power of 2. Skip each tree node whose graphs all come before this graph.
     position, bit = 0, 1
     while 2 * bit < len(tree):
         bit *= 2

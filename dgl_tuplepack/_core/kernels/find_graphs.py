@@ -1,4 +1,4 @@
-"""Find the graphs of a selection, which has one segment for each of its stores.
+"""Find graphs by their ids in the segments of one or several stores.
 
 Ids come from users, and offsets from files; both are checked.
 """
@@ -15,8 +15,8 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# Graph g of a segment has the rows ``offsets[g]:offsets[g + 1]`` of a type. A record has the address of these offsets,
-# int64 ``[graphs + 1]``, and the number of rows of the type in the segment.
+# Each record is for one type and one segment: graph g of the segment has the rows ``offsets[g]:offsets[g + 1]`` of the
+# type. The record has the address of these offsets, int64 ``[graphs + 1]``, and the number of rows in the segment.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
@@ -32,21 +32,20 @@ def find_graphs(
     rows: IntCube,
     totals: IntVector,
 ) -> int:
-    """Find the rows of n graphs in S segments, for each of T types of nodes and edges.
+    """Find the rows of n graphs in S segments, for each of T node types and edge types.
 
     Segment s holds the graphs with the indices ``first_ids[s]:first_ids[s + 1]``, and `offsets` ``[T, S]`` has a record
-    for each type and segment. An id is the index of a graph; with `subset`, id i stands for the graph with the index
-    ``chosen[i]``, which is not checked.
+    for each type and segment. An id in `ids` ``[n]`` is the index of a graph. But if `subset` is 1, id i stands for the
+    graph with the index ``chosen[i]``; the values in `chosen` are not checked.
 
     Write the segment of each graph to `segments` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph
     in its segment, its number of rows, and its first row in the batch. Write the number of rows of all graphs to
-    ``totals[t]``.
-    `rows` and `totals` have one more type, the last, for labels: it has one row for each graph.
+    ``totals[t]``. Both `rows` and `totals` have one more type after the T types: labels, with one row for each graph.
 
     Return 0; or -1 - i if ``ids[i]`` is not one of the N valid ids 0..N-1; or 1 + t * n + i if graph i has impossible
     offsets of type t.
     """
-    # n, N, and the index of the type for labels.
+    # `number` is n, `most` is N, and `last` is the index of the type for labels.
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):
         if ids[i] < 0 or ids[i] >= most:
@@ -65,7 +64,7 @@ def find_graphs(
         row = graph - first_ids[segment]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
-            # These two offsets are read below.
+            # Prefetch the two offsets of the graph, which the loop below reads.
             prefetch(offsets[t, segment]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
@@ -78,7 +77,7 @@ def find_graphs(
                 return 1 + t * number + i
             rows[t, 0, i], rows[t, 1, i], rows[t, 2, i] = pair[0], pair[1] - pair[0], total
             total += pair[1] - pair[0]
-            # The sum overflowed.
+            # A negative sum has overflowed.
             if total < 0:
                 return 1 + t * number + i
         totals[t] = total

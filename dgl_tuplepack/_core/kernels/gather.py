@@ -1,11 +1,11 @@
-"""Copy rows of many graphs from the segments of a selection into one array, for the kernel `assemble`.
+"""Copy the rows of many graphs from their segments into one array, for the kernel `assemble`.
 
 Graphs are scattered in memory, so the next graphs are prefetched. Inner loops count from 0 over a view of one graph's
 values, so that the compiler can use vector instructions.
 
 The argument `rows` ``[3, n]`` has three numbers for each graph: its first row in its segment, its number of rows, and
-its first row in the batch. `segments` ``[n]`` has the segment of each graph, and `arrays` ``[S]`` the array of each
-segment.
+its first row in the batch. `segments` ``[n]`` has the index of each graph's segment, and `arrays` ``[S]`` an `ARRAY`
+record for each segment. `out` is the address to write to; `dtype` and `stored` are codes of dtypes, or numpy types.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, ar
 ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
 Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
-# The code of each dtype, by name. Values of any other dtype are copied unchanged.
+# The code of each dtype, by name. Values of any other dtype have the code OTHER, and are copied unchanged.
 CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
 @helper
 def _prefetch_rows(arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
-    """Prefetch the rows of graph i, if there is one."""
+    """Prefetch the rows of graph i, if there is a graph i."""
     if i < len(segments):
         array = arrays[segments[i]]
         prefetch(array["address"] + rows[0, i] * array["row_bytes"], rows[1, i] * array["row_bytes"])
@@ -40,10 +40,10 @@ def _prefetch_rows(arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatri
 def gather_rows(
     arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
-    """Copy the `rows` of all graphs to the address `out`, as rows of `width` values of `dtype`.
+    """Copy the `rows` of all graphs to the address `out`, as rows of `width` values of `dtype`, of `row_bytes` in all.
 
     Integers may be stored in a narrower dtype, and are then converted. The caller must check that the rows exist in
-    their segment, and that they fit into the batch.
+    their segments, and that they fit into the batch.
     """
     # The first AHEAD iterations only prefetch.
     for i in range(-AHEAD, len(segments)):
@@ -60,7 +60,10 @@ def gather_rows(
 
 @helper
 def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None:
-    """Convert integers that the store narrowed to `stored` back to `dtype`; only endpoints are narrowed to uint16."""
+    """Convert `number` integers at `address` from the narrower dtype `stored` to `dtype`, and write them to `out`.
+
+    Endpoints are not converted here, and only endpoints are stored as uint16, so `stored` is never UINT16.
+    """
     if dtype == INT64:
         if stored == UINT8:
             _convert(address, np.uint8, out, np.int64, number)
@@ -74,7 +77,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch has the widest dtype of any segment: here another segment has int16, and this segment uint8.
+        # The batch has the widest dtype of any segment. Here this dtype is int16, and the graph's segment has uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -96,18 +99,18 @@ def gather_endpoints(
     dtype: int,
     width: int,
 ) -> int:
-    """Copy endpoints as `dtype`, int32 or int64, and add to each the first node of its graph in the batch.
+    """Copy endpoints as `dtype`, INT32 or INT64, and add to each endpoint the first node of its graph in the batch.
 
-    `edges` are the `rows` of the edges, `nodes` the `rows` of their source nodes or destination nodes. The function
-    also copies other indices: `edges` are then the rows that hold `width` indices each, and `nodes` the rows that these
-    indices point to. Indices come from a file, so they are checked: return -1 - i if an index in graph i is too large
-    or negative, else 0.
+    `edges` is the array `rows` of the edge type, `nodes` the array `rows` of its source nodes or destination nodes.
+    Other indices are copied in the same way: then `edges` is for the type with `width` indices in each row, and `nodes`
+    for the type that the indices point to. Endpoints and indices come from a file, so they are checked: return -1 - i
+    if an index in graph i is too large or negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, edges, i + AHEAD)
         if i < 0:
             continue
-        # `number`: indices of graph i; `before`: indices in the batch before this graph.
+        # `number`: how many indices graph i has. `before`: how many indices the graphs before graph i have.
         array, number, before = arrays[segments[i]], edges[1, i] * width, edges[2, i] * width
         address = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
@@ -123,7 +126,7 @@ def gather_endpoints(
 def _shift_from(address: int, stored: int, out: int, dtype: Any, number: int, node: int) -> Any:
     """Copy endpoints of the dtype `stored` as `dtype` and add `node` to each; return the largest original endpoint.
 
-    Endpoints are compared as unsigned integers, so a negative endpoint also counts as too large.
+    Endpoints are compared as unsigned integers, so a negative endpoint counts as a very large one.
     """
     if stored == UINT8:
         return _shift(address, np.uint8, out, dtype, number, node)
@@ -152,11 +155,11 @@ def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: i
 def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, shift: int) -> None:
     """Write one endpoint of each of the `number` padding edges, evenly spread over the padding nodes.
 
-    There are ``spare = node_slots - real_nodes`` padding nodes. Edge j of m = `number` gets the padding node
-    ``(j * spare // m + shift) % spare``. So nodes ascend; but with `shift` 1, the last edges may wrap around to the
-    first padding node. If m >= spare, each padding node gets an edge. `shift` is 1 for destinations if padding edges
-    form chains from one padding node to the next, else 0. The caller must check that
-    ``real_nodes + shift < node_slots``.
+    There are ``spare = node_slots - real_nodes`` padding nodes. Padding edge j gets the padding node with the index
+    ``(j * spare // number + shift) % spare``, counted from the first padding node. So the endpoints ascend; but with
+    `shift` 1, the last edges may wrap around to the first padding node. If ``number >= spare``, each padding node gets
+    an edge. `shift` is 1 for destinations if padding edges form chains from one padding node to the next, else 0. The
+    caller must check that ``real_nodes + shift < node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes
@@ -171,7 +174,7 @@ def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_sl
 
 @helper
 def repeat_value(out: int, dtype: Any, value: int, number: int) -> None:
-    """Write `value` as `dtype`, `number` times."""
+    """Write `value` as `dtype` to the address `out`, `number` times in a row."""
     values = carray(pointer_at(out, dtype), number)
     for j in range(number):
         values[j] = value
@@ -180,7 +183,7 @@ def repeat_value(out: int, dtype: Any, value: int, number: int) -> None:
 @helper
 def repeat_bytes(out: int, entry: int, size: int, number: int) -> None:
     """Copy the `size` bytes at the address `entry` to the address `out`, `number` times in a row."""
-    # Copy the bytes once; each further copy doubles the bytes already written.
+    # Copy the bytes once; each further copy doubles the number of bytes already written.
     if number > 0 and size > 0:
         copy_bytes(out, entry, size)
         done, total = size, size * number

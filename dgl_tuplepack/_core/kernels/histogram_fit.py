@@ -1,6 +1,7 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-The content of a group is never copied: it is read from the group's chain of parents (see ``open_packs``).
+The content of a group is never copied. A group has only the class of the graph added last, and its parent: the group
+that it was made from. The chain of parents gives the whole content.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 
 class Placing(NamedTuple):
-    """The rule for placing graphs: into packs of the fullest group with room (`fullest_first`), or of the emptiest.
+    """The rule for placing graphs.
 
-    The search for a group begins at the priority of the size. After the first placement of a size, it begins at the
-    next higher priority; with `by_the_text`, it still begins at the priority of the size. A group is inserted after all
-    groups of equal priority; with `random_ties`, at random after or before them, as drawn with `key`.
+    Groups are sorted by the priority of the room left in each pack: the fullest group has the lowest priority. With
+    `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest group with room.
+
+    The search for a group begins at the priority of the size. After the first placement of a size, the search begins at
+    the next higher priority; but with `by_the_text`, still at the priority of the size. A group is inserted after all
+    groups of equal priority; with `random_ties`, it is inserted before or after them at random, drawn with `key`.
     """
 
     fullest_first: bool
@@ -43,7 +47,7 @@ class Placing(NamedTuple):
 
 @helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """Return the rows; if all of them are used, append as many unused rows."""
+    """Return `rows`; if all of them are `used`, return twice as many rows, of which the second half is unused."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))
@@ -62,18 +66,25 @@ def fit_histogram(
 ) -> tuple[IntMatrix, int]:
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
+    The columns of a group are PARENT (the group that it was made from, or -1), ADDED (the class of the graph added last
+    to each pack), COUNT (the number of packs), GRAPHS (the number of graphs in each pack), then the room left in each
+    pack. A group whose packs have all moved to other groups remains, with COUNT 0.
+
     Size classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order`
-    ``[C]``. A pack holds at most `cap` graphs. `rule` computes the priority of a size or of a remainder. A step looks
-    at a block or a group; if more than `most_steps` are needed, no groups are returned. No argument is changed.
+    ``[C]``. A pack holds at most `cap` graphs. `rule` computes the priority of a size, or of the room left in a pack.
+    Steps are the blocks and groups that searches look at, plus BLOCK for each placement; if more than about
+    `most_steps` are needed, no groups are returned. No argument is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
+    # The index over all open groups, sorted by priority: the rows of `pool` are blocks, in the order `blocks_order`. A
+    # block has 1 + k numbers about its groups, then BLOCK priorities, then BLOCK indices of groups.
     pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
     blocks_order = np.arange(len(pool))
     # The number of groups made, of blocks in use, and of steps done.
     used, blocks, steps = 0, 0, 0
     for size_class in order:
-        # `left`: graphs of this size class to place; `after`: the lowest priority to search from.
+        # `left`: how many graphs of this size class are not placed yet. `after`: the lowest priority to search from.
         size, left = sizes[size_class], counts[size_class]
         start = priority(rule, size)
         after = start
@@ -86,7 +97,7 @@ def fit_histogram(
                 position, looked = find_emptiest(pool, blocks_order, blocks, groups, size, after)
             steps += BLOCK + looked
             groups = _with_room(groups, used)
-            # Each of the two groups inserted below may need a free block.
+            # Each of the two groups inserted below may need a free block, so double the blocks.
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
@@ -95,7 +106,7 @@ def fit_histogram(
             new[ADDED] = size_class
             if position >= 0:
                 block = pool[blocks_order[position // BLOCK]]
-                # The priority and the index of the group found.
+                # The priority and the index of the group found. `position` counts BLOCK places for each block.
                 old_value, parent = block[1 + k + position % BLOCK], block[1 + k + BLOCK + position % BLOCK]
                 old = groups[parent]
                 blocks = take_out(pool, blocks_order, blocks, groups, position)
@@ -105,15 +116,15 @@ def fit_histogram(
                 new[GRAPHS] = old[GRAPHS] + 1
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
-                # The paper does not fix the order of equal priorities. Its figures for molhiv are reproduced only if
-                # the packs that do not grow are inserted before the packs that grow.
+                # The paper does not fix the order of groups with equal priorities. Its figures for ogbg-molhiv are
+                # reproduced only if the packs that do not get a graph are inserted before the packs that get one.
                 if old[COUNT] > 0:
                     in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
-                # After a placement, the paper's code searches from the next higher priority on.
+                # After a placement, the paper's code searches from the next higher priority on; its text does not.
                 after = start if placing.by_the_text else start + 1
             else:
-                # No group was found: each graph left of this class opens a pack of its own.
+                # No group was found: each graph of this class that is not placed yet opens a pack of its own.
                 number = left
                 new[PARENT] = -1
                 new[GRAPHS] = 1
@@ -132,12 +143,13 @@ def fit_histogram(
 
 @jit
 def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, IntVector]:
-    """Return the content of every group that still has packs, as CSR arrays.
+    """Return the patterns of all groups that still have packs, as CSR arrays; `groups` is made by `fit_histogram`.
 
-    These are offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, and repeats ``[Q]``. In a chain of
-    parents, all graphs of one class are next to each other, so each class appears in a pattern once.
+    The arrays are offsets ``[Q + 1]``, the size class and the number of graphs of each entry ``[offsets[-1]]``, and the
+    number of packs of each pattern ``[Q]``. In a chain of parents, all graphs of one class are next to each other, so
+    each class appears in a pattern once.
     """
-    # Count the patterns and their entries: in the chain of parents, each new class begins an entry.
+    # Count the patterns and their entries: in the chain of parents, each change of the class begins an entry.
     patterns, entries = 0, 0
     for group in range(len(groups)):
         if groups[group, COUNT] > 0:

@@ -12,15 +12,18 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
     """Return the highest value that a graph of `size` can have while no pack is worth more than ``table[-1]``.
 
-    ``table[-1]`` is the worth of the best pack before the value of the graph is raised.
+    The `table` of `fill_table` has a cell for each possible room of a pack: the value of the best content for this
+    room. The last cell is for an empty pack, so ``table[-1]`` is the value of the best pack before the graph's value is
+    raised.
     """
-    # `graphs`: how many of these graphs fit into a pack; `cell`: how many cells of the table one graph uses up.
+    # `graphs`: how many of these graphs fit into a pack. `cell`: how much each of them lowers the room's table index.
     graphs, cell = 1 << 62, 0
     for component in range(len(limits)):
         cell = cell * (limits[component] + 1) + size[component]
         if size[component] > 0:
             graphs = min(graphs, limits[component] // size[component])
-    # For each number of these graphs: their worth plus the best content of the room left may not exceed the best pack.
+    # For each `number` of these graphs, their total value, plus the value of the best content for the room left, must
+    # not exceed the value of the best pack.
     whole = len(table) - 1
     worth = table[whole]
     for number in range(1, graphs + 1):
@@ -40,18 +43,19 @@ def fill_table(
 ) -> None:
     """Add the size classes ``first..last - 1`` to the table.
 
-    At first, `table` ``[prod(limits + 1)]`` is all 0. After all classes are added, cell (a, b, ...) in row-major order
-    is the largest sum of `values` (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...); each
-    class may be used any number of times. No row of `sizes` ``[C, d]`` is all 0. Dynamic programming, time O(cells) for
-    each class.
+    Before the first call, `table` ``[prod(limits + 1)]`` must be all 0. After all classes are added, cell (a, b, ...)
+    in row-major order is the largest sum of `values` (int64 ``[C]``, >= 0) of graphs that together fit into the room
+    (a, b, ...); each class may be used any number of times. No row of `sizes` ``[C, d]`` is all 0. Dynamic programming,
+    time O(cells) for each class.
 
-    With `lift`, the table must already hold all classes. Then raise the values of these classes in place, one by one,
-    each as far as possible without making any pack worth more than the best pack.
+    With `lift`, the table must already contain all classes. Then the values of the classes ``first..last - 1`` are
+    raised in place, one by one: each as far as possible while no pack is worth more than the best pack before.
     """
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
-    # Cells of a row differ only in the last component; `at` has the other coordinates of the current row.
+    # The cells of a row of the table differ only in the last component. `at` has the values of the leading components
+    # (all but the last) in the current row.
     at = np.empty(components, dtype=np.int64)
     for size_class in range(first, last):
         if lift:
@@ -60,8 +64,9 @@ def fill_table(
                 continue
             values[size_class] = worth
         value = values[size_class]
-        # The room that is left after adding one graph of the class is the cell `back + step` earlier: `back` cells,
-        # a multiple of the width, for the leading components, and `step` cells for the last one.
+        # After one graph of the class is added, the cell of the room left is `back + step` cells earlier: `back` cells
+        # (a multiple of `width`) for the leading components, and `step` cells for the last component. `stride` is the
+        # number of cells between neighbouring values of a component.
         step = sizes[size_class, components - 1]
         back = np.int64(0)
         stride = width
@@ -72,13 +77,14 @@ def fill_table(
         # The first row in which every leading component is large enough for the graph.
         row = back // width
         while row < rows:
-            # `target`: cells of the row with room for one graph of the class. `without`: for each of these cells, the
-            # cell of the room that is left after adding the graph.
+            # `target`: the cells of the row with room for one graph of the class. `without`: for each of these cells,
+            # the cell of the room left after the graph is added. Cells are updated in ascending order, so a cell of
+            # `without` may already use the class.
             target = table[row * width + step : (row + 1) * width]
             without = table[row * width - back : (row + 1) * width - back - step]
             for cell in range(len(target)):
                 target[cell] = max(target[cell], without[cell] + value)
-            # Go to the next row in which every leading component is large enough.
+            # Go to the next row in which every leading component is large enough. Here `stride` counts rows.
             row += 1
             component = components - 2
             stride = 1
@@ -106,8 +112,9 @@ def best_content(
 ) -> None:
     """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
+    ``content[c]`` is the number of graphs of class c in the pack. `table` is the finished table of `fill_table`.
     ``cells[c]`` is the table index of a room exactly as large as a graph of class c. Adding such a graph to a pack
-    lowers, by ``cells[c]``, the table index of the room that is left.
+    makes the table index of the pack's room smaller by ``cells[c]``.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)
@@ -116,8 +123,8 @@ def best_content(
     cell = len(table) - 1 - cells[with_class]
     size_class = 0
     left = table[cell]
-    # `cell` is the index of the room left, and `left` the value of its best content. Add a graph if it fits, and if its
-    # value plus the best content of the room after it is exactly `left`.
+    # `cell` is the table index of the room left, and `left` the value of the best content for this room. Add a graph if
+    # it fits, and if its value plus the value of the best content for the room after it is exactly `left`.
     while left > 0 and size_class < len(sizes):
         fits = values[size_class] <= left
         for component in range(len(limits)):

@@ -1,4 +1,4 @@
-"""Level filling: deal graphs, largest first. Each graph goes to the pack with the most room.
+"""Level filling: deal graphs to packs, largest graph first. Each graph goes to the pack with the most room.
 
 If the number of graphs in a pack is limited, room is divided by the number of graphs that the pack can still get.
 """
@@ -14,9 +14,11 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, Fl
 class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
-    `room` ``[P, d]``, `heap` ``[P]`` (indices of packs) and `keys` ``[P]`` (the key of each pack) change. The key of a
-    pack is its room, weighted by `weights` ``[d]``. `cap` is the component in which every graph counts 1, or -1 if
-    there is no such component. With such a component, the key is divided by the room in it.
+    `room` ``[P, d]`` (the room left in each pack), `heap` ``[P]`` (indices of packs) and `keys` ``[P]`` (the key of
+    each pack) change. The key of a pack is the sum of its room over the components, weighted by `weights` ``[d]``.
+
+    `cap` is the component in which every graph has the value 1, or -1 if there is no such component. If there is one,
+    the key is divided by the room in this component; a pack without room in this component gets the key -1.
     """
 
     room: IntMatrix
@@ -28,7 +30,10 @@ class Packs(NamedTuple):
 
 @helper
 def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None:
-    """Restore the heap (highest key first, then lowest index of the pack) below position `at`."""
+    """Move the pack at position `at` down to its place in the heap of `length` packs.
+
+    The pack with the highest key comes first; among packs with equal keys, the pack with the lowest index.
+    """
     pack = heap[at]
     while True:
         child = 2 * at + 1
@@ -51,9 +56,9 @@ def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None
 def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
     """Deal graphs of the size classes `sizes` ``[C, d]`` to packs; return the new length of the heap.
 
-    `items` ``[N]`` has the class of each graph, largest first. `length` is the number of packs in the heap: the packs
-    that can hold more graphs. `assigned` ``[N]`` gets the pack of each graph, or -1 if the pack with the highest key
-    had no room.
+    `items` ``[N]`` has the class of each graph, largest first. `length` is the number of packs in the heap; a pack with
+    as many graphs as the cap allows is removed from the heap. `assigned` ``[N]`` gets the pack of each graph, or -1 if
+    the graph does not fit into the pack with the highest key, or the heap is empty.
     """
     room, heap, keys, weights, cap = packs
     components = sizes.shape[1]
@@ -74,7 +79,7 @@ def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int
                 if cap >= 0:
                     key = key / room[pack, cap] if room[pack, cap] > 0 else -1.0
                 keys[pack] = key
-                # The pack holds as many graphs as the cap allows: remove it from the heap.
+                # A key below 0: the pack holds as many graphs as the cap allows. Remove the pack from the heap.
                 if key < 0:
                     length -= 1
                     heap[0] = heap[length]

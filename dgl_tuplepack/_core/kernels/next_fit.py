@@ -12,13 +12,14 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: ConstIntVector, cap: int) -> IntVector:
     """Return offsets, int64 ``[P + 1]``: pack p holds ``items[offsets[p]:offsets[p + 1]]``.
 
-    `items` ``[N]`` are size classes, rows of `sizes` ``[C, k]``, each within `limits` ``[k]``. A pack has at most `cap`
-    graphs.
+    `items` ``[N]``, N >= 1, has the size class of each graph, the index of a row of `sizes` ``[C, k]``. Every size is
+    within `limits` ``[k]``. A pack holds at most `cap` graphs.
     """
     k = sizes.shape[1]
     offsets = np.zeros(len(items) + 1, dtype=np.int64)
     content = np.zeros(k, dtype=np.int64)
-    # `packs` counts the closed packs; `content` and `graphs` are the total size and number of graphs of the open pack.
+    # `packs` is the number of closed packs. `content` and `graphs` are the total size and the number of graphs of the
+    # open pack.
     packs, graphs = 0, 0
     for position in range(len(items)):
         size = sizes[items[position]]

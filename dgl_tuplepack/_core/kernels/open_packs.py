@@ -1,13 +1,21 @@
-"""An index over groups of identical open packs: ordered by priority, and divided into blocks.
+"""Keep groups of identical packs sorted by priority, in blocks, for best fit and first fit.
 
-A remainder is the room left in a pack, in one component. Each block is one row of `pool`, and its entries stand for
-groups. The row has the number of entries, then for each component the largest remainder of any of these groups, then
-space for the priorities of up to BLOCK groups, then space for their indices (rows of `groups`). `order` holds the
-indices of all blocks (rows of `pool`): first the used blocks in the order of priority, then the free blocks. The
-position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
+A group is a row of `groups`: packs with the same content, which may get more graphs. A remainder is the room left in
+a pack, in one of the k components. The priority of a group is an integer computed from the remainders of its packs
+(see `priority.py`).
 
-A search skips a block if there is a component in which none of its groups has enough room. So it usually looks at few
-groups. Inserting and removing cost O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
+A block is a row of `pool`. It has up to BLOCK entries, in ascending order of priority; each entry stands for one group.
+Column 0 has the number of entries. The next k columns have, for each component, the largest remainder of any group in
+the block. The next BLOCK columns have the priority of each entry; the last BLOCK columns have the index of the group of
+each entry.
+
+`order` holds the indices of all blocks: first the used blocks in ascending order of priority, then the free blocks.
+The argument `blocks` is the number of used blocks. The position of an entry is ``BLOCK * (place of the block in order)
++ (place in the block)``.
+
+A search for a group with room for a size skips a block if the size exceeds the block's largest remainder in some
+component. So a search usually looks at few groups. Inserting or removing a group costs O(blocks + BLOCK). The layout is
+a B-tree (Bayer & McCreight 1972) of two levels.
 """
 
 from __future__ import annotations
@@ -17,16 +25,16 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 BLOCK = 32
 
-# Columns of `groups`, int64 [G, 4 + k], with a row for each group of identical packs: the parent (the group that this
-# group was made from; -1: none), the size class of the graph added to each pack of the parent, the number of packs, the
-# number of graphs in each pack, then the k remainders of each pack.
+# Columns of `groups`, int64 [G, 4 + k]. PARENT: index of the group that the packs belonged to before each got its last
+# graph; -1 if each pack has only one graph. ADDED: size class of the last graph of each pack. COUNT: number of packs.
+# GRAPHS: number of graphs in each pack. From REMAINDER on: the k remainders of each pack.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
 @helper
 def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
-    """Return the position of the first group with priority >= `value`; ``BLOCK * blocks`` if there is none."""
-    # Priorities begin at column `head` of a block, and ascend. First find the block, by its last priority.
+    """Return the position of the first entry with priority >= `value`; ``BLOCK * blocks`` if there is none."""
+    # Priorities begin at column `head` of a block. First find the first block whose last priority is >= `value`.
     head = 1 + components
     low, high = 0, blocks
     while low < high:
@@ -52,7 +60,7 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
 
 @helper
 def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
-    """Return whether `size` ``[k]`` fits into the k remainders that begin at column `first` of a row."""
+    """Return whether `size` ``[k]`` fits into the k remainders in ``rows[row]``, from column `first` on."""
     for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
         if size[component] > rows[row, first + component]:
             return False
@@ -63,19 +71,21 @@ def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> b
 def find_fullest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Return the position of the first group with priority >= `start` and room for `size`, or -1; and the steps done.
+    """Find the first group with priority >= `start` and room for `size`.
 
-    A step looks at a block or at a group.
+    Return its position, or -1 if there is no such group; and the number of steps. Each look at a block or at a group is
+    one step.
     """
     components = len(size)
     # Group indices begin at this column of a block.
     numbers = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
-    # The first block is searched from the entry `inside` on, all others from their first entry.
+    # Search the first block from its entry `inside` on, and all later blocks from entry 0 on.
     inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
         block = order[place]
         steps += 1
+        # The block's largest remainders begin at column 1.
         if _fits(size, pool, block, 1):
             for entry in range(inside, pool[block, 0]):
                 steps += 1
@@ -89,9 +99,10 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Find the highest priority >= `start` that has a group with room for `size`.
+    """Find the highest priority >= `start` of any group with room for `size`.
 
-    Return the position of the first such group of that priority, or -1; and the steps done, as in `find_fullest`.
+    Return the position of the first group with this priority and with room for `size`, or -1 if there is none; and the
+    number of steps, counted as in `find_fullest`.
     """
     components = len(size)
     head, steps = 1 + components, 0
@@ -100,12 +111,12 @@ def find_emptiest(
         block = order[place]
         steps += 1
         if _fits(size, pool, block, 1):
-            # The last entry to look at: entries before `lowest` have a lower priority than `start`.
+            # Go down to the entry `last`. Entries before the position `lowest` have a priority below `start`.
             last = lowest % BLOCK if place == lowest // BLOCK else 0
             for entry in range(pool[block, 0] - 1, last - 1, -1):
                 steps += 1
                 if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
-                    # Groups of the same priority before this one may have room too.
+                    # Earlier groups of the same priority may have room too; find the first of them.
                     position, more = find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
                     return position, steps + more
     return -1, steps
@@ -113,7 +124,7 @@ def find_emptiest(
 
 @helper
 def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
-    """Write the largest remainder of each component over a block's groups into the block."""
+    """Write into a block, for each component, the largest remainder of any group in the block."""
     for component in range(components):
         pool[block, 1 + component] = -1
     for entry in range(pool[block, 0]):
@@ -124,7 +135,11 @@ def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMat
 
 @helper
 def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
-    """Move the upper half of a full block into a free block, which then follows it in `order`; return that block."""
+    """Move the second half of a full block's entries into a free block; return the index of the free block.
+
+    In `order`, the full block is at `place`, and the free block is moved to ``place + 1``. The caller must update the
+    largest remainders of both blocks.
+    """
     block, fresh = order[place], int(order[blocks])
     for other in range(blocks, place + 1, -1):
         order[other] = order[other - 1]
@@ -143,9 +158,10 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
 def put_in(
     pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
 ) -> int:
-    """Insert a group of priority `value` after (or before, if `in_front`) all groups of equal priority.
+    """Insert the group with the index `group` and the priority `value`.
 
-    Return the new number of used blocks. The caller must ensure that there is a free block.
+    It becomes the last of all groups of equal priority or, if `in_front`, the first of them. Return the new number of
+    used blocks. The caller must ensure that there is a free block.
     """
     components = groups.shape[1] - REMAINDER
     head = 1 + components
@@ -155,7 +171,8 @@ def put_in(
         pool[order[0], 0] = 0
         blocks = 1
     elif inside == 0 and place > 0:
-        # The group belongs between two blocks: append it to the previous one, since the next one may not exist.
+        # The group belongs before the first entry of the block at `place`, which may not exist. So append it to the
+        # previous block.
         place -= 1
         inside = pool[order[place], 0]
     block = order[place]
@@ -164,6 +181,7 @@ def put_in(
         blocks += 1
         _summarise(pool, fresh, components, groups)
         _summarise(pool, block, components, groups)
+        # `block` now has only the first half of its entries. The second half is in the block `fresh`.
         if inside > pool[block, 0]:
             inside -= pool[block, 0]
             block = fresh
@@ -183,7 +201,7 @@ def put_in(
 
 @jit
 def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, position: int) -> int:
-    """Remove the group at a position; return the new number of used blocks."""
+    """Remove the group at `position`; return the new number of used blocks."""
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK
     block = order[place]
@@ -201,7 +219,7 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
         if largest:
             _summarise(pool, block, components, groups)
         return blocks
-    # The block is empty now: it becomes the first free one.
+    # The block is empty now. Make it the first free block in `order`.
     for other in range(place, blocks - 1):
         order[other] = order[other + 1]
     order[blocks - 1] = block

@@ -1,4 +1,7 @@
-"""Find the most valuable packs by depth-first search: for packs of few graphs, with limits of any size."""
+"""Find the packs of highest worth by depth-first search. The search suits packs of few graphs, and limits of any size.
+
+Each size class has a value. The worth of a pack is the sum of the values of its graphs.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ from dgl_tuplepack._core.kernels.types import (
     IntVector,
 )
 
-# Rounding errors of the few operations of a bound are much smaller than this margin.
+# Upper bounds are multiplied by this factor, so that rounding cannot make them too low.
 _SAFE = 1 + 1e-12
 
 
 class Classes(NamedTuple):
-    """Size classes, ordered by value / (mean share of the limits), highest first.
+    """Size classes, ordered by value / (mean share of the limits), highest first; the function `tails` defines shares.
 
-    `sizes` ``[C, d]`` are within the limits, and none is 0 in all components. `values` ``[C]`` and `counts` ``[C]`` are
-    > 0. `tails` is the result of the function `tails` for these classes.
+    Each size in `sizes` ``[C, d]`` is within the limits, and > 0 in at least one component. `values` ``[C]``, > 0, has
+    the value of one graph of each class; `counts` ``[C]``, > 0, has the number of graphs of each class. The field
+    `tails` has the result of the function `tails` for these classes.
     """
 
     sizes: IntMatrix
@@ -35,19 +39,19 @@ class Classes(NamedTuple):
 
 @jit
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
-    """Return bounds, float64 ``[C, 2 d + 3]``: row c is for packs of class c and all classes after it.
+    """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
-    A graph has d + 1 shares: size / limit in each of the d components, then their mean. Each entry is the maximum over
-    the classes that its row is for. The first d + 1 columns have value / share: the value of graphs that use up one
-    whole limit. The next d + 1 columns have 1 / share: the number of such graphs. The last column has the value of a
-    single graph. An entry is infinite if the share is 0 for one of the classes.
+    A graph has d + 1 shares: size / limit in each of the d components, then the mean of these d numbers. Each entry is
+    the maximum over the classes of its row. The first d + 1 columns, one for each share, have value / share: the value
+    of graphs whose shares add up to 1. The next d + 1 columns have 1 / share: the number of such graphs. The last
+    column has the value of a single graph. An entry is infinite if the share is 0 for one of the classes.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
     for row in range(classes - 1, -1, -1):
         mean_share = 0.0
         for component in range(components + 1):
-            # In the last iteration, the share is the mean over all components.
+            # In the last iteration, the share is the mean of the shares of all components.
             share = mean_share
             if component < components:
                 share = sizes[row, component] / limits[component]
@@ -55,7 +59,7 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
             result[row, component] = values[row] / share if share > 0 else np.inf
             result[row, components + 1 + component] = 1 / share if share > 0 else np.inf
         result[row, -1] = values[row]
-        # A row also covers the classes after it.
+        # Each row is also for all later classes.
         if row + 1 < classes:
             for column in range(2 * components + 3):
                 result[row, column] = max(result[row, column], result[row + 1, column])
@@ -64,7 +68,10 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
 
 @helper
 def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) -> None:
-    """Write to `shares` ``[d + 1]`` the room as a share of each limit, then the mean of these shares."""
+    """Write into `shares` ``[d + 1]`` room / limit of each component, then their mean, all multiplied by _SAFE.
+
+    `room` ``[d]`` is the room left in a pack.
+    """
     mean_share = 0.0
     for component in range(len(room)):
         share = room[component] / limits[component]
@@ -75,14 +82,15 @@ def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) 
 
 @helper
 def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goal: int) -> bool:
-    """Return False only if adding graphs of class `row` or later cannot raise a pack from `value` to `goal`.
+    """Return whether adding graphs of class `row` or of later classes may raise a pack's worth from `value` to `goal`.
 
-    `shares` is the room left in the pack; see `_measure`.
+    False proves that these graphs cannot raise the worth to `goal`; True proves nothing. `tail` is the result of
+    `tails`. `shares` is the result of `_measure` for the room left in the pack.
     """
     graphs = np.inf
-    # Use the room of each component, and the mean room, to bound the value and the number of graphs that can be added.
+    # Each share bounds the value and the number of the graphs that can be added. Begin with the mean share.
     for component in range(len(shares) - 1, -1, -1):
-        # If a class has 0 of a component, that component does not limit its graphs.
+        # The entry is infinite if a class has size 0 in this component. Then the component gives no bound.
         if tail[row, component] < np.inf:
             if value + shares[component] * tail[row, component] * _SAFE < goal:
                 return False
@@ -101,16 +109,19 @@ def search_packs(
     contents: IntMatrix,
     worth: IntVector,
 ) -> int:
-    """Find, for each class ``first..last - 1``, a best pack that begins with it and is worth more than `least`.
+    """Find, for each class ``first..last - 1``, a pack of the highest worth that begins with this class.
 
-    A pack begins with the first class that it holds. No class appears more often than its count. `contents`
-    ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the pack of each class and its worth. If
-    there is no such pack, its contents stay 0 and its worth is `least`. Return the number of steps, negative if a class
-    needed more than `most_steps`; its pack may then not be the best.
+    A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. For class
+    ``first + i``, write the number of graphs of each class in the pack found into ``contents[i]`` ``[C]``, which must
+    be all 0 before, and the worth of this pack into ``worth[i]``. If no pack that begins with this class is worth more
+    than `least`, ``contents[i]`` stays 0 and ``worth[i]`` becomes `least`.
 
-    The search is exact: it cuts branches by upper bounds from the limit of each component, from the mean of all
-    components, and from the number of graphs that fit. Time is exponential at worst; packs of n graphs have at most C^n
-    contents.
+    Trying one class is one step. Return the number of all steps. It is negative if the search for one of the classes
+    was stopped after `most_steps` steps; there may be a better pack for such a class.
+
+    A search that is not stopped is exact. It skips packs whose upper bound is too low. The bounds come from the limit
+    of each component, from the mean share, and from the number of graphs that fit. Time is exponential in the worst
+    case: there are up to C^n different packs of n graphs.
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order;
     Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
@@ -118,16 +129,18 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number_classes, components = sizes.shape
     room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
-    # `path`: the class of each graph in the pack, in ascending order; `best_path`: the same for the best pack.
-    # No path is longer than the most graphs that fit by the mean share, or than the steps.
+    # `path`: the class of each graph in the current pack, in ascending order; `best_path`: the path of the best pack.
+    # The mean share in `tail` bounds the length of a path. So does the number of steps: each adds at most one graph.
     path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     best_path = np.empty_like(path)
+    # used[c]: number of graphs of class c in the current pack. total: number of steps for all classes so far.
     used = np.zeros(number_classes, dtype=np.int64)
     total, complete = 0, True
     for begin in range(first, last):
         for component in range(components):
             room[component] = limits[component] - sizes[begin, component]
-        # `value` is the worth of the pack, `depth` its number of graphs, and `row` the next class to try.
+        # `value` is the worth of the current pack, `depth` its number of graphs, and `row` the next class to try.
+        # `best` is the highest worth so far, and `best_depth` the number of graphs in that pack.
         value, best, depth, steps, row = values[begin], least, 1, 0, begin
         best_depth = 0
         _measure(room, limits, shares)
@@ -138,7 +151,7 @@ def search_packs(
                 best, best_depth = value, depth
                 for level in range(depth):
                     best_path[level] = path[level]
-            # Find the next class that fits; stop once no class from here on can lead to a better pack.
+            # Find the next class that fits. Stop if graphs of class `row` or later cannot make this the best pack.
             found = False
             while row < number_classes:
                 steps += 1
@@ -151,7 +164,7 @@ def search_packs(
                     found = True
                     break
                 row += 1
-            # After too many steps, give up on this class: reset `used`, and keep the best pack so far.
+            # After too many steps, stop the search for class `begin`: reset `used`, and keep the best pack so far.
             if steps > most_steps:
                 complete = False
                 for level in range(depth):
@@ -166,7 +179,7 @@ def search_packs(
                     room[component] -= sizes[row, component]
                 _measure(room, limits, shares)
             else:
-                # Remove the last graph, and continue with the class after it.
+                # Remove the last graph, and continue with the class after the class of that graph.
                 depth -= 1
                 row = path[depth]
                 used[row] -= 1

@@ -1,4 +1,7 @@
-"""Priority of a size: a monotone map to an integer, which is the sort key of best fit and first fit."""
+"""Compute the priority of a size: an integer that never falls when a component of the size grows.
+
+Best fit and first fit sort sizes by priority, and packs by the priority of the room left in them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
 
 @jit
 def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
-    """Return the priorities of sizes ``[C, k]``, int64 ``[C]``."""
+    """Return the priority of each of the `sizes` ``[C, k]`` as int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
         result[row] = priority(rule, sizes[row])

@@ -1,8 +1,8 @@
-"""Counter-based random numbers: the same on every platform and in every version of every library.
+"""Counter-based random numbers, which are equal on every platform and with every version of every library.
 
-The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"): number i of
-the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed without the numbers before it. The
-function ``mix`` is the last three lines of `random_bits`.
+A stream is a sequence of random numbers that a key determines. The generator is SplitMix64 (Steele, Lea & Flood 2014,
+"Fast splittable pseudorandom number generators"): number i of the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so
+any number can be computed without the numbers before it. The function ``mix`` is the last three lines of `random_bits`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
 
 @jit
 def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint64:
-    """Return the key of an independent stream for a seed, an epoch and a purpose."""
+    """Return the key of a stream for a seed, an epoch and a purpose; different arguments give independent streams.
+
+    The purpose is a number that the caller chooses for each use of random numbers.
+    """
     return random_bits(random_bits(random_bits(seed, epoch), purpose), np.uint64(0))
 
 
@@ -38,18 +41,20 @@ def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64)
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
     The shuffle is Fisher-Yates. It draws each bounded number from 32 random bits by the method of Lemire 2019, "Fast
-    random integer generation in an interval" (multiply, reject). The caller must ensure that segments are shorter than
-    2**32 (32 GiB).
+    random integer generation in an interval" (multiply, reject). The caller must ensure that each segment has fewer
+    than 2**32 values (32 GiB).
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):
         first = offsets[segment]
-        # Swap each value, from the last one down, with a random value at or before it; `last` counts from `first`.
+        # Swap each value, from the last to the second, with a random value at or before it. `last` is the index
+        # of the value in the segment.
         for last in range(offsets[segment + 1] - first - 1, 0, -1):
             bound = np.uint64(last + 1)
             product = (random_bits(key, counter) >> np.uint64(32)) * bound
             counter += np.uint64(1)
-            # Reject and draw again where a plain multiplication would make some numbers more likely than others.
+            # Without rejection, some numbers would be more likely than others. `threshold` is below `bound`, and needs
+            # a slow division, so it is computed only if a rejection is possible.
             if product & _LOW < bound:
                 threshold = (np.uint64(0x100000000) - bound) % bound
                 while product & _LOW < threshold:

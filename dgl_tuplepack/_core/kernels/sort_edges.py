@@ -18,23 +18,25 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
     """Fill row pointers and edge order by a counting sort. Time O(E + V).
 
-    `destinations`, `pointers` and `order` are addresses of arrays; `number` is the number of edges. `destinations`
-    ``[number]``, of `dtype`, has the destination node of each edge. `pointers` ``[nodes + 1]`` gets the position of the
-    first sorted edge of each node, then `number`. `order` ``[number]`` gets the edges, sorted by destination.
+    `number` is the number of edges, and `nodes` the number of nodes. `destinations`, `pointers` and `order` are
+    addresses of arrays. `destinations` ``[number]``, of `dtype`, has the destination node of each edge. Write into
+    `order` ``[number]`` the indices of the edges, sorted by destination. Write into `pointers` ``[nodes + 1]`` the
+    position in `order` of the first incoming edge of each node, then `number`.
     """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
-    # Count the edges of node v in starts[v + 1]. After the running sums, starts[v] is the position of its first edge.
+    # Count the incoming edges of node v in starts[v + 1]. After the running sums, starts[v] is the position of the
+    # first incoming edge of node v.
     starts[:] = 0
     for edge in range(number):
         starts[ends[edge] + 1] += 1
     for node in range(nodes):
         starts[node + 1] += starts[node]
-    # Write each edge to the next free position of its node.
+    # Write each edge to the next free position of its destination node.
     for edge in range(number):
         sorted_edges[starts[ends[edge]]] = edge
         starts[ends[edge]] += 1
-    # Now starts[v] is the position of the first edge of node v + 1, so shift all entries by one.
+    # Now starts[v] is the position of the first incoming edge of node v + 1, so shift all entries by one.
     for node in range(nodes, 0, -1):
         starts[node] = starts[node - 1]
     starts[0] = 0
@@ -42,7 +44,10 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
 
 @helper
 def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
-    """Move row ``order[j]`` to position j, for `number` rows of `width` values; `out` and `order` are addresses."""
+    """Reorder the `number` rows at the address `out`, in place: row ``order[j]`` becomes row j.
+
+    A row has `width` values of `dtype`. `order` is the address of the order, int64 ``[number]``.
+    """
     rows = carray(pointer_at(out, dtype), number * width)
     before, sorted_edges = rows.copy(), carray(pointer_at(order, np.int64), number)
     for j in range(number):
@@ -53,8 +58,9 @@ def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
 
 @helper
 def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
-    """Move row ``order[j]`` to position j, for `number` rows of any dtype; `out` and `order` are addresses."""
-    # Rows are short, so copying value by value is faster than one memcpy per row.
+    """Do the same as `_permute` for rows of any dtype, which have `width` values and `row_bytes` bytes."""
+    # Rows are short, so copying value by value is faster than one memcpy per row. Values are not converted, so their
+    # dtype does not matter, only their number of bytes.
     if row_bytes == 8 * width:
         _permute(out, np.int64, width, number, order)
     elif row_bytes == 4 * width:
@@ -67,12 +73,14 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
 def _renumber_indices(
     memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
 ) -> None:
-    """Renumber all indices that point to edges of type `t`, or to nodes of the type `tied`, after both were sorted.
+    """Renumber all indices that point to edges of type `t`, or to nodes of type `tied`.
 
-    Each of these nodes stands for one of these edges. `tied` is -1 if no nodes are tied to the edges. `number` is the
-    number of edges, and `order` the address of the sorted edges.
+    These edges, and the nodes tied to them, are already sorted. `tied` is -1 if no nodes are tied to the edges.
+    `number` is the number of edge slots, and `order` the address of the edge order. For the other arguments see
+    `sort_edges`.
     """
-    # positions[e]: the position of edge e after sorting. It is only allocated if there are such indices, which is rare.
+    # positions[e]: the position of edge e after sorting. The array is allocated only if such indices are found, which
+    # is rare.
     positions = np.empty(0, np.int64)
     for f in range(len(fields)):
         field = fields[f]
@@ -103,11 +111,14 @@ def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
 
 @jit
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
-    """Sort the edges of each type by destination; edges of one destination keep their order.
+    """Sort the edges of each type by destination; edges with the same destination keep their order.
 
-    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. Each row of
+    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. `memory` has the
+    address of each stretch, a piece of memory with one or several fields. Each field describes one tensor, which begins
+    ``field["first"]`` bytes after the address of its stretch. `slots` has the number of slots of each type. Each row of
     `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
-    order, and the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one edge.
+    order, and the index of the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one
+    edge.
 
     Row pointers and edge order are filled here. Edges, and the nodes tied to them, are sorted in place; endpoints and
     indices that point to moved edges or nodes are renumbered. If edges of type A connect nodes that are tied to edges

@@ -1,7 +1,7 @@
 """Argument and return types of kernels: numpy's array types for readers and mypy, numba's types for the compiler.
 
 A kernel only reads an argument of a ``Const...`` type; the caller may pass read-only or writable arrays for it. A
-kernel may write to all other arrays.
+kernel may write to arguments of all other array types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def array_type(dtype: DTypeLike, axes: int, *, const: bool = False) -> Any:
-    """Return numba's type for a C-contiguous array, read-only if `const`."""
+    """Return numba's type for a C-contiguous array with `axes` axes, read-only if `const`."""
     return numba.types.Array(numba.from_dtype(np.dtype(dtype)), axes, "C", readonly=const)
 
 
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     """A rule that computes a priority from a size ``[k]``.
 
     `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
-    that nothing overflows.
+    that no priority overflows int64.
     """
 
     kind: int

@@ -1,1 +1,1 @@
-"""Transforms: one pads graphs; the others change whole padded batches."""
+"""Transforms: `pad_to_limits.py` pads a DGLGraph; the transforms in `batches.py` change whole padded batches."""

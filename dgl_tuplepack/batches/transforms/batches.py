@@ -1,7 +1,7 @@
 """Transforms of whole padded batches, without a loop over graphs.
 
-Each transform accepts a `PaddedBatch`, changes its real rows, and returns it. Transforms draw from torch's global
-generator, which ``batch_transform=`` seeds for each batch.
+Each transform accepts a `PaddedBatch`, changes its real rows, and returns it. The transforms draw random numbers from
+torch's global generator. A loader with ``batch_transform=`` seeds this generator for each batch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AddNoise:
 
 @dataclass(frozen=True)
 class FlipSigns:
-    """Multiply each column of a node feature by a random sign, drawn per graph; for Laplacian encodings.
+    """Multiply each column of a node feature by a random sign, drawn for each graph; for Laplacian encodings.
 
     Eigenvectors are defined only up to their sign, so a model should not depend on the sign.
 
@@ -68,7 +68,7 @@ class FlipSigns:
         """Change the feature of real nodes, and return the batch."""
         for features, real, slots in _with_feature(batch, self.name, floating=True):
             before = features[self.name]
-            # One sign, 1 or -1, for each graph slot and column. slots[v]: graph slot of node v.
+            # signs: 1 or -1 for each graph slot and column of the feature. slots[v]: graph slot of node v.
             signs = torch.randint(0, 2, (len(batch.graph_mask), *before.shape[1:]), device=before.device) * 2 - 1
             flipped = before[:real] * signs.to(before.dtype)[slots[:real]]
             features[self.name] = torch.cat([flipped, before[real:]])
@@ -88,7 +88,7 @@ class MaskNodes:
     value
         The new value of the feature: a number, or an array with the shape of one entry.
     mask
-        Name of a new feature, bool ``[V]``, True where a node was chosen; False in padding.
+        Name of a new feature, bool ``[V]``: True for chosen nodes, False for other nodes and for padding.
     """
 
     name: str
@@ -123,17 +123,18 @@ def _with_feature(
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
     """Yield, for each node type with the feature, its features, its number of real nodes, and each node's graph slot.
 
-    Raise SchemaError if no type has the feature, if it holds indices, or, with `floating`, if it is not floating-point.
+    Raise SchemaError if no type has the feature, or if the feature holds indices. With `floating`, also raise it if the
+    feature is not floating-point.
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
-    # The user may have changed features on ``batch.graph``.
+    # Copy the user's changes to features of ``batch.graph`` into the batch.
     batch._exchange_features()
     types = [t for t, features in batch._node_features.items() if name in features]
     if not types:
         known = sorted({n for features in batch._node_features.values() for n in features})
         raise SchemaError(f"the batch has no node feature {shown(name)}, only {known}; correct the name.")
-    # One tensor for homogeneous graphs, else a dict by type.
+    # The graph slot of each node: one tensor for homogeneous graphs, else a dict of tensors by type.
     slots = batch.node_graph_slots
     for t in types:
         dtype = batch._node_features[t][name].dtype

@@ -23,28 +23,29 @@ _NODE_MASK, _EDGE_MASK = "node_mask", "edge_mask"
 
 
 class PadToLimits(BaseTransform):  # type: ignore[misc]
-    """Pad a DGLGraph, batched or not, to the slots of p packs: p x nodes + 1, p x edges, p x graphs + 1.
+    """Pad a DGLGraph, batched or not, to the slots of p packs.
 
-    The result is a batched DGLGraph of static shape: the given graphs, then empty graphs, and the padding graph last,
-    as in a `PaddedBatch`.
+    Without options there are p x nodes + 1 nodes, p x edges edges and p x graphs + 1 graphs, where nodes, edges and
+    graphs are the limits of one pack. The result is a batched DGLGraph of static shape: the given graphs, then empty
+    graphs, and the padding graph last, as in a `PaddedBatch`.
 
     Parameters
     ----------
     limits
-        Limits of one pack with a cap on graphs; for single graphs ``Limits(nodes=..., edges=..., graphs=1)``.
+        Limits of one pack, with a cap on graphs; for single graphs ``Limits(nodes=..., edges=..., graphs=1)``.
     packs_per_batch
-        p >= 1.
+        The number p of packs, >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: the first
-        graphs are real, and their number is the ``batch_size`` of the given graph.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: real graphs come
+        first, and their number is the ``batch_size`` of the given graph.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`. Most of them are raised only when a graph is padded. SchemaError also if a graph has a
-        feature with the name of a mask.
+        As in `PaddedCollate`. Most of these errors are raised only when a graph is padded. SchemaError is also raised
+        if a graph has a feature with the name of a mask.
 
     Examples
     --------

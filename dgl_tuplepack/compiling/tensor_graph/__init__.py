@@ -1,8 +1,9 @@
 """A graph of plain tensors: models written for a DGLGraph run on it, and torch's compiler can trace it.
 
-In reading order: `groups` (rows of nodes at edges, sums over edges), `structure` (types, numbers, edges), `views`
-(features), `messages`, `arguments` (checks of arguments), `refusals` (errors for methods that are missing), `dispatch`
-(makes DGL's functions call ours), `graph`, `free_functions` and `readouts` (our versions of DGL's functions).
+In reading order: `groups` (edges at a node, and sums over them), `structure` (types, numbers of nodes and edges, end
+nodes), `views` (features), `messages`, `arguments` (checks of arguments), `refusals` (errors for methods that are
+missing), `dispatch` (makes DGL's functions call ours), `graph`, `free_functions` and `readouts` (our versions of DGL's
+functions).
 """
 
 from dgl_tuplepack.compiling.tensor_graph import free_functions as free_functions

@@ -1,4 +1,7 @@
-"""Check the arguments of a TensorGraph, which are single values or dicts by type, and return them by type."""
+"""Check the arguments of a TensorGraph: dicts by node type or edge type for heterographs, else single values.
+
+Public functions return dicts by type. A single value gets the type `NODE_TYPE` or `EDGE_TYPE`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ _INTEGERS = (torch.int32, torch.int64)
 
 
 def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
-    """Return the edges of each type, sorted by type; `numbers` are the numbers of nodes by type."""
-    # Edge type -> source (destination) node of each edge.
+    """Return the edges of each type, sorted by type; `numbers`: node type -> number of nodes."""
+    # Two dicts: edge type -> source node of each edge, and edge type -> destination node of each edge.
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     for edge_type in sources:
         is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
@@ -56,14 +59,17 @@ def numbers_of_nodes(given: Any) -> dict[str, int]:
 
 
 def _checked_number(node_type: str, number: Any) -> int:
-    # A tracer may pass symbols as numbers; they stay symbols.
+    # Torch's tracer may pass a symbol as a number; it stays a symbol.
     if isinstance(number, int | torch.SymInt) and not isinstance(number, bool) and number >= 0:
         return number  # type: ignore[return-value]
     return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
 
 
 def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
-    """Return an argument as a dict by type; SchemaError if it is a dict but `hetero` is false, or the reverse."""
+    """Return an argument as a dict by type.
+
+    Raise SchemaError if it is a dict and `hetero` is false, or if it is not a dict and `hetero` is true.
+    """
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
@@ -71,9 +77,9 @@ def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that the end nodes of edges exist.
+    """Check that all end nodes in `ends` are below the `number` of nodes, and not negative.
 
-    If reading the end nodes would wait for a device, skip the check; torch checks the nodes when it uses them.
+    If `ends` is not on the CPU, or if it is traced, skip the check; torch checks the nodes when it uses them.
     """
     if not is_readable(ends) or not ends.numel():
         return
@@ -90,7 +96,7 @@ def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, 
 def _check_indices(
     name: str, values: Any, of_type: Any, dtypes: tuple[torch.dtype, ...], number: int | None = None
 ) -> None:
-    """Check the shape and the dtype of integers: node numbers, counts or graph slots."""
+    """Check the dtype and the length (`number`; None: any) of end nodes, counts or graph slots."""
     fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
     if not fits or (number is not None and values.shape[0] != number):
         allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -104,7 +110,10 @@ def _check_indices(
 def frames(
     hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
 ) -> dict[GraphType, dict[str, Tensor]]:
-    """Return a dict of features for each type; `given`: argument name -> features, first of nodes, then of edges."""
+    """Return a dict of features for each type.
+
+    `given`: argument name -> features, first of nodes, then of edges. `rows`: type -> number of nodes or edges.
+    """
     made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
     for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
         by_type = {} if features is None else features if hetero else {only_type: features}
@@ -125,7 +134,7 @@ def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphTyp
     """Return the number of nodes or edges of each graph, by type; types without given numbers are left out."""
     counts: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
-        # The first type decides the number of graphs.
+        # The first type decides the number of graphs: all types must have the same number.
         num_graphs = next(iter(counts.values())).shape[0] if counts else None
         _check_indices(argument, values, of_type, _INTEGERS, num_graphs)
         counts[of_type] = values
@@ -135,12 +144,12 @@ def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphTyp
 def graph_slots(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
 ) -> dict[GraphType, Tensor]:
-    """Return the graph of each node or edge, by type; types without given slots are left out."""
+    """Return the index of the graph of each node or edge, by type; types without given values are left out."""
     slots: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
         if of_type not in counts:
             raise SchemaError(
-                f"{argument} is given without the numbers of rows in each graph; give batch_num_nodes and "
+                f"{argument} is given without the numbers of nodes or edges in each graph; give batch_num_nodes and "
                 "batch_num_edges too."
             )
         _check_indices(argument, values, of_type, (torch.int64,), rows[of_type])
@@ -151,16 +160,16 @@ def graph_slots(
 def _of_all_types(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
 ) -> list[tuple[str, GraphType, Any]]:
-    """Return (argument name, type, value) for all types of each given argument.
+    """Return (argument name, type, value of that type) for all types of each argument that is not None.
 
-    `given`: argument name -> values, first of nodes, then of edges.
+    `given`: argument name -> values, first of nodes, then of edges. `rows`: type -> number of nodes or edges.
     """
     listed = []
     default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
     for (argument, values), only_type in zip(given.items(), default_types, strict=True):
         if values is None:
             continue
-        # Node types are strings, edge types tuples.
+        # All node types, or all edge types: node types are strings, and edge types are tuples.
         types = [each for each in rows if isinstance(each, type(only_type))]
         by_type = _by_type(argument, hetero, values, only_type)
         if set(by_type) != set(types):

@@ -3,8 +3,8 @@
 Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
 and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
 function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for
-everything else, it calls the original with the same arguments. This reaches every reference to the function, imported
-before or after `install`, and a tracer follows the line like any Python code. `restore` undoes `install`.
+everything else, it calls the original with the same arguments. So every reference to the function, imported before or
+after `install`, calls the new code. A tracer follows the line like any Python code. `restore` undoes `install`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Replacement:
     """Our implementation of a DGL function, for some of its calls.
 
     ``name`` is a method of the class ``owner``, or a function of ``module`` if ``owner`` is None. ``ours`` is called if
-    the argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, the argument is a tensor, and
-    ``ours`` is called in traced code, and on devices for which DGL is not built.
+    the argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, this argument is a tensor;
+    then ``ours`` is called in traced code, and for tensors on a device that DGL is not built for.
     """
 
     module: str
@@ -71,8 +71,8 @@ def replaces(
 def install() -> None:
     """Make DGL's free functions accept a `TensorGraph`; they treat DGLGraphs as before.
 
-    The first `TensorGraph` that is made after DGL was imported calls this. If you import DGL after the last
-    `TensorGraph` was made, call it yourself. A second call has no effect. `restore` undoes `install`.
+    The first `TensorGraph` that is made after DGL was imported calls `install`. If you import DGL after the last
+    `TensorGraph` was made, call `install` yourself. A second call has no effect. `restore` undoes `install`.
     """
     from dgl_tuplepack._core.optional import load
 
@@ -88,7 +88,7 @@ def install() -> None:
 def restore() -> None:
     """Restore the code that DGL's functions had before `install`.
 
-    Code that was compiled in between does not change. The next `TensorGraph` calls `install` again.
+    Code that was compiled while the functions were replaced stays as it is. The next `TensorGraph` calls `install`.
     """
     with _LOCK:
         while _PATCHES:
@@ -121,7 +121,7 @@ install_if_dgl_is_imported: Any = torch.compiler.assume_constant_result(  # type
 
 
 def _find(replacement: Replacement) -> FunctionType | None:
-    """Return the function of DGL; None if this version lacks it, or if its code cannot be replaced."""
+    """Return the function of DGL; None if this version of DGL lacks it, or if its code cannot be replaced."""
     try:
         owner: Any = importlib.import_module(replacement.module)
     except ImportError:
@@ -129,12 +129,12 @@ def _find(replacement: Replacement) -> FunctionType | None:
     if replacement.owner is not None:
         owner = getattr(owner, replacement.owner, None)
     function = getattr(owner, replacement.name, None)
-    # A closure has cells, which the new code would lack.
+    # The code of a closure has cells; code without cells cannot take its place.
     return function if isinstance(function, FunctionType) and not function.__closure__ else None
 
 
 def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
-    """Replace the code of a function in place, and return what `restore` needs."""
+    """Replace the code of a function in place, and return the patch that `restore` undoes."""
     original = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -151,8 +151,8 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
     """Return code that has the parameters of the original and passes the arguments on to the chosen function.
 
-    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Default values are not part of the code;
-    the function object keeps them.
+    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Here ``__tuplepack__f`` is `entry`, the
+    global name of the result of `_chooser`. Default values are not part of the code; the function object keeps them.
     """
     parameters = inspect.signature(original).parameters
     # Text of each parameter in the `def`, and of each argument in the call.
@@ -177,12 +177,12 @@ def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeT
 
 
 def _chooser(original: FunctionType, replacement: Replacement) -> Callable[[Any], Callable[..., Any]]:
-    """Return a function that gets the argument at the position, and returns our function or the original one."""
+    """Return a function that maps the argument at ``position`` to our function or to the original function."""
     ours, graph_type = replacement.ours, replacement.graph_type
     if graph_type is not None:
         return lambda graph: ours if isinstance(graph, graph_type) else original
     from dgl import ndarray
 
-    # True if DGL is built for GPUs and finds one.
+    # True if DGL is built for GPUs and finds a GPU.
     has_gpu = bool(ndarray.gpu(0).exist)
     return lambda tensor: ours if is_traced() or not (has_gpu or tensor.device.type == "cpu") else original

@@ -1,7 +1,8 @@
-"""Our versions of `dgl.ops` and of other functions of DGL on a TensorGraph.
+"""Our versions of functions of DGL, for a TensorGraph or for tensors.
 
-The versions of `dgl.ops` compute and reduce messages by operations that are given by name. The others compute softmax
-over the edges of a node, reductions of segments of rows, products with a matrix for each row, and reversed graphs.
+`gspmm` and `gsddmm` compute messages by an operation that is given by name; `gspmm` also reduces the messages. Other
+functions compute softmax over the edges of a node, reductions and softmax of segments of rows, products of rows with
+matrices, and reversed graphs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dgl_tuplepack.compiling.tensor_graph.messages import DST, EDGE, NEUTRAL, RE
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 
+# DGL's letters for source nodes, edges and destination nodes.
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
 
 
@@ -51,14 +53,14 @@ def gsddmm(
 
 
 def _relation(graph: TensorGraph) -> Relation:
-    """Return the edges of a graph with one edge type; SchemaError for several."""
+    """Return the edges of a graph with one edge type; SchemaError if it has several edge types."""
     return graph.relations[graph.types.edge_type(None)]
 
 
 def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
-    """Return messages ``[E, ...]``; the targets are SRC, DST or EDGE."""
+    """Return messages ``[E, ...]``; each target (SRC, DST or EDGE) is the owner of the rows of that side."""
     operands = []
     if op != "copy_rhs":
         operands.append(at_edges(relation, left_target, _given(left, op, "left")))
@@ -78,14 +80,15 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
     """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
 
-    If `norm_by` is "src", it is over the edges that share a source node.
+    If `norm_by` is "src", the softmax is over the edges that share a source node. If `eids` are given, `logits` has
+    rows for these edges only.
 
     With several edge types, logits and results are dicts by edge type, and the edges of all types at a node share one
     softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
-    # Edges are grouped by their node at this end: its type is edge_type[end].
+    # Edges are grouped by their node at one end; edge_type[end] is the type of that node.
     end = 2 if norm_by == "dst" else 0
     if len(edge_types) == 1:
         groups = _groups(graph, edge_types[0], end)
@@ -97,10 +100,10 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     absent = [edge_type for edge_type in edge_types if edge_type not in given]
     if absent:
         raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
-    # Compute all types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
+    # Compute all types at once, as in DGL: if the result of a type is not used, its logits still get a gradient.
     # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    # For each edge, the index of its node in this numbering.
+    # For each edge, the index of its node at that end, among the nodes of all types.
     rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
     values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
@@ -121,7 +124,10 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true."""
+    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true.
+
+    `share_ndata` and `share_edata` are DGL's old names of `copy_ndata` and `copy_edata`.
+    """
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
     return g.reversed(keep_nodes, keep_edges)
@@ -136,7 +142,7 @@ def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tenso
 
 @replaces("dgl.ops.segment", "segment_softmax", graph_type=None)
 def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
-    """Return the softmax over each segment of the rows."""
+    """Return the softmax over each segment; segment s has ``seglen[s]`` consecutive rows of `value`."""
     return _segments(seglen, value).softmax(value)
 
 
@@ -147,7 +153,7 @@ def _segments(seglen: Tensor, value: Tensor) -> Groups:
 
 @replaces("dgl.ops.segment", "segment_mm", graph_type=None)
 def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
-    """Multiply segment s of the rows of `a` by the matrix ``b[s]``."""
+    """Multiply segment s of `a`, which has ``seglen_a[s]`` consecutive rows, by the matrix ``b[s]``."""
     return gather_mm(a, b, idx_b=groups_of(seglen_a.to(a.device), a.shape[0]))
 
 
@@ -165,7 +171,7 @@ def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
 
 @replaces("dgl.nn.pytorch.utils", "forward", owner="Sequential", position=1, graph_type=TensorGraph)
 def sequential(self: Any, graph: TensorGraph, *feats: Any) -> Any:
-    """Call the modules one after the other on the same graph."""
+    """Call the modules one after the other on the same graph, each with the result of the module before."""
     for module in self:
         feats = module(graph, *(feats if isinstance(feats, tuple) else (feats,)))
     return feats

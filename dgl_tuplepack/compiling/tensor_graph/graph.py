@@ -37,14 +37,14 @@ class TensorGraph(Structure):
     Parameters
     ----------
     src, dst
-        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs, dicts of these by canonical
-        edge type; then all other arguments are dicts by type too.
+        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs, dicts of such tensors by
+        canonical edge type; then all other arguments are dicts by type too.
     num_nodes
         Number of nodes V. For heterographs, a dict by node type.
     batch_num_nodes, batch_num_edges
         Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: there is a single graph.
     node_graph_slots, edge_graph_slots
-        Graph of each node and of each edge, int64 ``[V]`` and ``[E]``. None: computed when needed.
+        Index of the graph of each node and of each edge, int64 ``[V]`` and ``[E]``. None: computed when needed.
     node_features, edge_features
         Features by name, ``[V, ...]`` and ``[E, ...]``.
 
@@ -55,9 +55,9 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. There are three differences
-    for maxima and minima. If a node has no messages, an apply function gets 0 for it, not infinity. An infinite maximum
-    or minimum of messages stays infinite. NaN among messages gives NaN.
+    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Maxima and minima differ from
+    DGL's in three ways. If a node has no messages, the apply function of `update_all` gets 0 for the node, and not
+    infinity. An infinite maximum or minimum of messages stays infinite. NaN among messages gives NaN.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class TensorGraph(Structure):
         return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
 
     def __getitem__(self, key: Any) -> TensorGraph:
-        """Return the graph of one edge type and its node types, which shares features with this one."""
+        """Return a graph with one edge type and its node types; it shares features with this graph."""
         edge_type = self.types.edge_type(key)
         nodes = list(dict.fromkeys((edge_type[0], edge_type[2])))
         kept: list[GraphType] = [*nodes, edge_type]
@@ -158,12 +158,12 @@ class TensorGraph(Structure):
 
     @property
     def srcnodes(self) -> NodeView:
-        """As `nodes`, for types that edges begin in."""
+        """As `nodes`, for node types that edges begin in."""
         return NodeView(self, self.srctypes)
 
     @property
     def dstnodes(self) -> NodeView:
-        """As `nodes`, for types that edges end in."""
+        """As `nodes`, for node types that edges end in."""
         return NodeView(self, self.dsttypes)
 
     @property
@@ -176,7 +176,7 @@ class TensorGraph(Structure):
         return _LocalScope(self)
 
     def local_var(self) -> TensorGraph:
-        """Return a graph with the same features; features that are set later in one do not appear in the other."""
+        """Return a graph with the same features; features that are set later in one graph are not set in the other."""
         return self._with(frames=_copied(self.frames))
 
     def clone(self) -> TensorGraph:
@@ -184,7 +184,10 @@ class TensorGraph(Structure):
         return self._mapped(lambda tensor: tensor.clone())
 
     def reversed(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
-        """Return the graph with all edges reversed; optionally keep features."""
+        """Return the graph with all edges reversed.
+
+        Keep features of nodes only if `keep_nodes` is true, and features of edges only if `keep_edges` is true.
+        """
 
         def by_reversed_type(values: Mapping[Any, Value]) -> dict[Any, Value]:
             # Edge types are triples (source, name, destination); node types are strings, and do not change.
@@ -211,7 +214,7 @@ class TensorGraph(Structure):
         self._set_nodes(node_type, applied(self, node_type, func, {}))
 
     def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
-        """Set features of edges, of all types unless `etype` is given, to the results of a message function."""
+        """Set features of edges of type `etype`, or of all types if None, to the results of a message function."""
         _check_all(edges)
         if etype is None and len(self.canonical_etypes) > 1 and callable(func):
             raise SchemaError(
@@ -241,7 +244,11 @@ class TensorGraph(Structure):
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
     ) -> None:
-        """Send messages with the functions of each edge type, and reduce the results at each node across edge types."""
+        """Send messages with the functions of each edge type, and reduce the results at each node across edge types.
+
+        `etype_dict`: edge type -> (message function, reduce function), or these two and an apply function.
+        """
+        # `result`: new features of the nodes of a type, by name.
         for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
             self._set_nodes(node_type, result)
             if apply_node_func is not None:
@@ -289,7 +296,7 @@ class TensorGraph(Structure):
 
 
 class _LocalScope:
-    """A context in which the graph has copies of its frames, so that changes of features end with the context."""
+    """A context in which the graph has new dicts of its features; when it ends, all changes of features are undone."""
 
     def __init__(self, graph: TensorGraph) -> None:
         self._graph = graph

@@ -43,7 +43,7 @@ class Groups:
     def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups.
 
-        Pass the numbers of rows `counts` if they are known, so that rows are not counted again.
+        If the number of rows in each group is known, pass it as `counts`, so that the rows are not counted again.
         """
         total, counts = self.sum(values), self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
@@ -63,19 +63,19 @@ class Groups:
         Empty groups get `fill`. The gradient goes to the first row that has the extreme. NaN counts as the extreme, and
         gets no gradient.
         """
-        number = values.shape[0]
+        num_rows = values.shape[0]
         result = self._extreme(values.detach(), "amax" if largest else "amin", fill)
         if not values.requires_grad:
             return result
-        if number == 0:
+        if num_rows == 0:
             # Without rows, add 0, so that for autograd the result still depends on the values.
             return result + values.sum() * 0
-        # `candidates`: for each entry, the index of its row if the entry is the extreme of its group, else `number`.
-        # `first`: for each group, the index of the first row that has the extreme, or `number` if there is none.
-        order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
-        candidates = torch.where(values == result.index_select(0, self.index), order, number)
-        first = self._extreme(candidates, "amin", number)
-        return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
+        # `candidates`: for each entry, the index of its row if the entry is the extreme of its group, else `num_rows`.
+        # `first`: for each group, the index of the first row that has the extreme, or `num_rows` if no row has it.
+        order = torch.arange(num_rows, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        candidates = torch.where(values == result.index_select(0, self.index), order, num_rows)
+        first = self._extreme(candidates, "amin", num_rows)
+        return torch.where(first < num_rows, values.gather(0, first.clamp(max=num_rows - 1)), result)
 
     def _extreme(self, values: Tensor, how: str, fill: float) -> Tensor:
         """Return the maximum ("amax") or minimum ("amin") of each group; `fill` for empty groups."""
@@ -104,7 +104,7 @@ class Relation:
     Attributes
     ----------
     by_src, by_dst
-        Edges in groups by their source and by their destination node.
+        `Groups` of the edges, by source node and by destination node.
     """
 
     def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
@@ -135,12 +135,12 @@ class Relation:
 def groups_of(counts: Tensor, rows: int) -> Tensor:
     """Return the group of each row, int64 ``[rows]``; group g has `counts[g]` consecutive rows.
 
-    Since `rows` is given, the shape is static for a tracer, and nothing waits for `counts` on a device.
+    Since `rows` is given, the shape of the result is static for a tracer, and nothing waits for `counts` on a device.
     """
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(
-            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows}; give numbers that add "
-            "up to the number of nodes or edges."
+            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows} rows; give numbers "
+            "that add up to the number of nodes or edges."
         )
     groups = torch.arange(counts.shape[0], device=counts.device)
     return torch.repeat_interleave(groups, counts.long(), output_size=rows)

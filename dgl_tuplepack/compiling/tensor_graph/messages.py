@@ -1,4 +1,4 @@
-"""Messages along edges, reduced at their destination nodes, by DGL's built-in functions and by user-defined ones."""
+"""Compute messages along edges and reduce them at destination nodes, with built-in or user-defined functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.blocks import EdgeType
 
 REDUCERS = ("sum", "mean", "max", "min")
 _CROSS_REDUCERS = (*REDUCERS, "stack")
-# Values that do not affect a maximum or minimum.
+# Reducer -> the value that does not affect its results.
 NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 # The numbers by which DGL's built-in functions refer to source nodes, destination nodes and edges.
 SRC, DST, EDGE = 0, 1, 2
@@ -34,6 +34,7 @@ class EdgeBatch:
     """The argument of a user-defined message function: all edges of a type."""
 
     def __init__(self, graph: Structure, edge_type: EdgeType) -> None:
+        # An edge type is (source node type, name, destination node type).
         relation = graph.relations[edge_type]
         self._relation = relation
         self.canonical_etype = edge_type
@@ -82,7 +83,8 @@ Apply = Callable[[NodeBatch], Mapping[str, Tensor]]
 
 
 def _is_built_in(function: Any) -> bool:
-    """Return whether a message function is one of dgl.function; SchemaError if it cannot be called."""
+    """Return whether a message function is built into DGL; SchemaError if it is neither built in nor callable."""
+    # Built-in functions that combine two features have `binary_op`; functions that copy one have `in_field`.
     if hasattr(function, "binary_op") or hasattr(function, "in_field"):
         return True
     if callable(function):
@@ -139,7 +141,10 @@ def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> T
 
 
 def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
-    """Return one row for each edge, from rows of source nodes, destination nodes or edges."""
+    """Return one row for each edge: the row of its source node, of its destination node, or of the edge itself.
+
+    `target` is the owner of the rows of `values`: SRC, DST or EDGE.
+    """
     if target == EDGE:
         return values
     return (relation.by_src if target == SRC else relation.by_dst).gather(values)
@@ -159,7 +164,7 @@ def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _with_axes(values: Tensor, axes: int) -> Tensor:
-    """Return the values with `axes` axes; new axes of length 1 follow the first axis."""
+    """Return the values with `axes` axes in total; new axes of length 1 follow the first axis."""
     if values.dim() == axes:
         return values
     return values.reshape(values.shape[0], *(1,) * (axes - values.dim()), *values.shape[1:])
@@ -190,7 +195,7 @@ def propagate(
 ) -> dict[str, Tensor]:
     """Send messages along the edges of a type; return the new features of destination nodes by name.
 
-    `fill` is the maximum or minimum of a node without messages.
+    If the reduce function is max or min, nodes without messages get `fill`.
     """
     _check_reducer(reduce)
     messages = messages_of(graph, edge_type, message)
@@ -204,7 +209,7 @@ def propagate(
 
 
 def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Call an apply function with the features of the nodes, updated by `result`; without one, return `result`."""
+    """Call an apply function with the features of the nodes, updated by `result`; if it is None, return `result`."""
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
@@ -222,7 +227,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
-    # Edge type -> its functions.
+    # Edge type -> (message function, reduce function), or these two and an apply function.
     given = {graph.types.edge_type(name): each for name, each in functions.items()}
     # Stacks are in the order of edge types, other results in the order in which functions were given.
     order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
@@ -238,6 +243,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
                 f"are {shown(steps)}."
             )
         # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
+        # `fill` is infinite for max and min, else 0.
         fill = NEUTRAL.get(getattr(steps[1], "name", ""), 0.0)
         arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *steps, fill=fill))
         if fill:
@@ -253,7 +259,7 @@ def _across(
     for name in dict.fromkeys(name for result in results for name in result):
         value = _merge([result[name] for result in results if name in result], cross_reducer)
         if without_messages is not None:
-            # An infinite result at a node that lacks messages of an edge type becomes 0.
+            # An infinite result becomes 0 at a node that lacks messages of at least one edge type.
             lacks_any = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
             value = torch.where(lacks_any & torch.isinf(value), 0.0, value)
         merged[name] = value

@@ -108,9 +108,10 @@ def topk_nodes(
     sortby: int | None = None,
     ntype: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the features ``[B, k, D]`` of the `k` nodes of each graph with the largest values, and their indices.
+    """Return the `k` largest node features of each graph, ``[B, k, D]``, and the indices of their nodes.
 
-    If `descending` is false, return the `k` nodes with the smallest values. Indices begin with 0 in each graph.
+    Features are compared by their column `sortby`; if it is None, each column is sorted separately. If `descending` is
+    false, return the `k` smallest features. Indices begin with 0 in each graph.
     """
     return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
 
@@ -119,18 +120,18 @@ def topk_nodes(
 def topk_edges(
     graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the features ``[B, k, D]`` of the `k` edges of each graph with the largest values, and their indices.
+    """Return the `k` largest edge features of each graph, ``[B, k, D]``, and the indices of their edges.
 
-    If `descending` is false, return the `k` edges with the smallest values. Indices begin with 0 in each graph.
+    Features are compared by their column `sortby`; if it is None, each column is sorted separately. If `descending` is
+    false, return the `k` smallest features. Indices begin with 0 in each graph.
     """
     return _topk(_edges(graph, etype), feat, k, descending, sortby)
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest rows of each graph, and their indices in the graph.
+    """Return the `k` largest (or smallest) rows of each graph, and their indices in the graph, as in `topk_nodes`.
 
-    Rows are compared by the column `sortby`; if it is None, each column is sorted separately. The rows of all graphs
-    are sorted at once, by graph and value, so that graph g begins at row ``begin[g]``.
+    The rows of all graphs are sorted at once, by graph and then by value, so that graph g begins at row ``begin[g]``.
     """
     values = rows.features[feat]
     if values.dim() != 2:
@@ -140,10 +141,12 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
     # Sorting by graph is stable, so the rows of each graph stay sorted by value.
     by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # order: row indices, sorted by graph and then by value. An extra row stands in for rows that a graph lacks.
+    # order: row indices, sorted by graph and then by value. If a graph has fewer than `k` rows, `chosen` reads on into
+    # the next graph, or into an extra last row; ``.where(exists, ...)`` replaces these values.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     begin = rows.counts.cumsum(0) - rows.counts
+    # rank: 0..k-1, the position of a row among the sorted rows of its graph.
     rank = torch.arange(k, device=values.device)
     # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: indices of the `k` rows, [B, k, D or 1].
     exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)

@@ -13,10 +13,10 @@ _SUBGRAPH = (
     "DGLGraphs before they are packed."
 )
 _QUERY = (
-    "the shape of the result depends on data, which compiled code forbids. Compute it from graph.edges(), or call "
-    "it on the DGLGraphs before they are packed."
+    "the shape of the result depends on data, which compiled code forbids. Compute the result from graph.edges(), or "
+    "call the method of the DGLGraphs before they are packed."
 )
-_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for the other edges."
+_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for unwanted edges."
 _REVERSE = "dgl.reverse(graph) returns the graph with all edges reversed."
 _FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
 _FEATURES = "its features are tensors. Read their dtype and shape, as in graph.ndata['x'].shape."
@@ -31,7 +31,7 @@ _FREE = (
 # Private attributes of a DGLGraph that functions of DGL read.
 _INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
-# Remedy -> names of the methods that have it.
+# Remedy -> names of the methods that it replaces.
 _INSTEAD = {
     _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph "
     "set_n_initializer set_e_initializer",

@@ -1,4 +1,4 @@
-"""The structure of a TensorGraph: types, numbers and edges."""
+"""The structure of a TensorGraph: types, numbers of nodes and edges, and the end nodes of the edges."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 
 
 class Types:
-    """Node types and canonical edge types of a graph, in their order."""
+    """Node types and canonical edge types of a graph, in the given order."""
 
     def __init__(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> None:
         self.node_types = list(node_types)
         self.edge_types = list(edge_types)
         sources = [source for source, _, _ in edge_types]
         destinations = [destination for _, _, destination in edge_types]
-        # As in DGL: no node type is both a source and a destination.
+        # As in DGL, true if no node type is both a source and a destination.
         self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
         self.source_types = self.destination_types = self.node_types
         if self.is_unibipartite:
@@ -30,7 +30,7 @@ class Types:
             self.source_types = [each for each in node_types if each not in destinations]
 
     def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
-        """Return the node type `name`, or the only node type if `name` is None; `among` limits the node types."""
+        """Return `name` if it is in `among` (default: all node types); for None, return the only type in `among`."""
         types = self.node_types if among is None else among
         if name is not None and name in types:
             return name
@@ -41,7 +41,7 @@ class Types:
         raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
 
     def edge_type(self, name: str | EdgeType | None) -> EdgeType:
-        """Return the canonical edge type of a triple or a middle name; the only edge type if `name` is None."""
+        """Return the canonical edge type, given as a triple or by its middle name; for None, the only edge type."""
         fitting = [each for each in self.edge_types if name is None or name in (each, each[1])]
         if len(fitting) == 1:
             return fitting[0]
@@ -55,16 +55,16 @@ class Types:
 
 
 class Structure:
-    """Types, numbers, edges and batch of a graph, with the methods of a DGLGraph."""
+    """The methods of a DGLGraph that return types, numbers of nodes and edges, end nodes, or graphs of a batch."""
 
     is_block = False
 
     types: Types
     relations: dict[EdgeType, Relation]
-    # By node type and by edge type: the number of nodes or edges, and their features.
+    # By node type and by edge type: the number of nodes or edges, and their features by name.
     rows: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
-    # By type, if given: the number of nodes or edges in each graph of a batch, and the graph of each node or edge.
+    # By type, if given: the number of nodes or edges in each graph, and the index of the graph of each node or edge.
     _counts: dict[GraphType, Tensor]
     _slots: dict[GraphType, Tensor]
 
@@ -87,12 +87,12 @@ class Structure:
 
     @property
     def srctypes(self) -> list[str]:
-        """Node types that edges begin in; all types unless `is_unibipartite`."""
+        """Node types that edges begin in; all node types unless `is_unibipartite`."""
         return self.types.source_types
 
     @property
     def dsttypes(self) -> list[str]:
-        """Node types that edges end in; all types unless `is_unibipartite`."""
+        """Node types that edges end in; all node types unless `is_unibipartite`."""
         return self.types.destination_types
 
     @property
@@ -106,7 +106,7 @@ class Structure:
         return len(self.types.node_types) == len(self.types.edge_types) == 1
 
     def to_canonical_etype(self, etype: str | EdgeType | None) -> EdgeType:
-        """Return the canonical edge type of a name."""
+        """Return the canonical edge type, given as a triple or by its middle name."""
         return self.types.edge_type(etype)
 
     def get_ntype_id(self, ntype: str | None) -> int:
@@ -139,7 +139,7 @@ class Structure:
     number_of_dst_nodes = num_dst_nodes
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
-        """Return the number of nodes of one type, or of all types in `among`."""
+        """Return the number of nodes of the type `ntype`, which must be in `among`; None: of all types in `among`."""
         return sum(self.rows[each] for each in (among if ntype is None else [self.types.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
@@ -150,11 +150,11 @@ class Structure:
     number_of_edges = num_edges
 
     def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Return the number of edges that end in each node, or in nodes `v`."""
+        """Return the number of edges that end in each node, or in each of the nodes `v`."""
         return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
 
     def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Return the number of edges that begin in each node, or in nodes `u`."""
+        """Return the number of edges that begin in each node, or in each of the nodes `u`."""
         return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
@@ -182,11 +182,11 @@ class Structure:
         return self._numbers(self.types.edge_type(etype))
 
     def node_graph_slots(self, ntype: str | None = None) -> Tensor:
-        """Return the graph of each node, int64 ``[V]``."""
+        """Return the index of the graph of each node, int64 ``[V]``."""
         return self._graph_slots(self.types.node_type(ntype))
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
-        """Return the graph of each edge, int64 ``[E]``."""
+        """Return the index of the graph of each edge, int64 ``[E]``."""
         return self._graph_slots(self.types.edge_type(etype))
 
     def _numbers(self, known: GraphType) -> Tensor:
@@ -195,7 +195,7 @@ class Structure:
         return torch.tensor([self.rows[known]], device=self.device) if given is None else given
 
     def _graph_slots(self, known: GraphType) -> Tensor:
-        """Return the graph of each node or edge of a type, as given or computed from the counts of each graph."""
+        """Return the index of the graph of each node or edge of a type, as given, or else computed."""
         given = self._slots.get(known)
         return groups_of(self._numbers(known), self.rows[known]) if given is None else given
 
@@ -214,7 +214,7 @@ class Structure:
         return relation.numbers() if form == "eid" else (relation.src, relation.dst, relation.numbers())
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
-        """Return source and destination nodes of some edges."""
+        """Return source and destination nodes of the edges with the ids `eid`."""
         relation = self.relations[self.types.edge_type(etype)]
         numbers = torch.as_tensor(eid, device=self.device)
         return relation.src[numbers], relation.dst[numbers]
@@ -239,5 +239,5 @@ class Structure:
         return torch.int64
 
     def is_pinned(self) -> bool:
-        """Return whether the tensors are in pinned memory."""
+        """Return whether the end nodes of all edges are in pinned memory."""
         return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())

@@ -1,6 +1,6 @@
 """Facts about a single PyG graph: its storages, its types, and what its class does when graphs are joined.
 
-For storages, see `graphs.pyg_layout`.
+A storage is one of PyG's dicts of attributes, see `graphs.pyg_layout`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER
 
 
 def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
-    """Yield (key, storage) for each storage of a graph; None is the key of the storage of the whole graph."""
+    """Yield (key, storage) for each storage of a graph.
+
+    A key is a node or edge type, or None for the storage of the whole graph, which comes first.
+    """
     yield None, data.stores[0]
     if isinstance(data, HeteroData):
         yield from sorted(data.node_items(), key=lambda item: item[0])
@@ -27,35 +30,40 @@ def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
 
 
 def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and edge types of a HeteroData; a Data has none."""
+    """Return the node types and edge types of a HeteroData, sorted; for a Data, return two empty lists."""
     return (sorted(data.node_types), sorted(data.edge_types)) if isinstance(data, HeteroData) else ([], [])
 
 
 def follows_pyg(graph_class: Any) -> bool:
-    """Return whether a class joins graphs as PyG does, that is, overrides neither `__inc__` nor `__cat_dim__`."""
+    """Return whether a graph class has PyG's own `__inc__` and `__cat_dim__`, which decide how graphs are joined."""
     base: Any = HeteroData if issubclass(graph_class, HeteroData) else Data
     return graph_class.__inc__ is base.__inc__ and graph_class.__cat_dim__ is base.__cat_dim__
 
 
 def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) graphs of the wrong library (the right one is PyG if `expects_pyg`), and any PyG batch."""
+    """Refuse (SchemaError) a graph of the wrong library, and any PyG batch.
+
+    The right library is PyG if `expects_pyg`, else DGL. `where` is the display name of the graph.
+    """
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
-            f"{where} is a {found} graph, but the example, or the graphs before it, are {other} graphs; use only one "
-            "library."
+            f"{where} is a {found} graph, but the example or earlier graphs are {other} graphs; use only one library."
         )
     if isinstance(data, Batch):
         raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG would only guess it."""
+    """Return the number of nodes of a storage; None if PyG has no number, or only a guess.
+
+    `what` is the display name of the storage.
+    """
     if NUMBER in storage:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:
         with warnings.catch_warnings():
-            # PyG warns when it guesses the number.
+            # PyG warns when it guesses the number; the warning becomes an error here.
             warnings.simplefilter("error")
             number = storage.num_nodes
     except (UserWarning, IndexError):

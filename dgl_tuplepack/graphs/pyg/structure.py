@@ -1,9 +1,11 @@
 """Find the node and edge types of PyG graphs, and the type that indices refer to, from the shifts of attributes.
 
-A shift is what `__inc__` returns for an attribute of a graph, see `graphs.pyg.joined_data`. If the shifts of an
-attribute equal the numbers of nodes (edges) of a type in every graph, the attribute refers to that type. If several
-node types have equal numbers of nodes in all graphs, it does not matter which of them is chosen: the batches are the
-same. A later graph in which these numbers differ is an error.
+A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to that attribute in all later graphs of a
+batch. A group of B graphs, `JoinedData`, has for each attribute the shift and the number of rows of each graph.
+
+An attribute refers to a type if, in every graph, its shift equals the number of nodes (edges) of that type. If several
+node types have equal numbers of nodes in all graphs, each choice among them gives the same batches. A later graph in
+which these numbers differ raises an error.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ def check_ends(types: Types, where: str) -> None:
 
 
 def types_of(group: JoinedData, levels: Levels) -> Types:
-    """Return the types of the graphs of a group.
+    """Return the node and edge types of the graphs of a group.
 
-    Raise SchemaError if PyG does not shift endpoints by numbers of nodes, or if a number of nodes or edges is unknown.
+    Raise SchemaError if types cannot be found, if PyG does not shift endpoints by numbers of nodes, or if a number of
+    nodes or edges is unknown.
     """
     where = group.where[0]
     if [*group.node_types, *group.edge_types] == [NODE_TYPE, EDGE_TYPE]:
@@ -58,11 +61,11 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
     level = levels.get(ENDPOINTS, ENDPOINTS)
     if level not in (ENDPOINTS, EDGE) and _ARROW not in (level or ""):
         raise SchemaError(
-            f"levels map {ENDPOINTS!r} to {level!r}, but it holds the endpoints of edges, which graphs need; leave "
-            "it out of levels."
+            f"levels map {ENDPOINTS!r} to {level!r}, but this attribute holds the endpoints of edges, which graphs "
+            "need; leave it out of levels."
         )
-    # `ends`: attributes that may be endpoints. `targets`: the node types of both ends of each. An attribute whose ends
-    # refer to edges, as in the edge_index of a line graph, is not in `targets`: it holds indices, and is no edge type.
+    # `ends`: attributes that may hold endpoints of edges. `targets`: attribute that holds endpoints -> node types of
+    # its two ends. An attribute whose values refer to edges holds indices instead, and is not in `targets`.
     ends = {p: a for p, a in group.attributes.items() if _is_ends(p, a, levels)}
     found = {attribute: _targets(attribute, ends, group, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
@@ -81,15 +84,15 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
 def refuse_without_types(where: str) -> NoReturn:
     """Raise the error for a HeteroData without edge types."""
     raise SchemaError(
-        f"{where} has no edge types; set the edge_index of one, for no edges "
+        f"{where} has no edge types; set the edge_index of an edge type. If there are no edges, set "
         'data["a", "to", "a"].edge_index = torch.empty(2, 0, dtype=torch.long).'
     )
 
 
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
-    """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
+    """Return whether an attribute may hold endpoints: it is `edge_index`, or its shape, shifts and level fit."""
     key = attribute[1]
-    # The level of endpoints may be missing, the attribute's own name, or "x_s -> x_t". Any other level makes the
+    # Endpoints have no level, the attribute's name as level, or a level such as "x_s -> x_t". Any other level makes the
     # attribute a feature or label.
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
@@ -98,13 +101,14 @@ def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
 def _targets(
     attribute: Attribute, ends: Mapping[Attribute, Any], group: JoinedData, levels: Levels
 ) -> tuple[str, str] | None:
-    """Return the node types of both ends; None if an end refers to edges, not nodes.
+    """Return the node types of both ends of an attribute; None if it holds indices of something else, such as edges.
 
-    `ends` are all attributes that may be endpoints.
+    `ends` are all attributes that may hold endpoints.
     """
     t, key = attribute
     level = levels.get(key) or ""
     if _ARROW in level:
+        # In a Data, "node" and "num_nodes" stand for the node type `_N`.
         both = [
             NODE_TYPE if name.strip() in (NODE, NUMBER) and group.is_flat else name.strip()
             for name in level.split(_ARROW)
@@ -122,7 +126,7 @@ def _targets(
             return t[0], t[2]
         return (NODE_TYPE, NODE_TYPE) if group.is_flat else None
     shifts = group.attributes[attribute].shifts
-    # [2, B]: the shifts of the sources, and of the destinations, in each graph.
+    # [2, B]: the shift of the sources (row 0) and of the destinations (row 1) in each graph.
     columns = two_columns(np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts).T
     found = [_node_type(attribute, side, column, ends, group, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
@@ -133,20 +137,22 @@ def _node_type(
 ) -> str | None:
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
-    If several types fit, names decide. Return None if `shifts` equal only the numbers of rows of another attribute,
-    such as numbers of edges. Raise SchemaError if they equal no numbers of rows.
+    If several types fit, their names decide. Return None if `shifts` do not equal numbers of nodes, but the numbers of
+    rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or rows, or
+    if it is unclear whether the attribute refers to nodes or to edges.
 
-    `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
+    `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph. `ends` are
+    all attributes that may hold endpoints.
     """
     t, key = attribute
-    # The shifts equal, in every graph, the number of rows of each attribute in `fits`, the number of nodes of each
-    # storage in `counted`, and the number of edges of each attribute in `other_ends`. (If PyG adds an axis to an
-    # attribute, `dim` None, it has no rows to count.)
+    # In every graph, `shifts` equal the number of rows of each attribute in `fits`, the number of nodes of each storage
+    # in `counted`, and the number of edges of each attribute in `other_ends`. If `dim` is None, PyG adds an axis to the
+    # attribute, so the attribute has no rows.
     fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
     if not group.is_flat:
-        # The node type that the storage suggests; it is chosen if it is one of several that fit.
+        # The node type that the storage suggests. It is chosen if it is among the types that fit.
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
@@ -156,11 +162,11 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, group)
         return None
-    # In a Data, an attribute in `fits` may count the nodes, unless `levels` give it a level other than its own name. If
-    # there are several such attributes, `levels` or names decide.
+    # `counters`: attributes in `fits` that may count the nodes of a Data. Each is in `levels` with its own name as the
+    # level (`declared`), or not in `levels` at all. If several attributes fit, their names decide.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
-    # An attribute with one row in each graph is probably a label.
+    # An attribute with "edge" in its name counts no nodes. An attribute with one row in each graph is probably a label.
     usable = declared or [k for k in counters if EDGE not in k and not (shifts == 1).all()]
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
@@ -175,10 +181,10 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, group: JoinedData) -> NoReturn:
-    """Raise the error for endpoints that may refer to nodes or to edges.
+    """Raise the error for an attribute that may refer to nodes, or to the edges of the attribute `edges`.
 
-    The choice matters if batches sort edges: indices of edges are then changed to the new order, indices of nodes are
-    not.
+    The choice matters if a batch sorts its edges: indices of edges then follow the new order, but indices of nodes stay
+    unchanged. `nodes` is the name of the nodes in a level such as "node -> node".
     """
     t, key = attribute
     raise SchemaError(
@@ -190,14 +196,17 @@ def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, g
 
 
 def _first(names: Sequence[str]) -> str:
-    """Return the first name in the alphabet; names that begin with "x" come before the others."""
+    """Return the first name in alphabetical order; names that begin with "x" come before all other names."""
     return min(names, key=lambda name: (not name.startswith("x"), name))
 
 
 def _check_counted(
     attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], group: JoinedData
 ) -> None:
-    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges: no number of rows equals their shifts."""
+    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges, since no numbers of rows equal `shifts`.
+
+    For `fits` and `ends`, see `_node_type`.
+    """
     if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
         return
     if group.is_flat and group.nodes[None] is None and attribute[1] == ENDPOINTS:
@@ -211,15 +220,18 @@ def is_alike(name: str, other: str) -> bool:
 
 
 def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) -> NoReturn:
-    """Raise the error for wrong shifts: they differ from `expected` or, if it is None, from all numbers of rows."""
+    """Raise the error for wrong shifts of an attribute.
+
+    `expected` has the right shifts. It is None if the shifts are wrong because they equal no numbers of nodes or rows.
+    """
     (t, key), shifts = attribute, group.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
-        # `best`: the numbers of nodes or rows that equal the shifts in the most graphs. If they do so in more than half
-        # of the graphs, but not in all, the other graphs are wrong.
+        # `best`: the numbers of nodes or rows that equal the shifts in the most graphs. If the shifts equal `best` in
+        # more than half of the graphs, but not in all, the shifts of the other graphs are reported as wrong.
         known = [n for n in group.nodes.values() if n is not None] + [a.rows for a in group.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
-    # The shifts that PyG uses, and the first graph in which they are wrong.
+    # `used`: the shifts that PyG uses. `wrong`: the index of the first graph whose shift is not the expected one.
     used = np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts
     wrong = 0 if expected is None else int(np.argmax((two_columns(used) != two_columns(expected)).any(axis=1)))
     what = named_attribute(key, group.where[wrong], t)
@@ -244,10 +256,10 @@ def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) 
 def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
     """Return the types of HeteroData; `targets` maps each attribute of endpoints to the node types of both ends.
 
-    An `edge_index` has the edge type of its storage; other endpoints become an edge type with a new relation.
+    An `edge_index` has the edge type of its storage. Other endpoints get a new relation, named after the attribute.
     """
     edges: dict[EdgeType, Attribute] = {}
-    # The edge_index of each storage comes first, so that an error names the other attribute.
+    # Each edge_index comes first, so an error for two equal edge types names the other attribute.
     for attribute in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
         (t, key), (source, target) = attribute, targets[attribute]
         edge_type = t if key == ENDPOINTS and isinstance(t, tuple) else None
@@ -263,8 +275,8 @@ def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> 
 
 def _flat(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
     """Return the types of `Data`; `targets` maps each attribute of endpoints to the node types of both ends."""
-    # The relation of each edge type is the name of its attribute. The node types are: the types of all ends; attributes
-    # whose level is their own name; and `_N`, if the number of nodes is known.
+    # The relation of each edge type is the name of the attribute with its endpoints. The node types are: the types in
+    # `targets`; the names of attributes whose level is their own name; and `_N`, if the number of nodes is known.
     edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
     keys = {key for _, key in group.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
@@ -281,9 +293,10 @@ def check_shifts(
 ) -> None:
     """Refuse (SchemaError) graphs whose endpoints or indices PyG does not shift by the right number of nodes or edges.
 
-    `targets` maps each attribute that holds indices to the type that it refers to, or to None to skip its check. PyG
-    need not shift indices whose names are in `declared`.
+    `targets` maps each attribute that holds indices to the type that it refers to; None skips the check of an
+    attribute. PyG need not shift the attributes whose names are in `declared`.
     """
+    # Type -> number of its nodes (edges) in each graph, [B].
     counts = group.counts(types)
     for e, attribute in types.edges.items():
         expected = np.stack([counts[e[0]], counts[e[2]]], axis=1)
@@ -308,15 +321,16 @@ def check_shifts(
 def index_target(
     attribute: Attribute, group: JoinedData, types: Types, declared: Mapping[str, str]
 ) -> GraphType | None:
-    """Return the type that indices refer to; None if the user declared the indices.
+    """Return the type that the indices in an attribute refer to; None if `declared` has the name of the attribute.
 
-    Raise SchemaError if no type fits, or if both nodes and edges fit.
+    Raise SchemaError if no type fits, or if several types fit and one of them is an edge type.
     """
     (t, key), counts = attribute, group.counts(types)
     shifts = group.attributes[attribute].shifts
     assert shifts is not None
     if key in declared:
         return None
+    # PyG itself shifts the indices of a Data by the number of its nodes.
     if group.follows_pyg and shifts.ndim == 1 and group.is_flat:
         return NODE_TYPE
     if shifts.ndim == 2 and (shifts[:, 0] != shifts[:, 1]).any():

@@ -1,1 +1,1 @@
-"""Readers: one file for each kind of source; `KINDS` in kinds.py lists them."""
+"""Readers: one module for each kind of source. `KINDS` in kinds.py lists the kinds."""

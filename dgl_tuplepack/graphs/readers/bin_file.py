@@ -35,7 +35,7 @@ class BinFile(Source):
         return self.items()
 
     def items(self) -> Iterable[Any]:
-        """Return a list of graphs, or of pairs (graph, label)."""
+        """Return a list of graphs, or of pairs (graph, label). If the file has several labels, each label is a dict."""
         dgl = load("dgl")
         # If the file is missing, opening it first gives a shorter message than DGL's.
         open_file(self._path).close()

@@ -21,19 +21,19 @@ from dgl_tuplepack.graphs.readers.row_files import RowFiles, inside
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
-# The key `RECORD_KEY` names the file of a `GraphRecord`; DGL ignores it.
+# In ``metadata.json``, the value of `RECORD_KEY` is the path of a `GraphRecord`; DGL ignores this key.
 METADATA, RECORD_KEY = "metadata.json", "dgl_tuplepack"
-# Keys of the file, by which the folder is recognised.
+# Keys of ``metadata.json`` by which a chunked graph is recognised.
 _KEYS = ("node_type", "num_nodes_per_chunk", "edge_type", "num_edges_per_chunk", "edges")
 
 
 def is_chunked(document: Any) -> bool:
-    """Return whether the content of a ``metadata.json`` describes a chunked graph."""
+    """Return whether the content of a ``metadata.json`` describes a chunked graph (a store's has the key "format")."""
     return isinstance(document, dict) and "format" not in document and all(key in document for key in _KEYS)
 
 
 class ChunkedGraph:
-    """The small graphs in a folder in DGL's chunked graph format, which holds them as one large graph.
+    """The small graphs in a folder in DGL's chunked graph format; the folder holds them as one large graph.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class ChunkedGraph:
         The folder.
     graph_ids
         The graph of each node: integers ``[V]``, or a mapping from node types to such arrays. Graphs are ordered by
-        these numbers. None: the node data ``graph_id`` of the folder; without such data, each connected component is a
-        graph, and graphs are ordered by their first nodes.
+        these integers. The default is the node data ``graph_id`` of the folder. If the folder has no such data, each
+        connected component is a graph, and graphs are ordered by their first nodes.
     absolute_paths
         Whether absolute paths in ``metadata.json`` may lead out of the folder.
 
@@ -55,11 +55,14 @@ class ChunkedGraph:
     ------
     FormatError
         The folder does not exist, or its files are damaged or contradict each other (at once, or while reading).
+    SizesError
+        `graph_ids` are not one integer for each node; found when sizes or graphs are read.
 
     Notes
     -----
-    Only folders that `write_chunks` wrote have labels and splits, and only without `graph_ids`. Reading needs about 40
-    bytes of memory for each node and edge. Numpy files are mapped one at a time; CSV and parquet files stay in memory.
+    Labels and splits are read only from folders that `write_chunks` wrote, and only if `graph_ids` is not given.
+    Reading needs about 40 bytes of memory for each node and edge. Numpy files are memory-mapped one at a time; CSV and
+    parquet files stay in memory.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ChunkedGraph:
         self._edges = {e: self._files("edges", self._document["edges"], text_of(e), n) for e, n in num_edges.items()}
         self._node_data = {t: self._data("node_data", t, n) for t, n in self._num_nodes.items()}
         self._edge_data = {e: self._data("edge_data", text_of(e), n) for e, n in num_edges.items()}
+        # The node data `graph_id` is not a feature, but the graph of each node.
         self._ids = {t: data.pop(GRAPH_ID) for t, data in self._node_data.items() if GRAPH_ID in data}
         self.record: GraphRecord | None = None
         if RECORD_KEY in self._document and graph_ids is None:
@@ -98,13 +102,14 @@ class ChunkedGraph:
             self._check_record(self.record.schema)
 
     def _check_record(self, schema: Any) -> None:
-        """Raise FormatError unless the files have the types and features of the schema that was recorded."""
+        """Raise FormatError unless the files have the types and features of the recorded `schema`."""
+        # `found` and `expected`: (content, type, name) -> dtype, and shape of a row. `files.empty` has no rows.
         contents: Any = (("node_feature", self._node_data), ("edge_feature", self._edge_data))
         found = {
             (content, t, name): (str(files.empty.dtype), files.empty.shape[1:])
             for content, by_type in contents for t, data in by_type.items() for name, files in data.items()
         }  # fmt: skip
-        # numpy has no bfloat16; its bits are stored.
+        # numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
         expected = {
             column: (str(spec.dtype).removeprefix("torch.").replace("bfloat16", "uint16"), spec.shape)
             for column, spec in schema.columns() if column[0] != "label"
@@ -118,7 +123,7 @@ class ChunkedGraph:
             )
 
     def _totals(self, types: str, numbers: str) -> dict[str, int]:
-        """Return the number of nodes (edges) of each type: the sum over all chunks."""
+        """Return the number of nodes (edges) of each type. `types` and `numbers` are keys of ``metadata.json``."""
         names, rows = self._document[types], self._document[numbers]
         lists = isinstance(names, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows)
         if not lists or not len(names) == len(rows) == len(set(map(str, names))):
@@ -142,6 +147,7 @@ class ChunkedGraph:
         return source, relation, destination
 
     def _data(self, key: str, t: str, number: int) -> dict[str, RowFiles]:
+        """Return the files of each feature of a type, by name. `key` is "node_data" or "edge_data"."""
         of_type = self._mapping(self._mapping(self._document.get(key, {}), key).get(t, {}), f"{key} of {t}")
         return {str(name): self._files(f"{key} {t}", of_type, name, number) for name in of_type}
 
@@ -151,6 +157,7 @@ class ChunkedGraph:
         return value
 
     def _files(self, key: str, specs: Any, name: str, number: int) -> RowFiles:
+        """Return the files that `specs` lists under `name`; raise FormatError unless they have `number` rows."""
         what = f"{key} {name}"
         if name not in self._mapping(specs, key):
             raise FormatError(f"{self.path / METADATA} does not name the files of {what}; add them.")
@@ -169,7 +176,7 @@ class ChunkedGraph:
 
     @property
     def splits(self) -> Mapping[str, IntArray]:
-        """The ids of each split, by its name; empty for a folder that another program wrote."""
+        """The ids of each split by its name; empty if another program wrote the folder, or with `graph_ids`."""
         return {} if self.record is None else self.record.splits
 
     def __len__(self) -> int:
@@ -181,13 +188,13 @@ class ChunkedGraph:
 
     @functools.cached_property
     def _large(self) -> LargeGraph:
-        """The large graph, with the small graph that each node is in."""
+        """The large graph, with the index of the small graph of each node."""
         ids = self._given_ids() or self._components()
-        # The id of the graph of each node, all node types joined, and where each type ends.
+        # `joined`: the graph ids of all nodes, one node type after the other. `ends`: where each type ends in `joined`.
         joined, ends = np.concatenate(list(ids.values())), np.cumsum([len(own) for own in ids.values()])
         record = self.record
         if record is None:
-            # Graphs are numbered in the order of their ids.
+            # Without a record, ids may be any integers. Replace them by 0..N-1, in the same order.
             known, joined = np.unique(joined, return_inverse=True)
             ids = dict(zip(ids, np.split(joined.astype(np.int64), ends[:-1]), strict=True))
         number = len(known) if record is None else len(record.sizes)
@@ -203,7 +210,7 @@ class ChunkedGraph:
         return large
 
     def _given_ids(self) -> dict[str, IntArray] | None:
-        """Return the id of the graph of each node, from the user or else from the folder; None if neither has ids."""
+        """Return the graph id of each node, ``[V_t]`` by type: from the user, else from the folder, else None."""
         given: Any = self._given
         if given is None:
             if not self._ids:
@@ -230,8 +237,12 @@ class ChunkedGraph:
         return {t: own.astype(np.int64) for t, own in ids.items()}
 
     def _components(self) -> dict[str, IntArray]:
-        """Return the first node of the connected component of each node; nodes are counted across all types."""
+        """Return, for each node, the first node of its connected component, ``[V_t]`` by node type.
+
+        Nodes are numbered across all types.
+        """
         sparse, graph = load("scipy.sparse"), load("scipy.sparse.csgraph")
+        # `first`: the number of the first node of each type. `pairs`: endpoints of edges, [n, 2], with these numbers.
         ends = np.cumsum([0, *self._num_nodes.values()])
         first = dict(zip(self._num_nodes, ends.tolist(), strict=False))
         pairs = [
@@ -252,6 +263,7 @@ class ChunkedSource(SizedSource):
 
     def __init__(self, chunked: ChunkedGraph) -> None:
         super().__init__(str(chunked.path), chunked)
+        # With `graph_ids` or absolute paths, the graphs depend on more than the files in the folder.
         if chunked._given is None and not chunked._absolute:
             self.files = chunked.path
         if chunked.record is not None:
@@ -264,7 +276,7 @@ class ChunkedSource(SizedSource):
         try:
             document = read_json(path / METADATA) if is_there(path / METADATA) else None
         except FormatError:
-            # A damaged file may be the file of a store, which reports it.
+            # A damaged file may belong to a store; the reader of stores then reports the damage.
             return None
         return cls(ChunkedGraph(path)) if is_chunked(document) else None
 
@@ -274,6 +286,6 @@ class ChunkedSource(SizedSource):
         return cls(given) if isinstance(given, ChunkedGraph) else None
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return blocks of graphs, in the order of their ids."""
+        """Return all graphs as blocks, in the order of the graph ids."""
         blocks: Iterator[GraphBlock] = self._given.blocks()
         return blocks

@@ -1,4 +1,4 @@
-"""Facts that DGL's formats for one large graph lack: schema, sizes, ids, labels and splits of its small graphs."""
+"""Record of the small graphs in one large graph: schema, sizes, ids, labels and splits, which DGL's formats lack."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Names of the file of the record, and of the node data with the index of the small graph that each node is in.
+# RECORD is the name of the record's file. GRAPH_ID is the name of the node data with the index of each node's graph.
 RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
-# Errors of Python's zipfile for damaged files; it raises RuntimeError if a flipped bit says "encrypted".
+# Errors of Python's zipfile for damaged files: RuntimeError if a damaged bit marks a file as encrypted.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
-# Characters that separate or end names in DGL's files, and the most bytes of a name: a type is also a file name.
+# Characters that names must not have, since DGL's files separate or end names with them; and the largest number of
+# bytes in a name, which is limited since types are used in file names.
 _MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
 
 
@@ -44,7 +45,7 @@ class GraphRecord:
     splits: Mapping[str, IntArray]
 
     def save(self, file: Path) -> None:
-        """Write the file. Arrays of labels and splits are numbered, since names may have any characters."""
+        """Write the file, in which labels and splits have numbers, since their names may have any characters."""
         names = {"labels": list(self.labels), "splits": list(self.splits)}
         document = {"version": _VERSION, **names, **document_of(self.schema)}
         arrays: dict[str, Any] = {f"label{i}": values for i, values in enumerate(self.labels.values())}
@@ -53,7 +54,7 @@ class GraphRecord:
 
     @classmethod
     def load(cls, file: Path) -> GraphRecord:
-        """Read the file; FormatError if it is missing or damaged, or its parts contradict each other."""
+        """Read the file; FormatError if it is missing or damaged, or its arrays contradict each other."""
         load("torch")
         with open_file(file) as opened:
             try:
@@ -79,7 +80,7 @@ class GraphRecord:
 
 
 def document_of(schema: Any) -> dict[str, Any]:
-    """Return a schema for a JSON document."""
+    """Return a schema as a JSON document; each of its columns is (content, type, name, dtype, shape)."""
     return {
         "node_types": schema.node_types,
         "edge_types": schema.edge_types,
@@ -92,7 +93,7 @@ def document_of(schema: Any) -> dict[str, Any]:
 
 
 def _schema_of(document: Mapping[str, Any]) -> Any:
-    """Return the schema in a document of `document_of`."""
+    """Return the schema from a document of `document_of`."""
     import torch
 
     from dgl_tuplepack.graphs.pyg_layout import PygLayout
@@ -115,7 +116,7 @@ def _schema_of(document: Mapping[str, Any]) -> Any:
 
 
 def check_names(schema: Any) -> None:
-    """Raise SchemaError for graphs that DGL's files cannot hold, because of names of types or features."""
+    """Raise SchemaError if DGL's files cannot hold the graphs, because of the names of types, features or graphs."""
     if schema.graph_names:
         raise SchemaError(
             f"items of several named graphs {list(schema.graph_names)} cannot be written as one large graph; write a "
@@ -129,13 +130,13 @@ def check_names(schema: Any) -> None:
             if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
                 marks = " and ".join(map(repr, _MARKS[what]))
                 raise SchemaError(
-                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: without {marks}, of "
-                    f"at most {_MOST_BYTES} bytes of UTF-8{', and not empty' if what == 'type' else ''}."
+                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, "
+                    f"at most {_MOST_BYTES} bytes in UTF-8{', and not empty' if what == 'type' else ''}."
                 )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
-        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, a name that files of graphs use themselves; rename it.")
+        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, but the files need this name themselves; rename it.")
 
 
 def _is_plain(name: str, marks: str) -> bool:
-    """Return whether a name can be encoded, and has none of the characters `marks`."""
+    """Return whether a name can be encoded in UTF-8, and has none of the characters `marks`."""
     return name.encode(errors="ignore").decode() == name and not any(mark in name for mark in marks)

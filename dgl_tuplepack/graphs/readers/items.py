@@ -1,4 +1,4 @@
-"""Lists, datasets and iterators of graphs as sources, such as datasets of DGL and OGB; items are read one by one."""
+"""Lists, iterators and datasets of graphs (such as DGL's and OGB's) as sources; items are read one by one."""
 
 from __future__ import annotations
 
@@ -101,13 +101,14 @@ class SizeReader:
         """Return the size of an item, one number for each component; errors call the item `where`."""
         counts, names = self._counts(item, where)
         if (tuple(counts), names) != (self._types, self._names):
+            # Raises SchemaError.
             check_types(
                 _by_node_or_edge(counts), _by_node_or_edge(self._types), where, self._where, (names, self._names)
             )
         return tuple(counts.values())
 
     def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
-        """Return the number of nodes (edges) of each type of an item, and the names of its named graphs."""
+        """Return the number of nodes (edges) of each type of an item, and the names of its graphs, if any."""
         graph = parts_of(item, where).graph
         if not is_pyg(graph):
             return counts_of(graph), graph_names(graph)
@@ -117,16 +118,16 @@ class SizeReader:
 
 
 def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and the edge types among types."""
+    """Return the types that are node types (strings), and the types that are edge types (tuples)."""
     types = list(types)
     return [t for t in types if isinstance(t, str)], [t for t in types if not isinstance(t, str)]
 
 
 def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
-    """Return the sizes of items; there must be at least one.
+    """Return the sizes of items; there must be at least one item.
 
-    The types of PyG graphs are found from all graphs. If PyG shifts only `edge_index` in the first graph (`is_usual`),
-    the first graph is enough.
+    For PyG graphs, the types are found from all graphs together. If `edge_index` is the only attribute with indices in
+    the first graph (`is_usual`), the types are found from the first graph.
     """
     iterator = iter(items)
     first = next(iterator)
@@ -137,7 +138,9 @@ def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None
         from dgl_tuplepack.graphs.pyg.items import is_usual, sizes_of_graphs
 
         if not is_usual(graph, levels or {}):
-            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in named), levels or {})
+            components, found = sizes_of_graphs(
+                ((parts_of(item, where).graph, where) for item, where in named), levels or {}
+            )
             return GraphSizes(found, components)
     size_of = SizeReader(first, "item 0", levels)
     rows = [size_of(item, where) for item, where in named]

@@ -36,7 +36,7 @@ class Wrapped(Source):
             return None
         inner = resolve(given.dataset)
         source = copy.copy(inner)
-        # Positions replace ids inside items. Blocks need no change, since they have no ids.
+        # The id of an item becomes its position. Blocks need no change, since they have no ids.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
         source.by_position = lambda: (  # type: ignore[method-assign]
             None if (dataset := inner.by_position()) is None else WithIds(dataset)
@@ -48,20 +48,20 @@ class Wrapped(Source):
 class Kind:
     """One kind of source."""
 
-    # Returns the class. It is called only when the kind is tried, so that planning loads no module it does not need.
+    # Returns the class of the source. It is called only when the kind is tried, so unneeded modules stay unloaded.
     load: Callable[[], type[Source]]
     # Display names of a path and of an object of this kind; empty if no path (object) can be of this kind.
     path: str = ""
     object: str = ""
-    # Files of which every folder of this kind has at least one; other folders are not opened.
+    # Every folder of this kind has at least one of these files; other folders are not opened. If empty, all are.
     signs: tuple[str, ...] = ()
-    # Returns whether an object can be of this kind. It cannot if the module of its class is not loaded.
+    # Returns False if no object can be of this kind, since the module of such objects is not loaded.
     may_be_object: Callable[[], bool] = lambda: True
-    # Optional package that is loaded before the class, a key of `_core.optional.EXTRAS`; or empty.
+    # Name of an optional package that is loaded before the class (a key of `_core.optional.EXTRAS`), or empty.
     needs: str = ""
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source if it is of this kind, else None."""
+        """Return the source of `given`, or None if it is of another kind. `path` is None for an object."""
         has_sign = path is None or not self.signs or any(os.path.exists(path / sign) for sign in self.signs)
         if not has_sign or (path is None and not self.may_be_object()):
             return None
@@ -134,8 +134,8 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
     """Return the source of a path or an object; a `Source` is returned unchanged.
 
-    `settings` are keywords for some kinds, such as the arguments of `OgbFolder`. `also` lists other paths that the
-    caller accepts, for messages. If no kind recognises `given`, raise FormatError for a path, SizesError for an object.
+    `settings` are keyword arguments for some kinds, such as those of `OgbFolder`. `also` has display names of other
+    paths that the caller accepts. If no kind recognises `given`, raise FormatError for a path, else SizesError.
     """
     source = recognised(given, settings)
     if source is None:
@@ -144,12 +144,12 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
 
 
 def paths(also: Sequence[str] = ()) -> str:
-    """Return the list of all paths that can be read, followed by `also`, for messages."""
+    """Return a text for messages: the kinds of paths that can be read, followed by `also`."""
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
 def _objects() -> str:
-    """Return the list of all objects that can be read, for messages."""
+    """Return a text for messages: the kinds of objects that can be read."""
     return _joined([kind.object for kind in KINDS if kind.object])
 
 

@@ -1,4 +1,4 @@
-"""One large graph that consists of small graphs: facts about the small graphs, and how to read them out of it."""
+"""One large graph that consists of small graphs: read the small graphs, and their sizes, from the large graph."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class LargeGraph:
-    """Arrays with a row for each node (edge), in any order, and the small graph of each node.
+    """Arrays with a row for each node (edge) of a large graph, and the index of the small graph of each node.
 
-    The small graphs are numbered 0..N-1. Their nodes and edges keep the order that they have in the large graph.
+    There are V_t nodes of each node type t, and E_t edges of each edge type t, in any order. The small graphs are
+    numbered 0..N-1. Their nodes and edges keep the order that they have in the large graph.
     """
 
     title: str
     num_graphs: int
-    # The index of the small graph that each node is in, [V_t] for each node type.
+    # The index of the small graph of each node, [V_t] for each node type.
     graph_of_node: Mapping[str, IntArray]
     # Source and destination of each edge, [E_t, 2]; nodes are numbered 0..V_t-1 in each type.
     edges: Mapping[EdgeType, Rows]
-    # [V_t, ...], [E_t, ...] and [N, ...] by type and name.
+    # Features [V_t, ...] and [E_t, ...] by type and name, and labels [N, ...] by name.
     node_data: Mapping[str, Mapping[str, Rows]]
     edge_data: Mapping[EdgeType, Mapping[str, Rows]]
     labels: Mapping[str, Array] = field(default_factory=dict)
@@ -48,15 +49,15 @@ class LargeGraph:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all small graphs in order, a few thousand at a time."""
         graph_of: dict[GraphType, IntArray] = dict([*self.graph_of_node.items(), *self.graph_of_edge.items()])
-        # Number of nodes (edges) of each type in each graph, and in all graphs before it.
+        # counts[t]: the number of nodes (edges) in each small graph, [N]. firsts[t]: the number in all earlier graphs.
         counts = {t: np.bincount(graphs, minlength=self.num_graphs) for t, graphs in graph_of.items()}
         firsts = {t: np.cumsum(own) - own for t, own in counts.items()}
-        # Rows in the order of their graphs, and the position of each node in its graph.
+        # order[t]: indices of rows, sorted by small graph. position[t]: the position of each node in its small graph.
         order = {t: np.argsort(graphs, kind="stable") for t, graphs in graph_of.items()}
         position = {t: _inverse(order[t]) - firsts[t][graphs] for t, graphs in self.graph_of_node.items()}
         for begin in range(0, self.num_graphs, _GRAPHS):
             graphs = slice(begin, begin + _GRAPHS)
-            # The rows of the graphs in this block.
+            # rows[t]: indices of the rows of this block. ends[e]: its edges, [n, 2], as nodes of the large graph.
             rows = {t: order[t][firsts[t][begin] :][: own[graphs].sum()] for t, own in counts.items()}
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
@@ -81,21 +82,23 @@ class LargeGraph:
         for e, edges in self.edges.items():
             found[e] = np.empty(len(edges), np.int64)
             for begin, pairs in pairs_of(edges, e, {t: len(own) for t, own in self.graph_of_node.items()}, self.title):
+                # The small graph of the source of each edge, and of the destination.
                 ours, theirs = self.graph_of_node[e[0]][pairs[:, 0]], self.graph_of_node[e[2]][pairs[:, 1]]
                 apart = np.flatnonzero(ours != theirs)
                 if len(apart):
                     raise FormatError(
-                        f"edge {begin + apart[0]:,} of {text_of(e)} in {self.title} joins the graphs {ours[apart[0]]} "
-                        f"and {theirs[apart[0]]}; correct graph_id, or give other ChunkedGraph(..., graph_ids=...)."
+                        f"edge {begin + apart[0]:,} of {text_of(e)} in {self.title} connects the graphs "
+                        f"{ours[apart[0]]} and {theirs[apart[0]]}; correct graph_id, or give other graph_ids to "
+                        "ChunkedGraph."
                     )
                 found[e][begin : begin + len(pairs)] = ours
         return found
 
 
 def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str) -> Iterator[tuple[int, IntArray]]:
-    """Yield edges of a type, some at a time: the index of the first edge, and the two nodes of each edge, ``[n, 2]``.
+    """Yield runs of consecutive edges of a type: the index of the first edge of the run, and all its edges, ``[n, 2]``.
 
-    Raise FormatError for a node outside 0..V_t-1.
+    Each row has a source and a destination. Raise FormatError for a node of a type t outside 0..num_nodes[t]-1.
     """
     for begin in range(0, len(edges), _EDGES):
         pairs = edges[np.arange(begin, min(begin + _EDGES, len(edges)))]
@@ -110,7 +113,7 @@ def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str)
 
 
 def text_of(edge_type: EdgeType) -> str:
-    """Return an edge type as DGL's files name it, "source:relation:destination"."""
+    """Return the name of an edge type in DGL's files, "source:relation:destination"."""
     return ":".join(edge_type)
 
 

@@ -33,19 +33,19 @@ class Numbers(Source):
             return None if graphs else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
-        # If there is no first item, `first` is an empty row. Empty rows are not recognised.
+        # Without a first item, `first` is an empty row. Empty rows are not recognised.
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
     def sizes(self) -> GraphSizes:
-        """Return the checked numbers; `GraphSizes` are returned unchanged."""
+        """Return the numbers as `GraphSizes`, which are checked; given `GraphSizes` are returned unchanged."""
         if isinstance(self._given, GraphSizes):
             return self._given
         return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
 
 
 class Counted(Source):
-    """A histogram, which is the result of `load`; messages call it `title`."""
+    """A histogram, the result of `load`. Its display name in messages is `title`."""
 
     def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
         super().__init__(title)
@@ -61,7 +61,7 @@ class Counted(Source):
         return self._load()
 
     def sizes(self) -> GraphSizes:
-        """Raise SizesError, since a histogram has counts only."""
+        """Raise SizesError, since a histogram has no sizes of single graphs."""
         raise SizesError(f"{self.title} has no sizes of single graphs; give the sizes or the dataset itself.")
 
 

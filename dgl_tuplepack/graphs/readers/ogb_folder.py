@@ -25,7 +25,8 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 Table = CsvTable | NpzTable
 
-# OGB's own datasets in CSV form: whether each edge in a file stands for both directions, the task, the default split.
+# OGB's own datasets in CSV form: name -> whether each row of the edge file stands for both directions of an edge, the
+# task, and the default split scheme.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
 _KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
@@ -51,9 +52,9 @@ class OgbFolder:
         Whether each edge of a CSV file stands for both directions. OGB's own datasets, recognised by the name of the
         folder, have OGB's setting by default; other datasets in CSV form need this argument.
     split
-        Name of a split folder, such as "scaffold". By default OGB's own choice, or the only one.
+        Name of a split folder, such as "scaffold". The default is OGB's own choice, or the only split folder.
     labels
-        Whether to read labels. Labels of ogbg-code2 are text, which cannot be stored.
+        Whether to read labels. Labels of ogbg-code2 are text, which cannot be stored, so pass False.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class OgbFolder:
 
     Notes
     -----
-    Features are called "feat", as in OGB's DGL datasets.
+    Features have the names of OGB's files or arrays without "node" or "edge": "feat" in most datasets.
     Reading the CSV form keeps one block of graphs in memory; reading the binary form keeps all arrays.
     """
 
@@ -101,7 +102,7 @@ class OgbFolder:
 
     @property
     def sizes(self) -> GraphSizes:
-        """Sizes (nodes, edges) of all graphs, from the two lists of sizes."""
+        """Sizes (nodes, edges) of all graphs, from the lists of the numbers of nodes and of edges."""
         nodes, edges = self._counts("node"), self._counts("edge")
         if len(nodes) != len(edges):
             raise FormatError(
@@ -110,7 +111,7 @@ class OgbFolder:
         return GraphSizes(np.stack([nodes, edges * (1 + self.add_inverse_edge)], axis=1))
 
     def _counts(self, name: str) -> IntArray:
-        """Return the number of nodes (`name` is "node") or of rows of edges ("edge") of each graph."""
+        """Return the number of nodes (`name` is "node") or of rows of the edge table ("edge") of each graph."""
         if self.is_binary:
             path = self._raw / "data.npz"
             table = NpzTable(path, f"num_{name}s_list")
@@ -125,6 +126,7 @@ class OgbFolder:
     @property
     def splits(self) -> dict[str, IntArray]:
         """The ids of each split by its name; empty without splits."""
+        # Each folder in `folder` is a split scheme, such as "scaffold".
         folder = self.path / "split"
         try:
             names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
@@ -154,15 +156,16 @@ class OgbFolder:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time."""
         sizes = self.sizes
-        # Number of edges for each row of the edge tables: 2 if a row stands for both directions. `edges` counts rows.
+        # `doubled`: number of edges for each row of the edge tables, 2 if a row stands for both directions.
+        # `edges`: number of these rows for each graph.
         doubled = 1 + self.add_inverse_edge
         nodes, edges = sizes.num_nodes, sizes.num_edges // doubled
         with ExitStack() as opened:
             ends, node_tables, edge_tables, label_tables = self._tables(opened)
             as_label = self._label_converter(label_tables)
             for first in range(0, len(sizes), _GRAPHS):
-                # Graphs of the block, and rows to read from the tables of graphs, nodes and edges.
                 block = slice(first, first + _GRAPHS)
+                # How many rows of labels, of nodes and of edges to read: `read` returns the next rows of a table.
                 number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
                 yield GraphBlock(
                     num_nodes={NODE_TYPE: nodes[block]},
@@ -174,13 +177,15 @@ class OgbFolder:
                     },
                     labels={name: as_label(table.read(number)) for name, table in label_tables.items()},
                 )
+            # Raises FormatError if a table has more rows.
             for table in (*ends, *node_tables.values(), *edge_tables.values(), *label_tables.values()):
                 table.check_end()
 
     def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], dict[str, Table]]:
-        """Open the tables of endpoints, and by name the tables of node features, edge features and labels.
+        """Open the tables of endpoints, and the tables of node features, of edge features and of labels, by name.
 
-        Endpoints are one table with two columns or, in binary form, two tables. `opened` closes the files.
+        Endpoints are one table with two columns or, in binary form, two tables: sources and destinations. `opened`
+        closes the files. The label table has the empty name.
         """
         raw = self._raw
 
@@ -192,6 +197,7 @@ class OgbFolder:
 
         if self.is_binary:
             ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
+            # Arrays that are not features.
             lists = ("edge_index", "num_nodes_list", "num_edges_list")
             with opened_npz(raw / "data.npz", str(raw / "data.npz")) as arrays:
                 members = [name for name in arrays.files if name not in lists]
@@ -202,13 +208,13 @@ class OgbFolder:
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
             labels = {"": csv(raw / "graph-label.csv.gz")} if self.labels else {}
-        # Names without "node_" or "edge_".
+        # The names of features lack the prefix "node_" or "edge_".
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, labels
 
     def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
-        """Read the next `number` rows of endpoints; return the sources and destinations of all their edges."""
+        """Read the next `number` rows of endpoints; return the sources and destinations of all edges in these rows."""
         if len(ends) == 2:
             src, dst = (np.asarray(end.read(number), dtype=np.int64) for end in ends)
         else:
@@ -224,8 +230,8 @@ class OgbFolder:
     def _label_converter(self, tables: Mapping[str, Table]) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Return a function that converts labels as OGB does: to int64 or float32.
 
-        Labels become int64 for classification if no value is missing, else float32. Labels of datasets other than OGB's
-        own are unchanged.
+        Labels become int64 if the task is classification and no value is missing, else float32. Labels of datasets that
+        are not OGB's own are unchanged.
         """
         if not tables or self._task is None:
             return lambda values: values
@@ -236,7 +242,7 @@ class OgbFolder:
 
 
 class OgbSource(SizedSource):
-    """An `OgbFolder`, or the path of one, with its settings."""
+    """An `OgbFolder`, or a path with the arguments of `OgbFolder`."""
 
     def __init__(self, folder: OgbFolder) -> None:
         super().__init__(str(folder.path), folder)
@@ -261,14 +267,14 @@ class OgbSource(SizedSource):
 
 
 def folder_of(root: Path, name: str) -> Path:
-    """Return the folder that OGB makes in `root` for a dataset of this name; it need not exist."""
+    """Return the folder that OGB makes in `root` for a dataset of this name; the folder need not exist."""
     path = root / name.replace("-", "_")
     of_dgl = path.parent / f"{path.name}_dgl"
     return of_dgl if is_there(of_dgl) and not is_there(path) else path
 
 
 def _dataset_folder(path: Path, name: str | None) -> Path:
-    """Return the folder of the dataset in `path`; raise FormatError unless there is exactly one."""
+    """Return the folder of the dataset in `path`; raise FormatError unless there is exactly one dataset."""
     path = path if name is None else folder_of(path, name)
     inside = _datasets_in(path)
     if len(inside) == 1:
@@ -284,7 +290,7 @@ def _dataset_folder(path: Path, name: str | None) -> Path:
 
 
 def _datasets_in(path: Path) -> list[Path]:
-    """Return the folder itself if it holds ``raw/``, else those of its subfolders that hold ``raw/``."""
+    """Return the folder itself if it holds ``raw/``, else all its subfolders that hold ``raw/``."""
     try:
         if (path / "raw").is_dir():
             return [path]
@@ -294,7 +300,7 @@ def _datasets_in(path: Path) -> list[Path]:
 
 
 def _read_column(path: Path) -> IntArray:
-    """Read all rows of a CSV file with one integer column."""
+    """Read all rows of a CSV file with one integer column. An empty file has no rows, and is no error."""
     pandas = load("pandas")
     try:
         with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
@@ -311,7 +317,8 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # torch loads an array of integers only if its classes and the function that rebuilds it (`saved[0]`) are allowed.
+    # torch refuses to load a numpy array unless the array's classes, and the function that rebuilds the array
+    # (`saved[0]`), are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:

@@ -1,4 +1,4 @@
-"""Tables of OGB's raw folders, read some rows at a time: compressed CSV, or an array of an npz file."""
+"""Tables of OGB's raw folders: compressed CSV files, or arrays of npz files. Each read returns the next rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array
 
+# Bytes of a CSV file to scan at once.
 _CHUNK = 1 << 20
-# Empty fields, and the words that pandas reads as a missing value; in lower case.
+# Texts that show a missing value: empty fields, and words that pandas reads as missing, in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn the errors of other libraries into a FormatError that names `what`, the file.
+    """Turn errors of other libraries into a FormatError, which names the file as `what`.
 
-    Exceptions of the class `but` pass unchanged.
+    FormatError, StopIteration and exceptions of the class `but` pass unchanged.
     """
     try:
         yield
@@ -32,7 +33,7 @@ def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            # An error of the system; errors of decompression have no number.
+            # An error of the operating system. Errors of decompression have no error number.
             raise FormatError(cannot("read", what, error)) from error
         reason = str(error) or type(error).__name__
         raise FormatError(f"cannot read {what}: {reason:.200}; it is damaged, or not a file of OGB.") from error
@@ -40,7 +41,7 @@ def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened_npz(path: Path, what: str) -> Iterator[Any]:
-    """Open an npz file; errors are those of `reading`."""
+    """Open an npz file in a ``with`` block; errors become FormatErrors as in `reading`."""
     with reading(what), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
@@ -58,7 +59,7 @@ class CsvTable:
         self._columns: int | None = None
 
     def read(self, number: int) -> Array:
-        """Return the next rows, ``[number, columns]``."""
+        """Return the next rows, ``[number, columns]``; raise FormatError if there are fewer."""
         rows = self._next(number)
         if len(rows) != number:
             raise FormatError(f"{self.path} ends too early; it does not belong to the other tables, or is damaged.")
@@ -68,7 +69,7 @@ class CsvTable:
         """Raise FormatError if there are more rows."""
         if len(self._next(1)):
             raise FormatError(
-                f"{self.path} has more rows than the lists of sizes add up to; it does not belong to them."
+                f"{self.path} has more rows than the lists of sizes add up to; it does not belong to these lists."
             )
 
     def close(self) -> None:
@@ -77,9 +78,9 @@ class CsvTable:
             self._reader.close()
 
     def _next(self, number: int) -> Array:
-        """Return the next `number` rows, or fewer at the end. An empty array has the columns of the table, too."""
+        """Return the next `number` rows, or fewer at the end. An array without rows still has columns."""
         pandas = load("pandas")
-        # Without a dtype, pandas would choose one for each chunk of rows.
+        # Without a dtype, pandas would choose a dtype for each chunk of rows.
         dtype = np.int64 if self.is_integer else np.float64
         if not number and self._columns is not None:
             # If pandas is asked for 0 rows, it skips rows.
@@ -102,20 +103,21 @@ def _scan(path: Path) -> tuple[bool, bool]:
     is_integer, has_missing, last = True, False, b"\n"
     with reading(str(path)):
         with open_file(path) as packed, gzip.open(packed) as file:
-            # Each text begins with the end of the one before it, since a gap may lie across the two.
+            # `text` begins with the end of the text before it, since a gap may lie across two chunks.
             while chunk := file.read(_CHUNK):
                 text = (last + chunk).replace(b"\r", b"").lower()
                 has_missing |= any(gap in text for gap in _GAPS)
-                # Without these characters, nothing is left of integers.
+                # Integers have no characters other than these.
                 is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
                 last = text[-3:]
+        # The last field of the file is empty, and no newline follows it.
         if last.endswith(b","):
             is_integer, has_missing = False, True
     return is_integer, has_missing
 
 
 class NpzTable:
-    """Rows of one array of an npz file, in the array's dtype. With `row`, the entries of that row of the array."""
+    """Rows of an array of an npz file, in the array's dtype. With `row`, the table is that row of the array."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
         self.path, self.member, self._position = path, member, 0
@@ -135,7 +137,7 @@ class NpzTable:
         return self._rows.dtype.kind == "f" and bool(np.isnan(self._rows).any())
 
     def read(self, number: int) -> Array:
-        """Return the next rows, ``[number, ...]``."""
+        """Return the next rows, ``[number, ...]``; raise FormatError if there are fewer."""
         first, self._position = self._position, self._position + number
         if self._position > len(self):
             raise FormatError(f"{self.member} in {self.path} ends too early; it does not belong to the other arrays.")
@@ -146,5 +148,5 @@ class NpzTable:
         if self._position != len(self):
             raise FormatError(
                 f"{self.member} in {self.path} has {len(self)} rows, but the lists of sizes add up to "
-                f"{self._position}; it does not belong to them."
+                f"{self._position}; it does not belong to these lists."
             )

@@ -1,4 +1,4 @@
-"""One part of a partition for `dgl.distributed`, read as the small graphs that it consists of."""
+"""One part of a partition for `dgl.distributed`, read as the small graphs that the part consists of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
-# The file with the checksums of all other files in the folder of a part.
+# The format of the file PART, which has the identity of a part, and the checksums of all other files in its folder.
 PART_FILE = JsonFormat("dgl_tuplepack.part", 1, "record of a part", "write the partition again")
 
 
@@ -31,7 +31,10 @@ def checksum_of(file: Path) -> str:
 
 
 def check_files(folder: Path) -> str:
-    """Return the identity of a part; FormatError unless every byte of its files is as it was written."""
+    """Return the identity of a part; raise FormatError if a file has changed since it was written.
+
+    The identity has a hash of all graphs of the partition and of the part of each graph, and the number of this part.
+    """
     with PART_FILE.reading(folder / PART) as document:
         identity, checksums = str(document["identity"]), dict(document["files"])
     for file, sha256 in checksums.items():
@@ -50,8 +53,8 @@ class PartSource(Source):
         self.files = self._folder = folder
         if not is_there(folder / PART):
             raise FormatError(
-                f"{folder} is a part of a partition without the file {PART}, which `partition` writes; write the "
-                "partition by dgl_tuplepack.partition, or read the graphs from the data that was partitioned."
+                f"{folder} is a part without the file {PART}, which `partition` writes; write the partition by "
+                "dgl_tuplepack.partition, or read the graphs from the data that was partitioned."
             )
         self.record = GraphRecord.load(folder / RECORD)
         self.schema = self.record.schema
@@ -71,11 +74,11 @@ class PartSource(Source):
         return GraphSizes(self.record.sizes, components_of(self.schema.node_types, self.schema.edge_types))
 
     def splits(self) -> Mapping[str, Any]:
-        """Return the ids of each split, counted within the part."""
+        """Return the ids of each split; these ids are positions in the part."""
         return self.record.splits
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs, a few thousand at a time; the bytes of all files are checked first."""
+        """Return all graphs, a few thousand at a time; the checksums of all files are compared first."""
         if not self.num_graphs():
             raise SizesError(
                 f"{self._folder} is a part without graphs: there were no graphs left for it; leave it out."
@@ -93,21 +96,22 @@ class PartSource(Source):
         types = (*schema.node_types, *schema.edge_types)
         totals = dict(zip(types, self.record.sizes.sum(axis=0).tolist(), strict=True))
         graph_ids = np.arange(self.num_graphs())
-        # The first columns of `sizes` are those of the node types.
+        # The first columns of `sizes` belong to the node types. Nodes of each type are sorted by small graph.
         columns = zip(schema.node_types, self.record.sizes.T, strict=False)
         graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
-        # In the file, nodes and edges are sorted by type, and nodes are counted across all types. `first`: the first
-        # node of each type. `split`: the endpoints [E, 2] of each edge type.
+        # In the file, nodes and edges are sorted by type, and nodes are numbered across all types. `first`: the number
+        # of the first node of each type. `split`: the endpoints [E_t, 2] of each edge type t, in these numbers.
         first = dict(zip(schema.node_types, np.cumsum([0, *(totals[t] for t in schema.node_types)]), strict=False))
         ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
         split = np.split(ends, np.cumsum([totals[e] for e in schema.edge_types]))
         edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(schema.edge_types, split, strict=False)}
 
         def stored(t: Any, name: str, spec: Any) -> Array:
+            """Return the rows of a feature of type t."""
             key = f"{t if isinstance(t, str) else text_of(t)}/{name}"
             if key in features:
                 return as_array(features[key].to(spec.dtype))
-            # DGL's files lack empty features of some dtypes.
+            # Features without rows are missing in DGL's files, if they have certain dtypes.
             empty = spec.filled(totals[t], 0)
             if empty.numel():
                 raise FormatError(f"{self._folder} lacks the feature {key!r}; write the partition again.")

@@ -1,4 +1,8 @@
-"""PyG's in-memory datasets as sources: the tensors of all graphs are read at once, without a loop over graphs."""
+"""PyG's in-memory datasets as sources: the tensors of all graphs are read at once, without a loop over graphs.
+
+An `InMemoryDataset` has one collated graph, whose attributes have the rows of all graphs, and `slices`: for each
+attribute, the offsets at which the rows of each graph begin and end.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,10 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
 _GRAPHS = 16_384
-# Number of sample graphs that PyG joins, to find the structure of all graphs.
+# Number of evenly spaced graphs in a sample. The sample shows which attributes PyG shifts.
 _SAMPLE = 64
-# Methods that decide which graphs an InMemoryDataset has. A class that overrides one is read item by item.
+# Methods that decide which graphs an InMemoryDataset has. If a class overrides one of them, its datasets are read item
+# by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
 
@@ -40,20 +45,20 @@ class PygDataset(Items):
 
         super().__init__(given)
         self.knows_sizes = True
-        # The dataset that holds all graphs, and the ids of the graphs to read; None for all.
+        # The dataset that holds all graphs, the ids of the graphs to read (None: all graphs), and the collated graph.
         self._dataset, self._ids, self._data = dataset, ids, _data_of(dataset)
         self._storages = dict(storages_of(self._data))
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an in-memory dataset without a transform, whose class does not override how graphs are read."""
+        """Recognise an in-memory dataset without a transform, if its class does not override how graphs are read."""
         if "torch_geometric.data" not in sys.modules:
             return None
         found = _in_memory(given)
         return None if found is None else cls(given, *found)
 
     def with_levels(self, levels: Mapping[str, str | None] | None) -> Source:
-        """Return a copy of the source with these `levels`, without the structure that was found with other levels."""
+        """Return a copy of the source with these `levels`, without the cached results for other levels."""
         other = super().with_levels(levels)
         for name in ("_sample", "_structure"):
             other.__dict__.pop(name, None)
@@ -62,7 +67,7 @@ class PygDataset(Items):
     @functools.cached_property
     def _total(self) -> int:
         """Number of graphs in the whole dataset."""
-        # The slices of any attribute are N + 1 offsets; a HeteroData nests them by storage.
+        # Each attribute has slices of N + 1 offsets. A HeteroData has a dict of such slices for each storage.
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
             inner = next(iter(inner.values()))
@@ -70,14 +75,15 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _offsets(self) -> dict[Attribute, IntArray]:
-        """For each attribute with slices, the first row of each graph, and the number of rows, ``[N + 1]``.
+        """For each attribute with slices, the first row of each graph, and the end of the last graph, ``[N + 1]``.
 
         An attribute without slices belongs to the dataset, not to its graphs.
         """
         found: dict[Attribute, IntArray] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
-            # The attribute that counts nodes, which is checked first.
+            # `nodes` has the attribute from which PyG infers the number of nodes. The slices of this attribute are
+            # checked first.
             nodes = {self._nodes_key(t)}
             for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
                 of_type = "" if t is None else f" of type {t!r}"
@@ -88,6 +94,7 @@ class PygDataset(Items):
                         f"the slices divide the {counted}{of_type} among {len(offsets) - 1} graphs, but the dataset "
                         f"has {self._total} graphs; give its items, list(dataset)."
                     )
+                # A value that is not a tensor, such as a list, has one row for each graph.
                 axis = self._data.__cat_dim__(key, value, storage) or 0
                 rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
                 if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > rows:
@@ -99,13 +106,13 @@ class PygDataset(Items):
         return found
 
     def _nodes_key(self, t: GraphType | None) -> str | None:
-        """Return the attribute from which PyG infers the number of nodes; None if there is none."""
+        """Return the attribute from which PyG infers the number of nodes; None if no attribute is suitable."""
         tensors = [key for key, value in self._storages[t].items() if isinstance(value, Tensor)]
         found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
         return found[0] if found else None
 
     def _all_nodes(self, t: GraphType | None) -> IntArray | None:
-        """Return the number of nodes of a storage in each graph of the whole dataset; None if no attribute shows it."""
+        """Return the number of nodes of a storage in each graph of the dataset; None if no attribute shows it."""
         key, storage = self._nodes_key(t), self._storages[t]
         if key is None or (t, key) not in self._offsets:
             return None
@@ -119,13 +126,13 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _sample(self) -> Any:
-        """A group of some graphs, joined by PyG."""
+        """Some graphs of the dataset, joined by PyG: a `JoinedData`."""
         from dgl_tuplepack.graphs.pyg.join import join_graphs
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
         # Computing `_offsets` checks the slices. For each attribute, the sample has the graph with the most rows, since
-        # other graphs may have none. The other graphs of the sample are evenly spaced.
+        # other graphs may have no rows. All other graphs of the sample are evenly spaced.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
@@ -133,23 +140,25 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """A group of all graphs, without values.
+        """All graphs as a `JoinedData` without values.
 
-        PyG's own rule gives the shifts of each attribute that PyG shifts in the sample; other shifts are None.
+        A shift is what PyG adds to an attribute in all later graphs of a batch. Attributes that PyG shifts in the
+        sample have the shifts of PyG's own rule; the shifts of other attributes are None.
         """
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
 
         def shifts(attribute: Attribute) -> IntArray | None:
-            """Return the number of nodes by which each graph shifts an attribute; None if it is not shifted."""
+            """Return the shifts of an attribute: ``[N]``, or ``[N, 2]`` with a column for each end of edges."""
             if sample.attributes[attribute].shifts is None:
                 return None
             t = attribute[0]
-            # Attributes of edges are shifted by the nodes of both ends, attributes of a Data by its nodes.
+            # PyG shifts attributes of an edge type by the numbers of nodes at both ends, and attributes of a Data by
+            # its number of nodes.
             ends = [nodes.get(end) for end in (t[::2] if isinstance(t, tuple) else [t])]
             known = [end for end in ends if end is not None]
-            # Zeros stand for unknown shifts, and for shifts of a node type's attributes, which do not count nodes.
+            # Zeros stand for shifts that are unknown, or that are not numbers of nodes (attributes of a node type).
             if len(known) < len(ends) or isinstance(t, str):
                 return np.zeros(len(self._given), np.int64)
             return np.stack(known, axis=1) if len(known) > 1 else known[0]
@@ -171,7 +180,10 @@ class PygDataset(Items):
         return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return blocks that are cut from the collated tensors, or gathered for a subset; also set `schema`."""
+        """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset.
+
+        This also sets `schema` and `own_indices`.
+        """
         from dgl_tuplepack.graphs.pyg.items import block_of
         from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
 
@@ -183,7 +195,7 @@ class PygDataset(Items):
         return self._runs(self.schema)
 
     def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
-        """Yield blocks of consecutive graphs."""
+        """Yield blocks of consecutive graphs, with the values that `_structure` lacks."""
         from dgl_tuplepack.graphs.pyg.items import block_of
 
         whole = self._structure
@@ -201,7 +213,7 @@ class PygDataset(Items):
             yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
 
     def _values(self, attribute: Attribute, dim: int | None, run: slice) -> Tensor:
-        """Return the rows of an attribute for consecutive graphs."""
+        """Return the rows of an attribute, for the graphs in `run`. `dim` is the axis of the rows in the dataset."""
         value: Tensor = self._storages[attribute[0]][attribute[1]]
         offsets = self._offsets[attribute]
         rows = value.movedim(dim, 0) if dim else value
@@ -209,20 +221,20 @@ class PygDataset(Items):
             return rows[int(offsets[run.start]) : int(offsets[run.stop])]
         ids = self._ids[run]
         first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
-        # before[i]: first row of graph i in the result; first[i]: its first row in `rows`.
+        # first[i]: the first row of graph i of the run, in `rows`. before[i]: the same graph's first row in the result.
         before = np.cumsum(lengths) - lengths
         return rows[torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))]
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
-    """Return the dataset that holds all graphs, and the ids of the graphs in `given`, None for all of them.
+    """Return the dataset that holds all graphs, and the ids of the graphs that `given` has (None: all graphs).
 
     Return None if `given` is not an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
     """
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = sys.modules["torch.utils.data"].Subset
     if type(given) is subset:
-        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from.
+        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from (None: all graphs).
         inner = _in_memory(given.dataset)
         if inner is None:
             return None
@@ -253,17 +265,18 @@ def _data_of(dataset: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether PyG's own rules join the graphs, and numbers of nodes follow from the rows of attributes."""
+    """Return whether PyG joins the graphs by its own rules, and can infer numbers of nodes from rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
 
+    # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
     return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)
 
 
 class _Numbered(list[str]):
-    """The display names of graphs, made on demand: making a million of them would take longer than everything else."""
+    """The display names of graphs, made on demand, since making a million names would be slow."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -18,9 +18,9 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 
-# With more size classes, the pattern LP would take too long.
+# With more size classes, the pattern LP (see `pattern_lp`) would take too long.
 _MOST_LP_CLASSES = 3000
-# Work of making a relaxation, for each size class.
+# Work to make a relaxation (see `projected`), for each size class.
 _WORK_PER_CLASS = 10
 
 
@@ -29,9 +29,9 @@ def lower_bound(
 ) -> int:
     """Return a lower bound on the number of packs of any plan within `limits`.
 
-    The result is the largest of these bounds: total / limit of each component and graphs / cap, rounded up; bounds from
-    large graphs (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column
-    generation.
+    The result is the largest of these bounds: total / limit of each component, rounded up, where a limit on graphs
+    counts as a component; bounds from large graphs (Martello & Toth, Caprara & Toth); bounds from maximal dual feasible
+    functions; and the bound of the pattern LP, which is solved by column generation.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def lower_bound(
     effort
         Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
     time_limit
-        Also stop after this many seconds, and return the best bound so far, which is valid.
+        Also stop after this many seconds, and return the best bound so far, which is valid. None: no time limit.
 
     Raises
     ------
@@ -57,9 +57,9 @@ def lower_bound(
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, even if the duals that prove it are found in floating point.
-    The bounds in closed form take time O(C log C k²); see "Time and memory" in
-    ``docs/benchmarks/planning.md`` for the other bounds.
+    Every bound is evaluated in exact integer arithmetic, even if the duals that prove the bound are found in floating
+    point. For C size classes and k components, the bounds in closed form take time O(C log C k²). For the other bounds
+    see "Time and memory" in ``docs/benchmarks/planning.md``.
 
     Examples
     --------
@@ -78,7 +78,8 @@ def lower_bound(
         deadline = None if time_limit is None else time.monotonic() + time_limit
         allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
-        # Only the relaxation with the best bound is solved as an LP, starting from its duals.
+        # `points` begins with the relaxation that has the best bound. Solve only this relaxation as an LP, which starts
+        # from its duals, and without known patterns.
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
@@ -91,11 +92,13 @@ def lower_bound(
 def lifted_bound(
     instance: Instance, bound: int, target: int, effort: Effort
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
-    """Raise a bound by lifted duals of relaxations (see `pricing.lifted`); return it, and the relaxations with duals.
+    """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best bound first.
 
-    `bound` is the best bound so far. The relaxations come in order, best bound first. Each relaxation keeps all of the
-    components, two of them, or one (see `projected`). A relaxation is skipped if its table for pricing is too large for
-    the effort left. No further relaxation is tried once the bound reaches `target`.
+    The dual of a size class is the worth of one of its graphs. If no pack is worth more than 1, the worth of all graphs
+    is a lower bound; lifted duals are raised as far as possible (see `pricing.lifted`). Each relaxation keeps all
+    components, two components, or one (see `projected`). A relaxation is skipped if its duals would cost more than
+    a quarter of the effort left. `bound` is the best bound so far. No further relaxation is tried once the bound
+    reaches `target`.
     """
     # The components that each relaxation keeps: first all, then each pair, then each single component.
     every = range(len(instance.limits))
@@ -108,7 +111,7 @@ def lifted_bound(
             break
         relaxation = projected(instance, chosen)
         effort.spend(_WORK_PER_CLASS * len(instance.counts))
-        # `starting_point` prices duals and lifts them, once for each of the chosen components.
+        # For each chosen component, `starting_point` fills two tables: to price duals, and to lift them.
         work = 2 * len(chosen) * pricing_work(relaxation.instance)
         if work > effort.left // 4:
             continue
@@ -117,6 +120,7 @@ def lifted_bound(
         point = starting_point(relaxation.instance, effort)
         points.append((relaxation, point))
         bound = max(bound, point.bound)
+    # `exact` is the bound of the duals, not rounded up.
     points.sort(key=lambda pair: -pair[1].exact)
     return bound, points
 
@@ -124,7 +128,8 @@ def lifted_bound(
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
     """Raise GraphTooLargeError if a size class exceeds the limits.
 
-    The message names the graphs that are too large, or only their sizes if the histogram has no `graph_classes`.
+    The message lists the graphs that are too large. If the histogram has no `graph_classes` (the size class of each
+    graph), the message lists only sizes.
     """
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
@@ -133,10 +138,10 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 
 
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
-    """Return the histogram without graphs that exceed the limits on their own, and the number of graphs left out.
+    """Return the histogram without graphs that are too large for the limits, and the number of graphs left out.
 
-    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if `oversize` is "error" and a
-    graph is too large, or if no graph would remain.
+    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if no graph would remain, or if
+    `oversize` is "error" and a graph is too large.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

@@ -14,20 +14,21 @@ _WORK = 50_000_000
 class Effort:
     """The work that a search may still do.
 
-    A portion of an effort has its own allowance. Work done in a portion is subtracted both from the portion and from
-    the whole effort. A search chooses its steps by the work left in its portion; the whole effort can only stop it. So
-    with a larger whole effort, a search begins with the same steps, and then does more. The effort is used up when
-    ``time.monotonic()`` reaches `deadline`.
+    A portion of an effort is an `Effort` with its own allowance. Work done in a portion is subtracted both from the
+    portion and from the whole effort. A search chooses its steps by the work left in its portion; the whole effort only
+    decides when the search stops. So with a larger whole effort, a search begins with the same steps, and then does
+    more steps. An effort is also used up when ``time.monotonic()`` reaches `deadline`.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
         self.left = work
         self._given = work
         self._deadline = deadline
+        # The effort that this effort is a portion of; None if it is no portion.
         self._whole = whole
 
     def spend(self, work: int) -> None:
-        """Count work done."""
+        """Subtract work that has been done."""
         self.left -= work
         if self._whole is not None:
             self._whole.spend(work)
@@ -38,9 +39,9 @@ class Effort:
         return self._given - self.left
 
     def affords(self, work: int) -> bool:
-        """Return whether a step of that much work may begin.
+        """Return whether a step of `work` may begin.
 
-        If the whole effort is too small for the step, use up the whole effort, so that the search stops.
+        If the whole effort has less work left than `work`, use up the whole effort, so that the search stops.
         """
         whole = self if self._whole is None else self._whole
         if work > whole.left:
@@ -67,5 +68,5 @@ def check_effort(effort: object, time_limit: object) -> None:
 
 
 def work_of(effort: float) -> int:
-    """Return the units of work of an effort; 1 takes at most about a second."""
+    """Return the units of work of an effort; an effort of 1 takes at most about a second."""
     return int(min(effort, 1e9) * _WORK)

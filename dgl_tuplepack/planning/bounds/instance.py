@@ -1,4 +1,7 @@
-"""The packing problem as the algorithms need it: the cap is a component, and no limit follows from another one."""
+"""The packing problem as the algorithms need it: the cap is a component, and redundant limits are removed.
+
+The cap is the limit on the number of graphs in a pack.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ class Instance:
 
     # Size of each class, int64 [C, d], within `limits`.
     sizes: IntArray
-    # Graphs of each class, int64 [C], >= 1.
+    # Number of graphs of each class, int64 [C], >= 1.
     counts: IntArray
     # Limit of each component, int64 [d].
     limits: IntArray
 
     @property
     def num_graphs(self) -> int:
-        """Graphs of all classes."""
+        """Number of graphs of all classes together."""
         return exact_sum(self.counts)
 
     def totals(self) -> list[int]:
@@ -33,39 +36,40 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return the instance with other `counts` ``[C]``, without classes of 0 graphs; and the classes kept."""
+        """Return the instance with other `counts` ``[C]``, less classes of count 0; and the indices of kept classes."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return the instance of packing a histogram within limits of the same components; classes keep their order.
+    """Return the problem of packing the graphs of a histogram within `limits`; size classes keep their order.
 
-    The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
-    the limit of another component implies its limit, or if all graphs together are within its limit.
+    The cap becomes a component in which every graph has size 1, unless no pack can exceed the cap. A component is left
+    out if the limit of another component implies its limit, or if all graphs together are within its limit. `limits`
+    has a limit for each component of the histogram.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
         sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
         maxima = np.append(maxima, limits.graphs)
-    # The last total, the number of graphs, is for the component of the cap; the slice drops it if there is no cap.
+    # The last total is the number of graphs, for the component of the cap; without this component it is cut off.
     totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
     keep = _binding(sizes, maxima, totals)
     return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Return an upper bound on the graphs of one pack.
+    """Return an upper bound on the number of graphs in one pack.
 
-    For each component, count how many of the smallest graphs fit together within its limit; take the lowest count.
+    For each component, count how many graphs, smallest first, fit together within its limit; take the lowest count.
     """
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
         values, counts = column[order], histogram.counts[order]
-        # filled[i]: content of the i + 1 smallest classes. It fits int64, as the totals of a histogram do.
+        # filled[i]: total size of the i + 1 smallest classes. It fits into int64, as the totals of a histogram do.
         filled = np.cumsum(values * counts)
-        # All graphs of the `whole` smallest classes fit, and perhaps some of the next class.
+        # All graphs of the `whole` smallest classes fit, and as many graphs of the next class as the room left allows.
         whole = int(np.searchsorted(filled, limit, side="right"))
         if whole < len(values):
             left = limit - (int(filled[whole - 1]) if whole else 0)
@@ -74,9 +78,10 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
-    """Return the components that can decide whether graphs fit together; at least one.
+    """Return the indices of the components that can decide whether graphs fit together; at least one index.
 
-    Other components are removed: either all graphs together are within their limit, or another kept limit implies it.
+    A component is removed if all graphs together are within its limit, or if the limit of another component that is
+    still kept implies its limit.
     """
     kept = list(range(len(maxima)))
     for column in reversed(range(len(maxima))):
@@ -101,13 +106,13 @@ def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool
 
 
 def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
-    """Return how many packs the total of each component would fill (approximately), float64 ``[d]``."""
+    """Return about how many packs the total of each component would fill, float64 ``[d]``."""
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """A relaxed instance, with fewer constraints than the original: each packing of the original is valid for it."""
+    """A relaxed instance: it has fewer constraints, so each packing of the original instance is valid for it too."""
 
     # The relaxed instance, with size classes of its own.
     instance: Instance
@@ -120,8 +125,9 @@ class Relaxation:
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
     """Return the relaxation that keeps only the components `columns`.
 
-    Graphs that then have size 0 are left out, and classes that then have equal sizes are merged. Each component is
-    divided by the greatest common divisor of its sizes, and so is its limit, rounded down.
+    Graphs of size 0 in all these components are left out, and classes of equal size in these components are merged. The
+    sizes of each component are divided by their greatest common divisor. The limit is divided by the same number,
+    and rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
@@ -130,6 +136,7 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
         # No graph is left, but an instance needs one: use a single graph of size 1, which needs one pack.
         ones = np.ones(1, dtype=np.int64)
         return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
+    # The distinct sizes, and the index of each class's size among them.
     distinct, rows[present], _ = distinct_rows(sizes[present])
     counts = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(counts, rows[present], instance.counts[present])

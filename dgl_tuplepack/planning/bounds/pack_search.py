@@ -1,4 +1,8 @@
-"""Pricing for the pattern LP by search: for packs of few graphs, with limits of any size."""
+"""Pricing for the pattern LP by a search for packs; it suits packs of few graphs, with limits of any size.
+
+The dual of a size class is the worth of one of its graphs; a pack is worth as much as its graphs together. Pricing
+finds the highest worth of any pack. The LP is in `pattern_lp`.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,17 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most steps of the search for packs that begin with one class.
+# A pack begins with the first of its classes, in the order in which the search tries classes. For each class, the
+# search looks for a best pack that begins with this class. _MOST_STEPS is the most steps for one class.
 _MOST_STEPS = 50_000
-# With fewer components, a step takes as long as with this many.
+# With fewer components than this number, a step takes as long as with this number.
 _FEWEST_COMPONENTS = 3
-# One call of the kernel searches the packs that begin with any of this many classes.
+# One call of the kernel looks for packs that begin with any of this many classes; the effort is checked between calls.
 _CLASSES_PER_SLICE = 64
-# The packs that start the LP are filled to at least 1 / _FULL.
+# `linear_duals` returns packs that use more than 1 / _FULL of the limit of one component.
 _FULL = 1.1
-# The worth above which a pack improves the LP, in units of 2**-SHIFT: 1, plus a margin, as the LP's duals are inexact.
+# A pack improves the LP if it is worth more than 1. _ONE is 1 in units of 2**-SHIFT, plus a margin, since the duals of
+# the LP's solution are inexact.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
@@ -27,21 +33,21 @@ _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 class Searched(Priced):
     """Duals priced by search, with the packs that are worth more than 1."""
 
-    # Patterns worth more than 1, the most valuable first, int64 [M, C].
+    # Patterns worth more than 1, the most valuable first: graphs of each class, int64 [M, C].
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return the best packs, most valuable first; no two packs in `found` begin with the same class."""
+        """Return the first `most` patterns in `found` that are worth more than 1 under `duals`, int64 ``[M, C]``."""
         return self.found[self.found @ duals > 1 + 1e-7][:most]
 
 
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
-    """Find the packs of the highest worth by search, and with them the bound that the duals prove.
+    """Find the most valuable packs by a search; the highest worth of a pack gives the bound that the duals prove.
 
-    No pack holds more graphs of a class than exist, so the bound is stronger than the bound of `price`. The bound is 0
-    if the search was cut off, by the effort or by its limit of steps.
+    The search allows at most as many graphs of a class as exist. `price` ignores these counts, so its bound may be
+    lower. The bound is 0 if the search for any class was cut off, by the effort or by _MOST_STEPS.
 
-    Exact in integers. Time: see ``kernels.pack_search``.
+    Worth is computed exactly, in integers. Time: see ``kernels.pack_search``.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound.
@@ -50,27 +56,28 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
-    # Sort classes by worth / share of a pack that a graph needs, highest first.
+    # Sort classes by value / share, highest first; the share is size / limit, averaged over the components.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
-    # The patterns found, their worth, and whether the search was complete so far.
+    # The patterns found, their worth, and whether no search was cut off so far.
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
         if effort.exhausted:
             complete = False
             break
         last = min(first + _CLASSES_PER_SLICE, len(order))
-        # contents[i], best[i]: the best pack that begins with class first + i (in this order), and its worth.
+        # contents[i]: the best pack that begins with class order[first + i]; the columns of `contents` follow `order`.
+        # best[i]: the worth of this pack, or _ONE if no such pack is worth more than _ONE.
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
-        # The number of steps is negative if a search was cut off.
+        # `steps` is negative if the search for one of these classes was cut off.
         steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
         effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)
-        # Back to the order of the instance's classes.
+        # Put the columns back into the order of the instance's classes.
         found[:, order] = contents[better]
         rows.append(found)
         worth.append(best[better])
@@ -80,12 +87,13 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:
-    """Return duals proportional to the sizes in one component, and nearly full packs to start the LP with.
+    """Return duals proportional to the sizes in one component; `found` has nearly full packs to start the LP with.
 
-    The dual of a class is its size in the component, divided by the limit. The component with the best bound is chosen.
+    The dual of a class is its size in the component, divided by the component's limit. The function chooses the
+    component whose duals prove the highest bound.
     """
     points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
     best = max(points, key=lambda duals: float(duals @ instance.counts))
     found = by_search(instance, np.minimum(_FULL * best, 1.0), effort).found
-    # No pack is worth more than 1, since it keeps the limit of that component.
+    # Under the duals `best`, no pack is worth more than 1, since no pack exceeds the limit of the chosen component.
     return Searched(instance, as_integers(best), 1 << SHIFT, found)

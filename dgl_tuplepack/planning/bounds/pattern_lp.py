@@ -1,4 +1,7 @@
-"""The pattern LP by column generation: a bound that is valid whenever it stops, and the patterns of its solution."""
+"""The pattern LP, solved by column generation: it gives a lower bound, and patterns with fractional repeats.
+
+The bound is valid even if column generation stops early.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# At most this many patterns are added in a round; more if there are many classes and packs are priced by a search.
+# Most patterns added in a round. With pricing by a search, half the number of classes if that is more.
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each row: in each slice of iterations, and in each iteration. With fewer rows than
-# _MANY_ROWS, only a share of this work counts, at least _LEAST_SHARE.
+# Work of the solver for each row of the LP: for each call of the solver, and for each iteration of the simplex method.
+# With fewer rows than _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
-# Matrix entries that count as a unit of work: the dual simplex method looks at all entries in each iteration.
+# Matrix entries in one unit of work; the dual simplex method looks at all entries of the matrix in each iteration.
 _ENTRIES_PER_WORK = 2
-# At most this many simplex iterations are in a slice; the effort is checked after each slice.
+# Most simplex iterations in one call of the solver; the effort is checked after each call.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
@@ -31,13 +34,15 @@ _DUAL, _PRIMAL = 1, 4
 
 
 class PatternLP:
-    """Minimise the number of packs, where patterns may repeat a fractional number of times and must hold every graph.
+    """Minimise the number of packs that hold all graphs, if a pattern may be repeated a fractional number of times.
 
     The LP has a row for each size class and a column for each pattern found so far. It starts with the patterns
-    `columns`, int64 ``[M, C]``, and patterns for the priced duals `centre` of the instance.
+    `columns` (graphs of each class, int64 ``[M, C]``), and with the most valuable patterns under the duals `centre`.
 
-    Each round solves the LP from a warm start, prices its duals once or a few times, and adds patterns. The duals
-    oscillate from round to round, so they are smoothed towards the duals of the best bound so far (`centre` at first).
+    Each round solves the LP from the last basis. The solution has a dual for each class: the worth of one of its
+    graphs. The function `pricing` finds patterns whose graphs together are worth more than 1; the round adds these
+    patterns. The duals oscillate from round to round, so they are smoothed: moved towards the duals that prove the best
+    bound so far, at first `centre`.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -46,27 +51,31 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # With pricing by a table, solutions will be rounded, which works better with the dual simplex method. Without a
-        # table, speed matters more.
+        # With pricing by a table (`price`), callers round the solution; solutions of the dual simplex method round
+        # better. With pricing by a search, speed matters more, so the faster primal method is used.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
+        # The best lower bound so far; the value of the last solution, in packs; whether no pattern can improve the LP.
         self.bound = centre.bound
         self.value = math.inf
         self.converged = False
         self._repeats = np.zeros(0)
         self._columns: list[IntArray] = []
+        # The duals that prove the best bound so far, scaled so that no pack is worth more than 1; and this bound, not
+        # rounded up.
         self._centre = centre.scaled
         self._exact = centre.exact
         self._scale = _scale(centre.exact)
         self._solver = self._new_solver()
-        # These patterns, one for each class, make the LP feasible: any graphs can be packed with them.
+        # One pattern for each class, which holds graphs of this class only, makes the LP feasible.
         self._add(np.diag(_most_alone(instance)))
         self._add(columns)
-        # No pack is worth more than 1 under scaled duals; raise them a little, so that the best packs exceed 1.
+        # `contents` returns patterns that are worth more than 1. Under the scaled duals, the best packs are worth 1, so
+        # raise the duals a little.
         self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
 
     def _new_solver(self) -> Any:
-        """Return a solver without columns; a row for each class ensures that at least all of its graphs are packed."""
+        """Return a solver without columns; the row of each class requires that all graphs of the class are packed."""
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
@@ -88,8 +97,8 @@ class PatternLP:
         """Add patterns, int64 ``[M, C]``, as columns of the LP."""
         if not len(columns):
             return
-        # patterns[i], classes[i]: pattern and class of entry i, the i-th number that is not 0. Much faster than
-        # `np.nonzero` of integers in 2-D.
+        # patterns[i], classes[i]: row and column in `columns` of entry i, the i-th number that is not 0. This is much
+        # faster than ``np.nonzero(columns)``.
         patterns, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
         # starts[m]: first entry of pattern m.
         starts = np.searchsorted(patterns, np.arange(len(columns))).astype(np.int32)
@@ -98,12 +107,12 @@ class PatternLP:
             len(patterns), starts, classes.astype(np.int32), columns[patterns, classes].astype(np.float64),
         )  # fmt: skip
         self._columns.extend(columns)
-        # The last basis stays primal feasible, so the primal simplex method can continue from it.
+        # With new columns, the last basis stays primal feasible, so the primal simplex method can continue from it.
         if self._hurry:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
-        """Replace the counts of the instance, each >= 0; keep the columns, and the duals that smoothing uses."""
+        """Set the instance's counts, int64 ``[C]``, >= 0; keep the columns, and the duals that prove the best bound."""
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
@@ -111,14 +120,14 @@ class PatternLP:
         self._solver.changeRowsBounds(
             len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
         )  # fmt: skip
-        # The last basis stays dual feasible, so the dual simplex method can continue from it.
+        # With new counts, the last basis stays dual feasible, so the dual simplex method can continue from it.
         self._solver.setOptionValue("simplex_strategy", _DUAL)
         self.bound, self.value, self.converged = 0, math.inf, False
 
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
         """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
 
-        Also stop when a solution of the LP has at most `enough` packs, fractions of packs included.
+        Also stop when the value of a solution, which is a fractional number of packs, is at most `enough`.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
@@ -128,7 +137,7 @@ class PatternLP:
             if self.value <= enough + _TOLERANCE:
                 break
             duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
-            # The best possible bound is the value of the LP, rounded up.
+            # No duals prove a bound above the value of the LP, rounded up. Stop if the bound is that high.
             if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
                 self.converged = True
                 break
@@ -138,7 +147,10 @@ class PatternLP:
             effort.spend(rows * len(new))
 
     def _solved(self, effort: Effort) -> bool:
-        """Solve the LP of the columns so far, in slices of iterations; return False if it was not solved to the end."""
+        """Solve the LP with its current columns, and store the solution; return False if no optimum was found.
+
+        Each call of the solver makes at most _PIVOTS iterations; the next call continues from the last basis.
+        """
         rows = len(self.instance.counts)
         while True:
             self._solver.run()
@@ -147,7 +159,7 @@ class PatternLP:
             effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
             if not self._hurry:
                 effort.spend(max(0, pivots) * self._solver.getNumNz() // _ENTRIES_PER_WORK)
-            # Unless the slice ended at its limit of iterations, the LP is solved, or cannot be solved.
+            # Unless the call ended at its limit of iterations, the LP is solved, or cannot be solved.
             if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
                 break
             if effort.exhausted:
@@ -158,7 +170,11 @@ class PatternLP:
         return True
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
-        """Return columns that improve the LP, perhaps none; smooth the duals less and less until some are found."""
+        """Price the duals of a solution, and return patterns that improve the LP, int64 ``[M, C]``, perhaps none.
+
+        Smooth the duals less and less until such patterns are found. Raise the bound if smoothed duals prove a higher
+        bound.
+        """
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
@@ -180,21 +196,22 @@ class PatternLP:
 
 
 def _scale(packs: float) -> float:
-    """Return a divisor for the counts in the solver, so that they are not too large for its absolute tolerances."""
+    """Return a divisor for the counts that the solver gets; its absolute tolerances do not suit large counts."""
     return max(1.0, packs / 1e4)
 
 
 def starting_point(instance: Instance, effort: Effort) -> Tabulated:
-    """Return the lifted duals (see `lifted`) with the best bound, after a trial for each component.
+    """Return the duals with the highest bound, after one trial for each component.
 
-    In a trial, the dual of a class before lifting is its size in that component, divided by the limit.
+    A trial begins with these duals: the size of each class in the component, divided by the component's limit. It then
+    lifts the duals (see `lifted`).
     """
     shares = (instance.sizes / instance.limits).T
     return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
 
 
 def _most_alone(instance: Instance) -> IntArray:
-    """Return how many graphs of each class a pack of only this class can hold, int64 ``[C]``."""
+    """Return for each class how many of its graphs fit into a pack without other graphs, int64 ``[C]``."""
     sizes = np.maximum(instance.sizes, 1)
     most = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
     return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)

@@ -1,6 +1,7 @@
-"""Pricing for the pattern LP: exact integer duals, the bound they prove, and patterns worth adding.
+"""Pricing for the pattern LP (see `pattern_lp`): find the most valuable packs, and the bound that they give.
 
-The dual of a size class is the worth of one of its graphs; a pack is worth as much as its graphs together.
+The dual of a size class is the worth of one of its graphs; a pack is worth as much as its graphs together. A pattern
+improves the LP if its packs are worth more than 1 under the duals of the LP's solution.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 # 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
 SHIFT = 40
 
-# Most cells of a table for pricing (128 MiB), and cells updated in one call of a kernel (some 20 ms).
+# Most cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in some 20 ms). A
+# table has one cell for each room that a pack can have.
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
-# Cells updated for one unit of work: in a table of up to _LARGE cells, which fits into the processor's cache, and in a
+# Cells updated in one unit of work: for a table of up to _LARGE cells, which fits into the processor's cache, and for a
 # larger table.
 _CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
 _LARGE = 1 << 17
@@ -37,50 +39,54 @@ class Priced(ABC):
     instance: Instance
     # Worth of a graph of each class in units of 2**-SHIFT, int64 [C].
     duals: IntArray
-    # The highest worth of any pack, in the same units; 0 if unknown.
+    # No pack is worth more than this number, in units of 2**-SHIFT; 0 if no such number is known.
     most: int
 
     @property
     def exact(self) -> float:
-        """Bound on packs that the duals prove, not rounded up; a float, so only approximate. 0 if `most` is unknown."""
+        """The lower bound that the duals prove, not rounded up; a float, so only approximate. 0 if `most` is 0."""
         return exact_sum(self.duals, self.instance.counts) / self.most if self.most else 0.0
 
     @property
     def bound(self) -> int:
-        """Bound on packs that the duals prove: the worth of all graphs / `most`, rounded up. 0 if `most` is unknown."""
+        """The lower bound that the duals prove: the worth of all graphs / `most`, rounded up. 0 if `most` is 0."""
         return -(-exact_sum(self.duals, self.instance.counts) // self.most) if self.most else 0
 
     @property
     def scaled(self) -> FloatArray:
-        """The duals, scaled so that the best pack is worth 1."""
+        """The duals, scaled so that no pack is worth more than 1, float64 ``[C]``."""
         return self.duals / max(self.most, 1)
 
     @abstractmethod
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
+        """Return up to `most` patterns that are worth more than 1 under `duals`, float64 ``[C]``.
+
+        The patterns, with the graphs of each class, int64 ``[M, C]``, are among the best under this object's own duals.
+        """
 
 
-# A function that clips duals to 0..1, prices them and spends the work on the effort: `price` or `by_search`.
+# A function that clips duals to 0..1, prices the duals, and subtracts its work from the effort: `price` or `by_search`.
 Pricing = Callable[[Instance, FloatArray, Effort], Priced]
 
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(Priced):
-    """Duals priced by a table, which has the highest worth of a pack for every room; see ``kernels.knapsack``."""
+    """Duals priced by a table, which has the highest worth of graphs that fit into each room."""
 
-    # One cell for each room, in row-major order; the last cell is for the room of an empty pack.
+    # One cell for each room (0..limit of each component), in row-major order; the last cell is for an empty pack.
     table: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return the best packs, most valuable first; each has a class that no previous pack has."""
+        """Return the best packs, most valuable first; each pack has a class that no pack before it has."""
         from dgl_tuplepack._core.kernels.knapsack import best_content
 
         instance = self.instance
-        # cells[c]: index in the table of the size of class c. In an empty pack, one graph of the class leaves the room
-        # at index len(table) - 1 - cells[c].
+        # cells[c]: index in the table of a room as large as the size of class c. After one graph of class c is put into
+        # an empty pack, the index of the room left is len(table) - 1 - cells[c].
         cells = np.ravel_multi_index(tuple(instance.sizes.T), tuple(instance.limits + 1)).astype(np.int64)
         # values[c]: the highest worth of a pack with at least one graph of class c.
         values = self.duals + self.table[len(self.table) - 1 - cells]
+        # covered[c]: whether a pack in `rows` holds class c.
         covered = np.zeros(len(values), dtype=np.bool_)
         rows: list[IntArray] = []
         for with_class in np.argsort(-values, kind="stable").tolist():
@@ -102,10 +108,10 @@ def as_integers(duals: FloatArray) -> IntArray:
 
 
 def pricing_work(instance: Instance) -> int:
-    """Return the work of pricing an instance once; more than any effort if the table would be too large.
+    """Return the work of pricing an instance once by a table; 2**62, more than any effort, if no table can be used.
 
-    A table is also refused if a class has size 0, or if the worth of a pack might overflow int64. Without size 0, a
-    pack has at most as many graphs as its limits add up to.
+    A table cannot be used if it would be too large, if a class is 0 in all components, or if the worth of a pack might
+    overflow int64. If no class is 0 in all components, the sum of the limits is an upper bound on the graphs of a pack.
     """
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
@@ -121,10 +127,12 @@ def _cells(instance: Instance) -> int:
 
 
 def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
-    """Find the highest worth of a pack by a table, and with it the bound that the duals prove.
+    """Find the highest worth of a pack by a table; this worth gives the bound that the duals prove.
 
-    The duals are rounded down to integers; everything after that is exact. If no pack is worth more than z, P packs are
-    worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells), with one cell for each room.
+    The duals are rounded down to integers; all later steps are exact. If no pack is worth more than z, then P packs are
+    worth at most P z. If these P packs hold all graphs, it follows that ``P >= sum(counts * duals) / z``.
+
+    Time O(C cells), with one cell for each room.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
@@ -135,7 +143,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
-    # Each call of the kernel adds the next `at_once` classes to the table. False: do not raise the values of classes.
+    # Each call of the kernel adds the next `at_once` classes to the table, without raising their values (False).
     at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
@@ -145,10 +153,12 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 
 
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
-    """Raise duals one by one, each as far as possible without making any pack worth more than the best pack.
+    """Raise duals one by one, each as far as possible without making any pack worth more than `priced.most`.
 
-    Classes with the largest share of a limit come first. If no pack can hold a class without waste, its dual then
-    includes the worth of the waste. Time O(C cells), exact.
+    Classes that use the largest share of any limit come first. If every pack with a graph of some class wastes room,
+    the raised dual of this class includes the worth of the wasted room.
+
+    Time O(C cells), with one cell for each room; all steps are exact.
 
     Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
@@ -160,7 +170,7 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
     sizes, lifted_values = instance.sizes[order], values[order]
-    # Each call of the kernel raises (True) the values of the next `at_once` classes in place, and updates the table.
+    # Each call of the kernel raises the values of the next `at_once` classes in place (True), and updates the table.
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
         fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))

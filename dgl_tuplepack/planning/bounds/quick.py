@@ -1,4 +1,4 @@
-"""Bounds in closed form: exact, and cheap enough for every plan."""
+"""Lower bounds in closed form: exact, and cheap enough for every plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 def quick_bound(instance: Instance) -> int:
     """Return the largest of several lower bounds in closed form.
 
-    They are the continuous bound and the bounds from large graphs (see `large_bound`), for every component and for the
-    even mixture of every two components (see `_mixtures`).
+    These are the bounds from large graphs (see `large_bound`), which are at least total / limit. There is one bound for
+    each component, and one for the even mixture of each pair of components (see `_mixtures`).
 
     Time O(C log C k²) for k components, exact integer arithmetic.
 
@@ -26,11 +26,12 @@ def quick_bound(instance: Instance) -> int:
 
 
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
-    """Yield one-dimensional relaxations as (sizes, limit): each component, and the even mixture of each pair.
+    """Yield problems with one component: each component of the instance, and the even mixture of each pair of them.
 
-    In a mixture, the size of a graph is the sum of its shares of both limits, and the limit is 2. The sizes and the
-    limit of the mixture are then multiplied by the product of the two original limits, which gives integers. A mixture
-    is left out if its sums could overflow int64.
+    A problem is (sizes int64 ``[C]``, limit). Each pack of the instance is within this limit, so a lower bound for the
+    problem is valid for the instance. In a mixture, the size of a graph is the sum of its shares of both limits, and
+    the limit is 2. Sizes and limit are then multiplied by the product of the two original limits, which gives integers.
+    A mixture is left out if its sums could overflow int64.
     """
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
@@ -43,30 +44,30 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
 
 
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
-    """Return the bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
+    """Return the bound L2 of Martello & Toth for one component, with `sizes` and `counts` int64 ``[C]``.
 
-    Graphs above limit / 2 are large: no two of them share a pack, so each needs a pack of its own. Now choose a
-    threshold a <= limit / 2, and consider the graphs of sizes a to limit / 2. They do not fit next to large graphs
-    above limit - a. They can fill the room next to the other large graphs; if they exceed this room, the rest of them
-    needs more packs. The result is the highest bound over all thresholds; the threshold 0 gives at least the continuous
-    bound.
+    Graphs above limit / 2 are large: no two large graphs fit into one pack, so each large graph needs its own pack. Now
+    choose a threshold a <= limit / 2. The graphs of sizes a to limit / 2 are medium. Medium graphs do not fit next to
+    large graphs above limit - a, but can fill the room next to the other large graphs. If the medium graphs exceed this
+    room, more packs are needed. The result is the highest bound over all thresholds, and at least total / limit.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
-    # filled[i], graphs[i]: content and number of the graphs of the i smallest classes. Sums fit int64: the totals of a
-    # histogram do, and `_mixtures` checks the sums of mixtures.
+    # filled[i], graphs[i]: total size and number of all graphs of the i smallest classes. These sums fit int64: the
+    # totals of a histogram fit, and `_mixtures` checks the sums of mixtures.
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
-    # Classes from `half` on are large. For each threshold a: classes from `begins` on are at least a, and classes from
-    # `alone` on are large and above limit - a.
+    # Indices in `values`: classes from `half` on are large. For thresholds[t] = a, classes from begins[t] on are at
+    # least a, and classes from alone[t] on are large and above limit - a.
     half = int(np.searchsorted(values, limit // 2, side="right"))
     thresholds = np.concatenate([[0], values[:half]])
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
-    # room[i]: room next to the graphs of the first i large classes. It is at most their content, so it fits int64.
+    # room[i]: total room next to the graphs of the i smallest large classes. Next to a large graph, the room is smaller
+    # than the graph, so the total fits int64.
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
-    # For each threshold: the content of the graphs of sizes a to limit / 2, minus this room.
+    # left[t]: the total size of the medium graphs for thresholds[t], minus the room that they can fill.
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))
     return max(bound, -(-int(filled[-1]) // limit))

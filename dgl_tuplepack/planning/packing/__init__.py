@@ -26,11 +26,10 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# Contract: the attribute `method` of a plan begins with its packing method's key here. The plan has the limits that the
-# method got; "node_only" and "edge_only" raise the limits that they ignore. The plan's `lower_bound` is the quick
-# bound, which only "auto" improves. A size class may have 2**40 graphs, so methods make patterns (`patterns.as_plan`),
-# not lists of graphs. In `tools/`, the report, the demo and the plot list the methods that they compare
-# (`report/findings.py`, `demo/comparison.py`, `cli/pictures.py`).
+# The attribute `method` of a plan begins with the key of its packing method below. The plan has the limits that the
+# method got ("node_only" and "edge_only" raise the limits that they ignore), and the bound of `quick_bound`, which only
+# "auto" improves. A size class may have 2**40 graphs, so a method makes patterns (see `as_plan`), not lists of graphs.
+# `report/findings.py`, `demo/comparison.py` and `cli/pictures.py` in `tools/` list the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
@@ -62,30 +61,31 @@ def pack(
     Parameters
     ----------
     sizes
-        A histogram, or anything that `sizes_of` reads; its sizes are then counted first.
+        A histogram, or anything that `sizes_of` reads; the sizes of its graphs are then counted first.
     limits
         Inclusive maxima of one pack, one for each component of the sizes. A list of two to four limits, in ascending
         order, gives shape buckets: each pack has the smallest shape that holds it.
     method
         "auto" (ours: near-optimal; its plan names the stage that made it); "best_fit" or "first_fit" (as in the paper's
-        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs from the code); "none",
-        "node_only" or "edge_only" (the paper's baselines; the last two keep the limits on nodes or on edges, and raise
-        the other limits to what their packs need); or "next_fit" (random order).
+        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs from the code); "none"
+        (one graph in each pack), "node_only" or "edge_only" (the paper's baselines; "node_only" keeps only the
+        limits on nodes, "edge_only" only the limits on edges, and both raise the other limits to what the packs need);
+        or "next_fit" (random order).
     heuristic
-        Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
-        "minimum", "node", "edge", or a tuple of k weights.
+        Only for best fit and first fit: the rule that orders sizes and open packs. "product", "sum", "maximum",
+        "minimum", "node", "edge", or a tuple of k weights, one for each component.
     seed
-        0..2**64-1; determines all random choices. Equal seeds give equal plans on every platform, for equal versions of
-        HiGHS, which solves its linear programs.
+        0..2**64-1; determines all random choices. Equal seeds give equal plans on every platform if the versions of
+        HiGHS, the solver of linear programs, are equal.
     random_ties
-        Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
+        Only for best fit and first fit: order sizes and packs of equal priority at random, instead of as in the paper.
     effort
-        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. An effort
-        of 10 packs random sizes up to 2 % tighter and proves more plans optimal. Work is counted, not timed, so that
-        the speed of a machine does not change the plan. More effort never gives more packs.
+        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. With an
+        effort of 10, random sizes are packed up to 2 % tighter, and more plans are proven optimal. Work is counted, not
+        timed, so that the speed of a machine does not change the plan. More effort never gives more packs.
     time_limit
-        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but depends on the machine; its
-        `method` then includes "time limit".
+        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but depends on the machine; the
+        plan's `method` then includes "time limit".
 
     Returns
     -------

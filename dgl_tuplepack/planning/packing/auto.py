@@ -1,4 +1,4 @@
-"""Near-optimal packing: run stages until the lower bound is met or the effort is used up."""
+"""Near-optimal packing: run stages until the number of packs meets the lower bound, or the effort is used up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# A turn runs the stages in this order. The first ones need few compiled kernels, and prove many plans optimal. Each
+# A turn runs the stages in this order. The first stages need few compiled kernels, and prove many plans optimal. Each
 # stage decides whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     raise_bound,
@@ -56,13 +56,13 @@ STAGES: tuple[Stage, ...] = (
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as the number of packs meets the lower bound.
 
-    The first plan is always finished. Then the `stages` follow, turn by turn: stronger bounds, best fit, and more and
-    longer searches. A search fills part of a pack with a sample of all remaining graphs; the seed decides where these
-    samples begin (see `Tuning.turn`).
+    The first plan is always finished. Then the `stages` follow, turn by turn: they find stronger bounds, run best fit,
+    and search longer and longer. A search fills part of a pack with a sample of all remaining graphs; the seed decides
+    where these samples begin (see `Tuning.turn`).
 
     Without a `time_limit`, equal seeds give equal plans, since effort is counted work. More effort or time continues
-    the same search, so the plan is never worse. Time and memory: see the stages and ``docs/benchmarks/planning.md``,
-    which also shows how much each stage gains.
+    the same search, so the plan never gets worse. Time and memory: see the stages, and
+    ``docs/benchmarks/planning.md``. That page also shows how much each stage gains.
     """
     effort, instance = settings.work, as_instance(histogram, limits)
     bound = quick_bound(instance)
@@ -82,38 +82,39 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
 
 
 def _run(current: Round, stages: tuple[Stage, ...]) -> None:
-    """Run turns of all stages, until the bound is met, the round's effort is used up, or no stage can do more."""
-    # The loop sets `turn` of the round, which the stages read.
+    """Run turns of all stages until the plan is proven optimal, the effort is used up, or no stage can do more."""
+    # The loop sets `current.turn`, because the stages read it.
     for current.turn in range(MOST_TURNS):
         before = current.effort.left
         for stage in stages:
             if current.done:
                 return
             stage(current)
-        # Turns after LAST_NEW_TURN only search longer. If one of them spends nothing, there is nothing left to try.
+        # Turns after LAST_NEW_TURN only search longer. If such a turn does no work, later turns cannot do more.
         if current.turn > LAST_NEW_TURN and current.effort.left == before:
             return
 
 
-# With more size classes than _MANY_CLASSES, best fit needs far fewer packs than minimum bin slack. But it is slow if
-# packs hold more than _MANY_GRAPHS graphs on average, or if there are more than _MANY_OF_A_SIZE graphs of a size.
+# With more size classes than _MANY_CLASSES, best fit needs far fewer packs than minimum bin slack. But best fit is slow
+# if a pack holds more than _MANY_GRAPHS graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
-# Work of making the instance, its bound and the plan, for each entry of `sizes` and each component.
+# Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
 _WORK_PER_SIZE = 5
-# Up to this many entries of `sizes`, best fit first tries all classes at once; otherwise, or if that takes more than
-# _MOST_WORK_TOGETHER, it packs parts of the classes separately.
+# If the array `sizes` has at most _MOST_TOGETHER numbers, best fit first packs all classes together. If this takes more
+# work than _MOST_WORK_TOGETHER, or `sizes` is larger, best fit packs parts of the classes separately.
 _MOST_TOGETHER = 200_000
 _CLASSES_OF_A_PART = 6000
 _MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
-# When all counts are divided into equal shares: fewest packs of a share.
+# `_repeated` divides the graphs of each class into equal shares; a share needs at least about this many packs.
 _PACKS_OF_A_SHARE = 256
 
 
 def first_patterns(
     histogram: SizeHistogram, limits: Limits, instance: Instance, bound: int, seed: int, effort: Effort
 ) -> tuple[Patterns, str]:
-    """Return the first patterns of "auto", and the name of their method; with an effort of 0, they are the result."""
+    """Return the first patterns of "auto" and the name of their method; with an effort of 0, "auto" returns these."""
+    # The search may use few steps for each pattern: `steps`, plus at most `walk` steps to finish what it has begun.
     tuning, shares = Tuning(steps=100, turn=_first_sample(seed)), 1
     graphs, packs = histogram.num_graphs, needed_packs(instance)
     if len(histogram) > _MANY_CLASSES:
@@ -123,8 +124,8 @@ def first_patterns(
             if patterns is not None:
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
-        # The counts are divided into equal shares: one share is packed and its packs are repeated, then the graphs that
-        # are left over are packed. If there are `equal` shares, about as many graphs are left over as a share has.
+        # `_repeated` packs one share of the graphs, repeats its packs for every share, then packs the graphs left over
+        # by the division. With `equal` shares, about as many graphs are left over as one share has.
         equal = math.isqrt(graphs // len(histogram))
         # Use shares only if a pack holds more than 2 * `equal` graphs on average.
         if graphs > 2 * equal * packs:
@@ -144,7 +145,7 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
     except MethodError:
         return None
     classes = len(histogram)
-    # Each attempt is a number of parts, and the most work for all of them.
+    # Each attempt is (number of parts, most work for all parts). If it fails, the next attempt follows.
     attempts = [(-(-classes // _CLASSES_OF_A_PART), _MOST_WORK_OF_PARTS)]
     if histogram.sizes.size <= _MOST_TOGETHER:
         attempts.insert(0, (1, _MOST_WORK_TOGETHER))
@@ -165,7 +166,11 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 
 
 def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
-    """Pack one of `shares` equal shares of the graphs of each class, repeat its packs, then pack the other graphs."""
+    """Divide the graphs of each class into `shares` equal shares; pack one share, repeat its packs, then pack the rest.
+
+    The rest are the graphs left over by the division. `bound` is the lower bound for all graphs.
+    """
+    # `share` leaves out classes without graphs. classes[c]: the class in `instance` of class c in `share`.
     share, classes = instance.with_counts(instance.counts // shares)
     patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=effort)
     assert patterns is not None

@@ -34,10 +34,10 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Pack by best fit on the components that count `kind` ("node" or "edge"); ignore the limits of other components.
+    """Pack by best fit, and keep only the limits of components that count nodes or edges (`kind`: "node" or "edge").
 
-    The packs may exceed the ignored limits, so these limits are raised in the plan to the largest content of its packs.
-    The priority is always the number of nodes or of edges; the heuristic in the settings is ignored.
+    The packs may exceed the other limits, so the plan has these limits raised to the largest content of its packs.
+    Best fit orders sizes by their number of nodes or edges; the heuristic in the settings is ignored.
     """
     counted = components_of_kind(histogram.components, kind + "s")
     if not counted:
@@ -79,7 +79,8 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
             f"next fit packs graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
             f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
         )
-    # items[i]: size class of graph i in random order; packs[i]: its pack.
+    # items[i]: size class of the i-th graph in random order; packs[i]: the number of its pack. Pack p holds
+    # items[pack_offsets[p]:pack_offsets[p + 1]].
     items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)

@@ -24,20 +24,21 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """Put each graph into an open pack with room for it, largest sizes first.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). Both give exactly the results of the paper's code, including two traits that cost packs. First, once a graph
-    of a size is placed, the other graphs of this size skip packs whose room has the same priority as this size. Second,
-    if no open pack has room for a size, each remaining graph of that size opens a new pack. "first_fit_by_text" is
-    first fit as the paper's text describes it: the search starts over after each placement. On ogbg-molhiv, starting
-    over saves 51 packs of 3,827 with "maximum" or "edge", and costs 18 with "product".
+    fit). The heuristic gives sizes and rooms a number, their priority. Both methods give exactly the results of the
+    paper's code, including two traits that cost packs. First, once a graph of a size is placed, the other graphs of
+    this size skip packs whose room has the same priority as the size. Second, if no open pack has room for a size, each
+    remaining graph of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it:
+    without the first trait. On ogbg-molhiv, it needs 51 packs fewer than the 3,827 of "first_fit" with the heuristic
+    "maximum" or "edge", and 18 packs more with "product".
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
-    practice, as blocks are skipped. G is 1 to a few times C, the number of size classes. Memory O(G k). See
-    ``docs/benchmarks/planning.md``.
+    practice, since most blocks are skipped. G is between C, the number of size classes, and a few times C. Memory
+    O(G k). See ``docs/benchmarks/planning.md``.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
-    shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 for the text.
-    Differs from it: the heuristic "minimum" is the true minimum (see `heuristics`), and sizes may have any number of
-    components.
+    shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 has the text.
+    Differences from the paper: the heuristic "minimum" is the true minimum (see `heuristics`), and sizes may have any
+    number of components.
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)
@@ -52,7 +53,7 @@ first_fit_by_text = partial(_fit, "first_fit_by_text")
 def fit_patterns(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
 ) -> Patterns:
-    """Return the patterns of one of this file's methods, before they become a plan."""
+    """Return the patterns that a method of this file makes ("best_fit", "first_fit" or "first_fit_by_text")."""
     patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))
     assert patterns is not None
     return patterns
@@ -61,7 +62,7 @@ def fit_patterns(
 def fit_within(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, effort: Effort
 ) -> Patterns | None:
-    """Return the patterns of one of this file's methods; None if the effort does not suffice."""
+    """Return the patterns that a method of this file makes; None if the effort does not suffice."""
     # Kernels are compiled when they are imported, and not every plan needs these.
     from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
     from dgl_tuplepack._core.kernels.priority import priorities

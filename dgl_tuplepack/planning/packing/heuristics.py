@@ -1,9 +1,10 @@
 """Heuristics: monotone maps from a size, or from the room left in a pack, to an integer priority.
 
-A room of 0 has priority 0.
+If the room is 0 in all components, its priority is 0.
 
-Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differs from it: "minimum" is the true minimum (the paper's
-companion code computes the maximum under that name); weights are scaled to integers, so that every priority is exact.
+Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differences from the paper: "minimum" is the true minimum,
+but the paper's code computes the maximum under that name; and weights are scaled to integers, so that every priority is
+exact.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Priority:
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a name, or k weights >= 0 of a weighted sum, into a priority; sizes and rooms must be in 0..limit.
+    """Translate a name, or k weights >= 0 of a weighted sum, into a priority; sizes and rooms must be within `limits`.
 
-    Raise MethodError if the name is unknown, or if priorities could overflow int64.
+    Raise MethodError if the name or the weights cannot be used, or if priorities could overflow int64.
     """
     check_heuristic(heuristic)
     if not isinstance(heuristic, str):
@@ -65,7 +66,7 @@ def names_for(components: Sequence[str]) -> list[str]:
 
 
 def check_heuristic(heuristic: object) -> None:
-    """Raise MethodError for anything that cannot be a heuristic, even if the packing method ignores heuristics."""
+    """Raise MethodError unless `heuristic` is one of NAMES or a sequence; `as_priority` checks the weights in it."""
     ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
     valid = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
     if not valid:
@@ -86,7 +87,7 @@ def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weight
 
 
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
-    """Return the smallest integers that have the same ratios as the weights, to six digits of the largest weight."""
+    """Return the smallest integers with the ratios of the weights, each rounded to 1e-6 of the largest weight."""
     k = len(limits.values)
     try:
         numbers = [float(real_number("a weight", w, least=0)) for w in weights]

@@ -18,8 +18,10 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """Q patterns in CSR arrays: see `PackPlan` for `offsets`, `classes`, `multiplicities` and `repeats`."""
+    """Q patterns in CSR arrays, the same int64 arrays as in `PackPlan`."""
 
+    # Pattern q has the entries offsets[q]:offsets[q + 1] of `classes` and `multiplicities`: for each entry i, a pack
+    # holds multiplicities[i] graphs of size class classes[i]. There are repeats[q] such packs.
     offsets: IntArray
     classes: IntArray
     multiplicities: IntArray
@@ -30,30 +32,30 @@ class Patterns:
 
     @property
     def num_packs(self) -> int:
-        """Packs of all patterns."""
+        """Number of packs of all patterns."""
         return exact_sum(self.repeats)
 
     @property
     def graphs(self) -> IntArray:
-        """Graphs in a pack of each pattern, int64 ``[Q]``."""
+        """Number of graphs in one pack of each pattern, int64 ``[Q]``."""
         return np.add.reduceat(self.multiplicities, self.offsets[:-1])
 
     def contents(self, sizes: IntArray) -> IntArray:
-        """Return the content of a pack of each pattern, int64 ``[Q, d]``, given the `sizes` of classes, ``[C, d]``."""
+        """Return the content of one pack of each pattern, int64 ``[Q, d]``; `sizes` ``[C, d]`` has a row per class."""
         return np.add.reduceat(sizes[self.classes] * self.multiplicities[:, None], self.offsets[:-1], axis=0)
 
     def room(self, instance: Instance) -> FloatArray:
-        """Return the room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        """Return the room left in one pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
         return (instance.limits - self.contents(instance.sizes)) / instance.limits
 
     def packed(self, classes: int) -> IntArray:
-        """Return the graphs of each class in all packs, int64 ``[C]``; `classes` is C."""
+        """Return how many graphs of each class all packs together hold, int64 ``[C]``; `classes` is C."""
         held = np.zeros(classes, dtype=np.int64)
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``; `classes` is C."""
+        """Return the first `most` patterns as rows: graphs of each class, int64 ``[M, C]``; `classes` is C."""
         number = min(most, len(self))
         rows = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
@@ -67,7 +69,7 @@ class Patterns:
         return replace(self, classes=classes)
 
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
-        """Return the patterns `rows`, with other `repeats` (>= 1)."""
+        """Return the patterns at the indices `rows`; pattern ``rows[i]`` gets ``repeats[i]``, >= 1."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         # entries[i]: index in `self.classes` of entry i of the result.
@@ -75,7 +77,7 @@ class Patterns:
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
-        """Return the patterns, with ``chosen[q]`` fewer packs of pattern q, followed by the patterns `fresh`."""
+        """Return the patterns with ``chosen[q]`` fewer packs of pattern q, and after them the patterns `fresh`."""
         left = self.repeats - chosen
         kept = np.flatnonzero(left)
         return joined([self.take(kept, left[kept]), fresh])
@@ -95,7 +97,7 @@ def joined(several: Iterable[Patterns]) -> Patterns:
 
 
 def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
-    """Make patterns from pairs of a content (class -> graphs) and its repeats."""
+    """Make patterns from pairs (content, repeats); a content is a dict, class -> number of graphs."""
     rows = list(rows)
     lengths = [len(content) for content, _ in rows]
     classes = [size_class for content, _ in rows for size_class in content]
@@ -109,9 +111,9 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
 
 
 def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
-    """Subtract packs of `content` ``[C]`` from `remaining`: as many as its graphs allow, at most `most`.
+    """Subtract `most` packs of `content` ``[C]`` from `remaining` ``[C]``, or fewer if the graphs do not suffice.
 
-    Return the content as a dict (class -> graphs), and the number of packs.
+    Return the content as a dict (class -> number of graphs), and the number of packs. `remaining` changes in place.
     """
     entries = np.flatnonzero(content)
     packs = min(most, int((remaining[entries] // content[entries]).min()))
@@ -121,7 +123,8 @@ def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
     """Make one pattern for each pack that has graphs, given the pack and the class of every graph."""
-    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key.
+    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key; `starts` has the first
+    # entry of each pack.
     width = int(classes.max(initial=0)) + 1
     keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
     starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
@@ -139,9 +142,9 @@ def as_plan(
     heuristic: str | None = None,
     bound: int | None = None,
 ) -> PackPlan:
-    """Make a plan from patterns; its lower bound is `bound`, or else the bound in closed form.
+    """Make a plan from patterns; the plan's lower bound is `bound`, or `quick_bound` if `bound` is None.
 
-    `heuristic` is None for a method that ignores it; the plan then does not record `random_ties` either.
+    `heuristic` is None for a method without heuristic; the plan then records `random_ties` as False.
     """
     return PackPlan(
         histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,

@@ -20,7 +20,8 @@ class Settings:
     random_ties: bool = False
     effort: float = 1.0
     time_limit: float | None = None
-    # The work that may still be done; the plans of all shapes share it. None: work for `effort` and `time_limit`.
+    # The work that may still be done; the plans of all shape buckets share this object. None: make it from `effort` and
+    # `time_limit`.
     work: Effort = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Search for limits that fill packs well, hold a requested number of graphs, or stay within a budget."""
+"""Search for limits whose packs are nearly full, hold a requested number of graphs, or stay within a budget."""
 
 from __future__ import annotations
 
@@ -44,49 +44,52 @@ def search_limits(
     oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
 ) -> LimitsSearch:
-    """Search for limits for a histogram; the arguments select a strategy, which decides the limits to advise.
+    """Search for limits for a histogram; the arguments select a strategy, which defines the best limits.
+
+    The limits tried are called candidates. The strategies, and the candidate that each of them advises:
 
     - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The limits tried are
-      multiples of the mean size, from the smallest multiple that holds the largest graph to three times that multiple;
-      then limits around the best candidates. If the smallest multiple is below 1.5, sizes are nearly equal, and the
-      multiples begin at 8: packs of a single graph would be full too, but a batch of one pack needs a
-      reserved node.
-    - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
-      to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
-    - `target`: the fewest slots per pack that reach the target. The limits tried begin at the smallest multiple
-      of the mean size that holds the largest graph, and end at about three times that multiple.
-    - `budget`: the fewest packs, and thus the most graphs per pack, among the limits tried whose padded shape is within
-      the budget.
+      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest harmonic mean. The first
+      candidates are multiples of the mean size, from the smallest multiple that holds the largest graph to three times
+      that multiple; further candidates are near the best candidates. If the smallest multiple is below 1.5, sizes are
+      nearly equal, and the multiples begin at 8: packs of a single graph would be full too, but each batch of one pack
+      needs a reserved node.
+    - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
+      on average, to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
+    - `target`: the fewest slots per pack among candidates whose efficiencies reach the target. Candidates begin at the
+      smallest multiple of the mean size that holds the largest graph, and end at about three times that multiple.
+    - `budget`: the fewest packs, and thus the most graphs per pack, among candidates whose padded shape is within the
+      budget.
 
     Parameters
     ----------
     histogram
-        A histogram, or anything that `sizes_of` reads; its sizes are then counted first.
+        Graphs to pack: a histogram, or anything that `sizes_of` reads.
     graphs_per_batch
-        Mean graphs of a batch, >= 1; for plain batches, this is the `batch_size`.
+        Mean number of graphs in a batch, >= 1; it takes the place of the `batch_size` of plain batches.
     packs_per_batch
-        With `graphs_per_batch`: packs of a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet in a batch;
-        1 if the smallest limits that hold every graph hold more than half a batch, or if a batch has all graphs; more
-        if the cap `graphs` requires it. The result has this number as its ``packs_per_batch``.
+        With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
+        in a batch; but 1 if the smallest limits that hold every graph have room for more than half of
+        `graphs_per_batch`, or if a batch has all graphs; more if the cap `graphs` requires more packs. The result has
+        this number as its ``packs_per_batch``.
     target
         Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
     budget, cost
         `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
-        of one slot, >= 0, for every component; None: each slot costs 1. If costs are the bytes of a slot, measured on a
-        model, the budget is memory.
+        of one slot, >= 0, for every component; None: each slot costs 1. If costs are bytes per slot, measured on a
+        model, the budget is a number of bytes.
     shapes
-        2 to 4: search for that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest
-        shape has the smallest limits that hold every graph. None: one shape.
+        2 to 4: with `graphs_per_batch`, search for that many shape buckets with the fewest padded slots. The largest
+        shape then has the smallest limits that hold every graph. None: one shape.
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
     multiple_of
-        The padded shape of a pack (nodes with the reserved one, and every other component) is a multiple of this.
+        Each number of the padded shape of a pack is a multiple of this (nodes include the reserved node).
     oversize
-        What to do with large graphs. "error": every candidate holds every graph; if that puts the batch size or the
-        budget out of reach, raise SearchError. "drop": leave out graphs that exceed the largest multiple of the mean
-        size that the batch size or the budget allows, and warn about them. The same graphs are left out for all
-        candidates.
+        What to do with large graphs. "error": every candidate holds every graph; if that makes `graphs_per_batch` or
+        the budget impossible, raise SearchError. "drop": leave out graphs that exceed the largest multiple of the mean
+        size that `graphs_per_batch` or the budget allows, and warn about them. All candidates leave out the same
+        graphs.
     holding
         Other graphs that must also fit within the limits of every candidate, such as the validation split: a histogram,
         or anything that `sizes_of` reads. They are not packed.
@@ -94,23 +97,23 @@ def search_limits(
     Returns
     -------
     LimitsSearch
-        All candidates that were planned, the best one, and the Pareto front.
+        All candidates that were planned, the best candidate, and the Pareto front (slots per pack, harmonic mean).
 
     Raises
     ------
     SearchError
-        Arguments contradict each other, or a target, batch size or budget is out of reach; the message then names the
-        closest result.
+        Arguments contradict each other, or no limits meet the target, `graphs_per_batch` or the budget; the message
+        then has the closest result.
     GraphTooLargeError
-        No graph is left after dropping.
+        No graph would be left after large graphs are dropped.
 
     Notes
     -----
     At most 200 candidates are planned, in threads on all cores, as `pack` does with the method "auto" and an effort
-    of 0. Each plan takes 0.3 ms, and a few microseconds for each size class. With many classes there are fewer
-    candidates, so that all together take at most about two seconds of processor time. Work is counted, not timed. With
-    the advised limits, `pack` needs no more packs than the search counted. Efficiencies are relative to the limits of
-    the candidate.
+    of 0. Each plan takes 0.3 ms, plus a few microseconds for each size class. With many classes there are fewer
+    candidates, so that all plans together take at most about two seconds of processor time. This work is counted, not
+    timed. With the advised limits, `pack` needs no more packs than the search counted. Efficiencies are relative to the
+    limits of the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -154,14 +157,14 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    # A plan within the usual limits shows how much work a plan is, and so how many candidates are affordable.
+    # The work of one plan within usual limits decides how many candidates are affordable.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
+        # points: the limits of each candidate. `order` returns indices of candidates; the first is the one to advise.
         points = list(evaluation.results)
-        # `order` returns indices of candidates, the one to advise first.
         best = points[strategy.order(evaluation)[0]]
         candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
     return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
@@ -191,7 +194,7 @@ def search_for_batches(
 def strategy_of(**asked: Any) -> Strategy:
     """Return the strategy that arguments of `search_limits` select; arguments that are None do not count.
 
-    Raise SearchError if the strategy does not accept one of the arguments, or if the value of one is wrong.
+    Raise SearchError if the strategy does not accept one of the arguments, or if an argument has a wrong value.
     """
     given = {name: value for name, value in asked.items() if value is not None}
     strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)

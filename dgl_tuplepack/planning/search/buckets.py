@@ -1,4 +1,4 @@
-"""Search for shape buckets: limits of several shapes for batches of about `graphs_per_batch` graphs, with few slots."""
+"""Search for shape buckets for batches of about `graphs_per_batch` graphs, with as few padded slots as possible."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerB
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
 
-# The smallest shape of each candidate has room for _FIRST to _LAST times as many mean graphs as a pack should hold.
+# The smallest shape of each candidate has room for _FIRST to _LAST times as many graphs of mean size as a pack should
+# hold.
 _FIRST, _LAST = 0.6, 1.6
-# Number of scales in this range, each of which gives one candidate at most.
+# Number of factors tried from _FIRST to _LAST; each of them gives at most one candidate.
 _SCALES = 41
 
 
@@ -30,7 +31,8 @@ def search_buckets(
     """Search for buckets with the fewest slots, for batches of `strategy.graphs_per_batch` graphs.
 
     The best candidate comes first in the result. The largest shape always has the smallest limits that hold every
-    graph. The smallest shape varies along the mean size, and the shapes in between grow by equal ratios.
+    graph. The smallest shape is about a multiple of the mean size, a different multiple in each candidate. From each
+    shape to the next, a limit grows by the same ratio.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
@@ -41,7 +43,10 @@ def search_buckets(
         return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
 
     def order(found: Candidate) -> tuple[float, int]:
-        """Return the sort key: distance from the batch size, equal for all within the tolerance; then padded slots."""
+        """Return the sort key: the distance from the requested number of graphs per batch, then padded slots.
+
+        The distance is the same for all candidates within the tolerance.
+        """
         return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
 
     widest = Limits.from_components(dict(zip(space.components, largest, strict=True)), cap)
@@ -52,9 +57,10 @@ def search_buckets(
             f"{dict(zip(space.components, largest, strict=True))}, so {shapes} different shapes are "
             "impossible; leave shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
+    # found: index in `tried` -> candidate. First plan every `step`-th of the buckets, so that the work is affordable.
+    # Then halve the step again and again: while the best candidate is not within the tolerance, plan the buckets one
+    # step before and after it.
     found: dict[int, Candidate] = {}
-    # If not all buckets are affordable, plan every `step`-th of them. Then, as long as the best is not within the
-    # tolerance, plan its neighbours at half the distance.
     most = affordable(histogram, widest, _SCALES, shapes)
     step = -(-len(tried) // most)
     chosen = list(range(0, len(tried), step))
@@ -68,8 +74,8 @@ def search_buckets(
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
-    # With few graphs, a last batch that is not full lowers the mean. That is no error if there are as many batches
-    # as with plain batches, with or without `drop_last`.
+    # If there are few graphs, a last batch that is not full lowers the mean. Raise no error if the number of batches is
+    # the number of plain batches of `asked` graphs, with or without `drop_last`.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
     if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
         raise SearchError(
@@ -81,9 +87,10 @@ def search_buckets(
 
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
-    """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs (_FIRST to _LAST times as many)."""
-    # Points of `space` hold every graph, but here only the largest shape must.
+    """Yield distinct buckets whose smallest shape has room for _FIRST to _LAST times `graphs` graphs of mean size."""
+    # All limits of `space` hold every graph. Here, only the largest shape must hold every graph.
     free = replace(space, smallest=(1,) * len(largest))
+    # `ray` returns at most _SCALES limits, with room for _FIRST * graphs to _LAST * graphs graphs of mean size.
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))
         # Each shape in between is a weighted geometric mean of the smallest and the largest shape.

@@ -12,13 +12,14 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
-# The smallest multiple of the mean size that is tried as limits, relative to the multiple that spends the whole budget.
+# Multiples of the mean size are tried as limits. The smallest multiple is _FIRST times the multiple that spends the
+# whole budget.
 _FIRST = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Strategy):
-    """Advise the fewest packs (the most graphs per pack) among limits whose padded shape is within the budget."""
+    """Advise the limits with the fewest packs (the most graphs per pack) whose padded shape is within the budget."""
 
     name = "budget"
     # Highest cost of the padded shape of one pack, its reserved nodes included.
@@ -27,7 +28,7 @@ class Budget(Strategy):
     cost: Mapping[str, float] | None = None
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return the multiple of the mean size that spends the budget, as limits."""
+        """Return the multiple of the mean size that spends the budget, as limits; larger graphs may be dropped."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
@@ -40,6 +41,7 @@ class Budget(Strategy):
                 f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise the budget, or drop the "
                 "largest graphs (oversize='drop', --oversize drop)."
             )
+        # `explore` tries `starts` first, then multiples of the mean size, then limits near the best candidates.
         starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest, evaluation.plans // 2))
         explore(evaluation, space, self, _FIRST * scale, scale, starts)
 
@@ -53,14 +55,20 @@ class Budget(Strategy):
         return super().promising(evaluation, space, allowed)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether it can need fewer packs than the best, or as many with fewer slots."""
+        """Return, for each of `points`, whether its limits may be better than the best candidate.
+
+        They are better if they need fewer packs, or as many packs with fewer slots per pack.
+        """
         best = self.order(evaluation)[0]
         best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
         bounds = evaluation.bounds_on_packs(points).tolist()
         return [(bound, sum(point)) < best_so_far for point, bound in zip(points, bounds, strict=True)]
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
-        """Return neighbours, and limits that spend the rest of the budget on one component of a neighbour."""
+        """Return filled-up neighbours of `point`, then the neighbours, about `scale` mean sizes away from `point`.
+
+        A filled-up neighbour has one component as high as the budget allows.
+        """
         near = space.neighbours(point, scale)
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 
@@ -75,9 +83,12 @@ class Budget(Strategy):
         return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return for how many graphs of mean size the budget pays, at most as many as one pack of all graphs needs."""
+        """Return the multiple of the mean size that spends the budget.
+
+        It is at most the multiple at which one pack holds all graphs.
+        """
         costs, reserved = self._costs(space)
-        # The cost of a graph of mean size, and the scale at which one pack holds all graphs.
+        # each: cost of a graph of mean size. everything: multiple of the mean size at which one pack holds all graphs.
         each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
@@ -85,14 +96,15 @@ class Budget(Strategy):
     def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
         """Return all limits of two components that spend the budget, so that neither limit can grow.
 
-        The list is empty if there are not two components, or if it would have more than `most` limits.
+        The list is empty if the number of components is not two, or if there would be more than `most` limits.
         """
         if len(smallest) != 2:
             return []
-        # Go through all values of the component with fewer values, and spend the rest of the budget on the other one.
-        # ends[i]: the highest limit of component i within the budget; fewer: index of the component with fewer values.
+        # Try each value of the component with fewer values, and spend the rest of the budget on the other component.
+        # ends[i]: the highest limit of component i within the budget. values[i]: all values of this limit to try.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
+        # fewer: index of the component with fewer values.
         fewer = int(len(values[1]) < len(values[0]))
         if len(values[fewer]) > most:
             return []
@@ -100,19 +112,20 @@ class Budget(Strategy):
         return [self._full(space, point, 1 - fewer) for point in points]
 
     def _filled(self, space: Space, point: Point) -> list[Point]:
-        """Return, for each component, `point` with the limit of this component raised to spend the rest of the budget.
+        """Return, for each component, `point` with this component's limit as high as the budget allows.
 
-        Leave out limits that the budget keeps below the smallest limits.
+        Leave out a result if its changed limit is below the smallest limits.
         """
         full = [self._full(space, point, i) for i in range(len(point))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 
     def _full(self, space: Space, point: Point, i: int) -> Point:
-        """Return `point` with the largest limit of component `i` that the other limits leave within the budget."""
+        """Return `point` with the limit of component `i` as high as the budget allows, given the other limits."""
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
             others = self._cost_of(space, point) - point[i] * cost
             # If costs overflow to infinity or NaN, the rest of the budget counts as 0.
             most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
+        # Round down: limit + reserve must be a multiple of the step.
         step, reserve = space.steps[i], space.reserve[i]
         return (*point[:i], (most + reserve) // step * step - reserve, *point[i + 1 :])

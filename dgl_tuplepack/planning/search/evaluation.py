@@ -1,4 +1,4 @@
-"""Count the packs of candidate limits, many at once on all cores."""
+"""Count the packs of candidate limits, for many candidates at once, on all cores."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from dgl_tuplepack.planning.search.result import Candidate
 from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Shorter searches show no progress bar.
+# A progress bar appears after this many seconds.
 _SECONDS_BEFORE_BAR = 1.0
-# Work of all candidates together, about two seconds; but at least _FEWEST candidates are planned.
+# Units of work (see `Effort`) for all candidates together, about two seconds. At least _FEWEST candidates are planned.
 _WORK, _FEWEST = 150_000_000, 5
-# Work of a plan for each size class, in addition to the work of its search.
+# Units of work of each plan for each size class, in addition to the work that `first_plan` counts.
 _WORK_PER_CLASS = 40
 
 
 def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int = 1) -> int:
-    """Return how many candidates may be tried, at most `most`, if each needs `plans` plans.
+    """Return how many candidates may be tried, at most `most`, if each candidate needs `plans` plans.
 
-    Their work is estimated from one plan within `limits`.
+    The work of a candidate is estimated from one plan within `limits`.
     """
+    # An effort of 0 still counts the work, and `first_plan` always finishes.
     effort = Effort(0)
     first_plan(histogram, limits, effort)
     work = effort.spent + _WORK_PER_CLASS * len(histogram)
@@ -43,7 +44,7 @@ def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int =
 
 
 def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
-    """Return the patterns of "auto" with an effort of 0, without making a `PackPlan`; spend their work on `effort`."""
+    """Return the patterns of "auto" with an effort of 0, without making a `PackPlan`; count the work in `effort`."""
     instance = as_instance(histogram, limits)
     return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
@@ -70,13 +71,13 @@ class Evaluation:
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> [number of packs, largest content of a pack in each component].
         self.results: dict[Point, list[int]] = {}
-        # Limits and packs of every candidate, in the order they were added, int64 [M, k] and [M].
+        # Limits [M, k] and number of packs [M] of every candidate, int64, in the order in which they were added.
         self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
         self.packs: IntArray = np.empty(0, dtype=np.int64)
         self._executor, self._bar = executor, bar
 
     def add(self, points: Iterable[Point], most: int | None = None) -> None:
-        """Plan packs within those limits of `points` that have no plan yet, at most `most` of them."""
+        """For each of the limits `points` without a plan, plan packs; make at most `most` plans."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
         for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[point] = found
@@ -99,12 +100,12 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the first key ``[M]``, then the next ones, then by limits."""
+        """Return the indices of all candidates, sorted by the first key ``[M]``, the next keys, and last by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
     def efficiency(self) -> FloatArray:
-        """Efficiencies relative to the limits, float64 ``[M, k]``."""
+        """Efficiencies of every candidate, relative to its limits, float64 ``[M, k]``."""
         return _efficiencies(self.totals, self.packs, self.limits)
 
     @property
@@ -118,7 +119,10 @@ class Evaluation:
         return _efficiencies(self.totals, self.bounds_on_packs(points), limits)
 
     def bounds_on_packs(self, points: Sequence[Point]) -> FloatArray:
-        """Return lower bounds on packs for M limits, ``[M]``: the highest total / limit or graphs / cap, rounded up."""
+        """Return lower bounds on the packs within each of M limits, as float64 ``[M]``.
+
+        A bound is the highest value of total / limit over the components, but at least graphs / cap, rounded up.
+        """
         limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
@@ -138,6 +142,7 @@ def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> Fl
 
 def harmonic_means(efficiency: FloatArray) -> FloatArray:
     """Return the harmonic mean of each row of efficiencies ``[M, k]``; see `metrics.harmonic_mean`."""
+    # Leave out components that are 0 in all graphs.
     present = efficiency[:, efficiency.any(axis=0)]
     if not present.size:
         return np.zeros(len(efficiency))

@@ -18,33 +18,38 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # The mean number of graphs in a batch may differ from `graphs_per_batch` by this fraction.
 TOLERANCE = 0.05
-# Range of limits, as multiples of what a pack should hold: packs are never quite full, and rarely less than half full.
+# The limits tried have room for _FIRST to _LAST times as many graphs of mean size as a pack should hold. Packs are
+# never quite full, and rarely less than half full.
 _FIRST, _LAST = 0.98, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the limits with the highest harmonic mean, if their batches hold about `graphs_per_batch` graphs."""
+    """Advise the limits with the fullest packs among limits whose batches hold about `graphs_per_batch` graphs.
+
+    The fullest packs are the packs with the highest harmonic mean of efficiencies.
+    """
 
     name = "graphs_per_batch"
     graphs_per_batch: int
-    # Packs of a batch; AUTO: `for_space` chooses.
+    # Number of packs in a batch; AUTO: `for_space` chooses it.
     packs_per_batch: int | str = 1
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
-        """Return the strategy; raise SearchError if `graphs_per_batch` is more than the graphs of the histogram."""
+        """Return the strategy; raise SearchError if the histogram has fewer than `graphs_per_batch` graphs."""
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
         return self
 
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
         """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
 
-        The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs: packs
-        of one plan hold the same sizes in every epoch, but with two packs in a batch, any two graphs can meet.
-        Otherwise it is one. A cap on graphs may require more packs.
+        The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs.
+        Otherwise it is one. A cap on graphs may require more packs. Two packs are preferred because the packs of a plan
+        hold the same sizes in every epoch: any two graphs can meet only if a batch has several packs.
         """
         if self.packs_per_batch != AUTO:
             return self
+        # held: how many graphs of mean size the smallest limits hold. several: whether two packs are better than one.
         number, cap = self.graphs_per_batch, cap or space.num_graphs
         held = min(space.graphs_in(space.rounded(space.smallest)), cap)
         several = 2 * held <= number < space.num_graphs
@@ -52,7 +57,7 @@ class GraphsPerBatch(Strategy):
 
     @property
     def packs(self) -> int:
-        """Packs of a batch; 1 until `for_space` chooses."""
+        """Number of packs in a batch; 1 until `for_space` chooses it."""
         return 1 if self.packs_per_batch == AUTO else int(self.packs_per_batch)
 
     @property
@@ -60,11 +65,11 @@ class GraphsPerBatch(Strategy):
         return self.graphs_per_batch / self.packs
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits that hold as many graphs of mean size as a pack should; graphs above them may be dropped."""
+        """Return limits for as many graphs of mean size as a pack should hold; larger graphs may be dropped."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore limits that hold about as many graphs of mean size as a pack should."""
+        """Explore limits that hold about as many graphs of mean size as a pack should hold."""
         number, cap = self._graphs_per_pack, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
@@ -75,8 +80,8 @@ class GraphsPerBatch(Strategy):
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # If even the smallest limits give fewer batches than the tolerance allows, all limits give batches that are too
-        # large.
+        # If even the smallest limits give fewer batches than the tolerance allows, the batches of all limits hold too
+        # many graphs.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
         if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
@@ -87,12 +92,15 @@ class GraphsPerBatch(Strategy):
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort by distance from the batch size (equal for all within the tolerance), by harmonic mean, by slots."""
+        """Sort candidates by distance from `graphs_per_batch`, then by harmonic mean, then by slots per pack.
+
+        The distance is the same for all candidates within the tolerance.
+        """
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its packs can be as full as those of the best candidate.
+        """Return, for each of `points`, whether its packs can be as full as the packs of the best candidate.
 
         Return True for all points as long as no candidate is within the tolerance.
         """
@@ -103,6 +111,6 @@ class GraphsPerBatch(Strategy):
         return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
-        """Return how far the graphs per batch of each candidate are from the requested number, as fractions."""
+        """Return how far each candidate's graphs per batch are from `graphs_per_batch`, as a fraction, ``[M]``."""
         graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

@@ -15,20 +15,22 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Largest limits tried, as a multiple of what the largest graph needs (`Space.scale`).
+# `Space.scale` is the smallest multiple of the mean size that holds every graph. The largest limits tried are REACH
+# times that multiple.
 REACH = 3.0
 # The harmonic mean of the advised limits may be lower than the highest harmonic mean by this fraction.
 _TOLERANCE = 0.005
-# Sizes are nearly equal if every graph fits within limits for fewer than _NEARLY_EQUAL mean graphs (`Space.scale`).
-# Limits must then have room for _SEVERAL mean graphs.
+# Sizes are nearly equal if `Space.scale` is below _NEARLY_EQUAL. Limits must then have room for _SEVERAL graphs of mean
+# size.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Smallest(Strategy):
-    """Scale limits along the mean size, then refine them around the best.
+    """Try multiples of the mean size as limits, then limits near the best candidates.
 
-    Advise the fewest slots per pack among the candidates whose harmonic mean is close to the highest.
+    Advise the limits with the fewest slots per pack among candidates whose harmonic mean of efficiencies is close to
+    the highest harmonic mean.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each,
     and leaves a derivative-free search as future work.
@@ -37,11 +39,15 @@ class Smallest(Strategy):
     name = "smallest"
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore the space; if sizes are nearly equal, try only limits that hold several mean graphs."""
+        """Explore the space; if sizes are nearly equal, try only limits that hold several graphs of mean size."""
         _explore(evaluation, _with_several_graphs(space, evaluation.cap), self)
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Alternate between two orders: fewest slots (candidates within the tolerance first); highest harmonic mean."""
+        """Alternate between the candidates of two orders.
+
+        The first order is by slots, candidates within the tolerance first; it begins with the candidate to advise. The
+        second order is by harmonic mean, highest first.
+        """
         means, slots = evaluation.harmonic_means, evaluation.slots
         smallest = evaluation.sorted_by(means < _least(evaluation), slots, -means)
         highest = np.lexsort((slots, -means))
@@ -49,24 +55,24 @@ class Smallest(Strategy):
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
     def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
-        """Return the limits among `points` that are within reach and may be worth a plan."""
+        """Return the limits among `points` that are not too large (see `REACH`) and may be worth a plan."""
         most = space.rounded(REACH * space.scale * mean for mean in space.mean)
         inside = [point for point in points if all(limit <= top for limit, top in zip(point, most, strict=True))]
         return super().promising(evaluation, space, inside)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its harmonic mean can be within the tolerance of the highest."""
+        """Return, for each of `points`, whether its harmonic mean can be at least `_least`."""
         return harmonic_means(evaluation.bounds(points)) >= _least(evaluation)
 
 
 def _least(evaluation: Evaluation) -> float:
-    """Return the lowest harmonic mean within the tolerance of the highest."""
+    """Return the lowest harmonic mean that is within the tolerance of the highest harmonic mean."""
     highest = float(evaluation.harmonic_means.max())
     return highest - _TOLERANCE * highest
 
 
 def _with_several_graphs(space: Space, cap: int | None) -> Space:
-    """Return the space; if sizes are nearly equal, keep only limits that hold several mean graphs (at most the cap).
+    """Return the space; if sizes are nearly equal, keep only limits with room for several graphs of mean size.
 
     Packs of a single graph would be as full as other packs, but they would need a reserved node for each graph.
     """
@@ -107,14 +113,14 @@ class Target(Strategy):
         return np.asarray((least - efficiency).max(axis=1, where=least > 0, initial=-math.inf))
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates that reach the target by slots per pack; then other candidates, the closest first."""
+        """Sort candidates that reach the target by slots per pack; then the others, the closest to the target first."""
         lacking = np.maximum(self._lacking(evaluation, evaluation.efficiency), 0)
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return, for each of `points`, whether it can reach the target with fewer slots than the best candidate.
 
-        As long as no candidate reaches the target, return whether it can get as close to the target as any candidate.
+        As long as no candidate reaches the target: whether it can get as close to the target as the closest candidate.
         """
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
@@ -124,9 +130,10 @@ class Target(Strategy):
 
 
 def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
-    """Explore limits from the need of the largest graph up to `REACH` times as much.
+    """Explore multiples of the mean size: from the smallest that holds every graph to `REACH` times as much.
 
-    Smaller scales are tried too; each component is then raised to what the largest graph needs.
+    Smaller multiples are tried too, each with its components raised to what the largest graph needs.
     """
+    # below: limits for scale / REACH to scale graphs of mean size.
     below = space.ray(space.scale / REACH, space.scale, max(2, evaluation.plans // 25))
     explore(evaluation, space, strategy, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits of one or several shapes that a search tried, and the numbers of packs of a plan within them.
+    """Limits of one or several shapes that a search tried, and how many packs its plan within these limits has.
 
     Parameters
     ----------
@@ -45,12 +45,12 @@ class Candidate:
 
     @property
     def graphs_per_pack(self) -> float:
-        """Mean graphs in a pack, N / P."""
+        """Mean number of graphs in a pack, N / P."""
         return self.num_graphs / self.packs
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean graphs of a batch on a single rank; all packs of a batch have one shape."""
+        """Mean number of graphs in a batch on a single rank; all packs of a batch have the same shape."""
         return self.num_graphs / sum(steps_of(self.packs_of_shapes, self.packs_per_batch, drop_last=False))
 
     @property
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def padded_slots(self) -> int:
-        """Slots of an epoch with one pack per batch, including a reserved node of each type in each batch."""
+        """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type per batch."""
         reserved = len(components_of_kind(tuple(self.totals), "nodes"))
         return sum(self.epoch_slots.values()) + reserved * self.packs
 
@@ -98,7 +98,10 @@ class Candidate:
         }  # fmt: skip
 
     def _cells(self) -> dict[str, Any]:
-        """Return the row of a table; with several shapes, names of limits and packs end in the index of the shape."""
+        """Return a row of the table, column -> value.
+
+        With several shapes, the names of the columns for limits and packs end in the index of the shape.
+        """
         shapes = all_of(self.limits)
         ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
         limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}
@@ -110,7 +113,8 @@ class Candidate:
 class LimitsSearch(Sequence[Candidate]):
     """The result of `search_limits`: a sequence of `Candidate`.
 
-    Candidates of one shape are in ascending order of their limits; for shape buckets, the best candidate comes first.
+    Candidates with one shape are in ascending order of their limits. Candidates with several shapes are sorted
+    from best to worst.
 
     Parameters
     ----------
@@ -123,7 +127,7 @@ class LimitsSearch(Sequence[Candidate]):
     best_index
         Index of the candidate that the search advises.
     multiple_of
-        The padded shape of a pack is a multiple of this.
+        Each number of the padded shape of a pack is a multiple of this.
     dropped
         Number of graphs that were left out (``oversize="drop"``).
     """
@@ -158,13 +162,13 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean graphs of a batch of `packs_per_batch` packs within the best limits."""
+        """Mean number of graphs in a batch of `packs_per_batch` packs within the best limits."""
         return self.best.graphs_per_batch
 
     @property
     def pareto_indices(self) -> list[int]:
-        """Indices of the Pareto front, ascending in slots per pack and in harmonic mean."""
-        # In ascending order of slots, a candidate is on the front if it is fuller than all before it.
+        """Indices of the candidates of the Pareto front, ascending in slots per pack and in harmonic mean."""
+        # In ascending order of slots, a candidate is on the front if its harmonic mean is above all previous ones.
         front: list[int] = []
         means = [candidate.harmonic_mean for candidate in self]
         for index in sorted(range(len(self)), key=lambda index: (self[index].slots, -means[index])):
@@ -174,7 +178,7 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def pareto(self) -> list[Candidate]:
-        """Candidates of the Pareto front: no other candidate has a higher harmonic mean with as few slots per pack."""
+        """Candidates of the Pareto front: no other candidate has a higher harmonic mean without more slots per pack."""
         return [self[index] for index in self.pareto_indices]
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,8 +193,8 @@ class LimitsSearch(Sequence[Candidate]):
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the table as CSV text, and if a path is given, also write the text to `path`.
 
-        Columns: limits and packs of each shape, the figures of a `Candidate`, then "pareto" and "best": 1 if the
-        candidate is on the Pareto front, and 1 if it is the best; else 0.
+        Each row is a candidate. Columns: limits and packs of each shape; the properties of `Candidate`; "pareto", 1 if
+        the candidate is on the Pareto front, else 0; and "best", 1 for the best candidate, else 0.
         """
         front = set(self.pareto_indices)
         text = csv_text([

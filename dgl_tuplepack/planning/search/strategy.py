@@ -1,4 +1,4 @@
-"""The base of all search strategies: the interface, the checks of their settings, and how to explore."""
+"""The base class of all search strategies, the checks of their settings, and the exploration of limits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from dgl_tuplepack.planning.search.evaluation import Evaluation
 from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.sizes import IntArray
 
-# The value of `packs_per_batch` that lets the search choose.
+# With this value of `packs_per_batch`, the search chooses the number of packs.
 AUTO = "auto"
-# Fractions of all plans for limits along the mean size: first over all scales, then below the best of these scales.
+# `explore` spends these fractions of all plans on multiples of the mean size: first on multiples from the whole range,
+# then on multiples below the best one.
 _SPREAD, _CLOSER = 0.35, 0.25
-# Plans of each round of refinement, as a fraction of all plans, but at least _FEWEST_IN_ROUND.
+# Each round of `_refine` may make this fraction of all plans, but at least _FEWEST_IN_ROUND plans.
 _ROUND = 0.125
 _FEWEST_IN_ROUND = 8
 
@@ -33,7 +34,7 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
-    # Most candidates to plan.
+    # Maximum number of candidates, each of which gets a plan.
     plans: ClassVar[int] = 200
 
     def __post_init__(self) -> None:
@@ -52,20 +53,23 @@ class Strategy(ABC):
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy, with every setting that is a mapping in the order of `histogram.components`.
+        """Return the strategy, with the keys of settings that are dicts in the order of `histogram.components`.
 
-        Raise SearchError if a setting names other components.
+        Raise SearchError if a key is the name of no component.
         """
         by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
 
     def for_space(self, space: Space, cap: int | None) -> Strategy:
-        """Return the strategy, with a value chosen for each setting that is "auto"; `cap` is the cap on graphs."""
+        """Return the strategy, with a value chosen for each setting that is "auto".
+
+        `cap` is the cap on the graphs of a pack, or None.
+        """
         return self
 
     def largest_allowed(self, space: Space) -> Point | None:
-        """Return the limits beyond which graphs may be dropped; None if no graph may be dropped."""
+        """Return the limits that a graph must exceed to be dropped; None if no graph may be dropped."""
         return None
 
     @abstractmethod
@@ -81,18 +85,19 @@ class Strategy(ABC):
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether bounds allow it to beat the best candidate so far."""
+        """Return, for each of `points`, whether it can beat the best candidate so far, according to bounds."""
         return [True] * len(points)
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
-        """Return limits around `point`, some of them `scale` mean graphs away."""
+        """Return limits near `point`; some of them differ from it by about `scale` mean graphs."""
         return space.neighbours(point, scale)
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
-    """Return `values`, the setting `name`, as a dict keyed by the names of `components`, in their order.
+    """Return `values`, the setting `name`, with the names of `components` as keys, in the same order.
 
-    `values` may name edge types by their relation. Raise SearchError if it has other names, or if a cost is missing.
+    A key of `values` may name an edge type by its relation only. Raise SearchError if a key is the name of no
+    component, or if a component has no cost; in other settings, components may be missing.
     """
     # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}
@@ -105,16 +110,16 @@ def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) 
         wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
     if wrong:
         raise SearchError(
-            f"{name}s are given for each component by its name, but {wrong}; the components are {', '.join(names)}."
+            f"{name}s need names of components as keys, but {wrong}; the components are {', '.join(names)}."
         )
     return {component: values[given] for component, given in names.items() if given is not None}
 
 
 def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
-    """Return `given`, component -> number, with each number checked; raise SearchError if it is not such a mapping."""
+    """Return `given` as a dict component -> checked number; raise SearchError if `given` is no mapping, or empty."""
     if not isinstance(given, Mapping) or not given:
         raise SearchError(
-            f"{name}s are given for each component by its name, but are {given!r:.200}; write {{'nodes': ...}}, with "
+            f"{name}s must be a dict from component to number, but are {given!r:.200}; write {{'nodes': ...}}, with "
             "the names of all components."
         )
     return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
@@ -163,16 +168,17 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 def explore(
     evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
 ) -> None:
-    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising candidates.
+    """Evaluate limits that hold `first` to `last` mean graphs, then limits near the most promising candidates.
 
-    Promising limits of `starts` are evaluated first. In the end, the evaluation has at most `evaluation.plans`
-    candidates. All candidates of a round are chosen before any of them is planned, so the result does not depend on
-    the order in which plans are finished.
+    The promising limits among `starts` are evaluated before all others. In the end, the evaluation has at most
+    `evaluation.plans` candidates. Candidates are chosen in groups, and a group is planned only when it is complete. So
+    the result does not depend on the order in which the threads finish their plans.
     """
     plans = evaluation.plans
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
-    # `order` returns indices of candidates, best first. reached: mean graphs that the best candidate holds.
+    # The keys of `evaluation.results` are the limits of all candidates; `order` returns indices of candidates, best
+    # first. reached: how many mean graphs the best candidate holds.
     points = list(evaluation.results)
     reached = space.scale_of(points[strategy.order(evaluation)[0]])
     closer = strategy.promising(
@@ -183,22 +189,27 @@ def explore(
 
 
 def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
-    """Evaluate limits around the best candidates, called leaders; halve the distance from round to round."""
+    """Evaluate limits near the best candidates, which are called leaders.
+
+    In the first round, these limits are about `scale` mean graphs away from a leader. Each round halves this distance.
+    """
     while len(evaluation.results) < evaluation.plans:
-        # Most candidates of this round.
+        # Maximum number of new candidates in this round.
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
         points = list(evaluation.results)
         fresh: dict[Point, None] = {}
         # `order` returns indices of candidates, best first.
         for number in strategy.order(evaluation).tolist():
             leader = points[number]
-            # Neighbours of the leader, and the leader's limits lowered to the largest content of its packs.
+            # results[leader]: the number of packs, then the largest content of any pack in each component. So `near`
+            # has neighbours of the leader, and the leader's limits lowered to what its packs need.
             near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
             unknown = [point for point in near if point not in evaluation.results and point not in fresh]
             fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break
         evaluation.add(list(fresh), most=room)
+        # Stop if even the smallest distance, one step of the lattice, gives no new limits.
         if not fresh and scale <= space.finest:
             break
         scale = max(scale / 2, space.finest)

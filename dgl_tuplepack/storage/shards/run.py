@@ -1,4 +1,4 @@
-"""Make one dataset of many shards: write stores, find limits for all of them, write plans, then the manifest."""
+"""Make one dataset of many shards: write the stores, find their common limits, write the plans and the manifest."""
 
 from __future__ import annotations
 
@@ -78,29 +78,31 @@ def preprocess_shards(
     indices: Indices | None = None,
     levels: Levels | None = None,
 ) -> Sharded:
-    """Write a store and plans for each shard, with the same limits for all shards, and a manifest.
+    """Write a store and plans for each shard, and a manifest that lists the shards; all plans have the same limits.
 
     A second run does only the missing work: a finished shard whose source files have not changed is verified and kept.
-    Objects without files are written again. A shard that fails does not stop the others.
+    Objects without files are written again. A shard that fails does not stop the other shards.
 
     Parameters
     ----------
     shards
         Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. Graphs in memory are
-        written again in each run. The keys of a mapping name the shards; otherwise their paths do. All graphs must have
-        the same types and features. Either all shards have splits or none has; a shard may lack some of the splits.
+        written again in each run. The keys of a mapping are the names of the shards. In a list, shards are named by
+        their paths, or by their positions if they have no paths. All graphs must have the same schema. Either all
+        shards have splits, or no shard has splits. A shard may lack splits that other shards have.
     out
         Folder of the dataset, with a folder for each shard. With several machines, all of them must see the folder.
     limits
-        Limits of the packs, or a list of two to four for shape buckets; None: search them for all graphs of all shards.
+        Limits of the packs, or a list of two to four limits for shape buckets; None: search for limits, considering all
+        graphs of all shards.
     graphs_per_batch
-        Search limits for batches that hold this many graphs on average (>= 1). None: as in `preprocess`.
+        Search for limits whose batches hold this many graphs on average (>= 1). None: as in `preprocess`.
     multiple_of, compact, seed
         As in `preprocess`.
     overwrite
-        Write every shard again.
+        Write every shard again, even if it is finished.
     workers
-        Processes of the pool; None: one for each core. 1: everything happens in this process.
+        Number of processes in the pool; None: one for each core. 1: no pool, all tasks run in this process.
     executor
         Run the tasks on this executor instead of a pool: any ``concurrent.futures.Executor``, such as
         ``distributed.Client.get_executor()``. Stores and plans do not depend on the executor or on the number of
@@ -109,9 +111,10 @@ def preprocess_shards(
         Keywords of `OgbFolder`, for shards that are paths.
     pre_transform, transform_seed, transform_name
         As in `GraphStore.write`. With several processes, the transform must be picklable. A finished shard that was
-        written with another transform is refused, unless `overwrite`.
+        written with another transform is refused, unless `overwrite` is True.
     ties, indices, levels
-        As in `GraphStore.write`. A finished shard that was written with other values is refused, unless `overwrite`.
+        As in `GraphStore.write`. A finished shard that was written with other values is refused, unless `overwrite` is
+        True.
 
     Returns
     -------
@@ -125,24 +128,24 @@ def preprocess_shards(
         shards are kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run
         succeeds.
     FormatError
-        The folder holds a store or other files, cannot be written, or another run writes to it.
+        `out` holds a store or other files, or cannot be written, or another run is writing to it.
     SizesError
-        There are no shards, two have the same name, or the source of a shard would be overwritten.
+        There are no shards, two shards have the same name, or the source of a shard would be overwritten.
     LimitsError
         A graph exceeds the limits, or `limits` are neither a `Limits` nor a list of them.
     InputError
-        Another setting is not allowed (a TransformError for `pre_transform`). Nothing was written.
+        Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written.
 
     Notes
     -----
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths, schemas and
-    histograms; graphs are sent only if a source is an object that holds them.
+    histograms; graphs are sent only if a source is an object that holds graphs.
     """
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     expected = None
     if pre_transform is not None:
-        # Refuse a wrong transform or seed now, and not in each shard.
+        # `GraphTransform` raises an error for a wrong transform or seed: check both here, before any shard is read.
         GraphTransform(pre_transform, transform_seed)
         expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
@@ -166,7 +169,8 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
-            # The graphs of all shards determine the limits, and the limits must hold all of them.
+            # The first argument has the graphs that the search considers, the last argument has the graphs that the
+            # limits must hold. Both are the graphs of all shards.
             chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
@@ -192,14 +196,16 @@ def preprocess_shards(
 def verify_shards(
     path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
 ) -> MultiStore:
-    """Check every byte of every shard, and that its plans are for its graphs and have the manifest's limits and seed.
+    """Check every byte of every shard, and check the plans of each shard.
+
+    The plans must be for the graphs of the shard, and must have the limits and the seed of the manifest.
 
     Parameters
     ----------
     path
         Folder that `preprocess_shards` made.
     workers
-        Processes of the pool; None: one for each core. 1: everything happens in this process.
+        Number of processes in the pool; None: one for each core. 1: no pool, all tasks run in this process.
     executor
         Run the tasks on this executor instead of a pool.
 
@@ -221,7 +227,7 @@ def verify_shards(
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:
-    """Raise ShardsError if shards differ from the first in their schema, or have no splits although others have."""
+    """Raise ShardsError if the shards differ in their schema, or if only some of the shards have splits."""
     first, failed = written[0], dict[str, str]()
     with_splits = next((shard.name for shard in written if shard.has_splits), None)
     for shard in written:
@@ -248,10 +254,11 @@ def _manifest(out: Path) -> Manifest | None:
 
 @contextlib.contextmanager
 def _locked_folder(out: Path) -> Iterator[None]:
-    """Make the folder and lock it for this run; refuse a folder with other content."""
+    """Make the folder and lock it for this run; raise FormatError if `_check_folder` refuses the folder."""
     with locked(out, functools.partial(_check_folder, out)):
         with writing_to(out):
-            # Check again, now under the lock. Then remove partial manifests, which a killed process leaves behind.
+            # Check the folder again, now under the lock: another run may have changed it since the first check. Then
+            # remove partial manifests, which a killed process leaves behind.
             _check_folder(out)
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
@@ -259,7 +266,7 @@ def _locked_folder(out: Path) -> Iterator[None]:
 
 
 def _check_folder(out: Path) -> None:
-    """Raise FormatError for a folder that contains something other than the files of a run."""
+    """Raise FormatError unless the folder is missing, empty, a dataset of shards, or left by an unfinished run."""
     if not out.is_dir():
         return
     names = sorted(os.listdir(out))

@@ -27,9 +27,9 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Shard:
-    """The name of a shard and the source that it is read from, as they are sent to a worker process."""
+    """The name and the source of a shard. Worker processes get a pickled copy of this object."""
 
-    # Name of its folder.
+    # Name of the shard, and of its folder.
     name: str
     # A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     source: Any
@@ -37,7 +37,7 @@ class Shard:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def local_path(self) -> Path | None:
-        """Return the path of the source, with links resolved.
+        """Return the path of the source, with symbolic links resolved.
 
         Return None for an object without files, and for a source that is not on the local file system.
         """
@@ -75,7 +75,7 @@ class Shard:
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
-            # Keep the name of the source, which identifies OGB datasets.
+            # Give the copy the name of the source: the name of an OGB folder identifies the dataset.
             copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
             _copy_files(files, _listed(files, path, self.source), copy, self.source)
             try:
@@ -86,10 +86,11 @@ class Shard:
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Return the shards, with distinct and plain names for their folders; raise SizesError if that is impossible.
+    """Return the shards, with distinct names that folders can have; raise SizesError if this is impossible.
 
-    The keys of a mapping are the names. In a list, a path is named by its last component. If names repeat, all paths
-    are named by their last two components, or three, and so on. Objects without a path are named by their position.
+    The keys of a mapping are the names. In a list, the name of a path is its last path component. If names repeat, the
+    names of all paths are their last two path components, or three, and so on. An object without a path is named by its
+    position.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")
@@ -101,7 +102,8 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     else:
         names = [f"shard-{number:05d}" for number in range(len(sources))]
         paths_of = {number: path for number, source in enumerate(sources) if (path := _path_components(source))}
-        # Try the last component of each path, then the last two, and so on, until all names differ.
+        # paths_of: position of a shard -> path components of its source. Try the last path component of each source,
+        # then the last two, and so on, until all names differ.
         for length in range(1, 1 + max(map(len, paths_of.values()), default=0)):
             names = [_plain("-".join(paths_of[i][-length:])) if i in paths_of else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
@@ -138,7 +140,7 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
 
 
 def _as_source(source: Any) -> Any:
-    """Return a local path as an absolute path in text; return URLs and other objects unchanged."""
+    """Return a local path as the text of an absolute path; return URLs and other objects unchanged."""
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     # Worker processes may have another working folder.
@@ -154,11 +156,11 @@ def _files_of(source: Any) -> str | None:
 
 
 def _path_components(source: Any) -> list[str]:
-    """Return the components of the path of a source; [] if it has no path."""
+    """Return the path components (names of folders and files) of a source; [] for a source without a path."""
     url = _files_of(source)
     if url is None:
         return []
-    # In a chained URL, such as "zip://part.bin::s3://bucket/archive.zip", use the first link that has a path.
+    # In a chained URL, such as "zip://part.bin::s3://bucket/archive.zip", use the first URL that has a path.
     link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
@@ -170,7 +172,7 @@ def _plain(name: str) -> str:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in it."""
+    """Return the file system of a URL, and the path in that file system."""
     with _failures_of(url):
         # Use no cached lists of files: sources may change.
         files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)

@@ -32,7 +32,7 @@ _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "prepr
 class WrittenShard:
     """Facts that a run needs about the store of a shard.
 
-    `has_splits`: at least one split has graphs. `kept`: the store existed before the run.
+    `has_splits`: at least one split has graphs. `kept`: the store existed before the run, and was not written again.
     """
 
     name: str
@@ -54,8 +54,9 @@ def write_shard(
 ) -> WrittenShard:
     """Write the store of a shard, unless an intact store of the same source exists; return facts about the store.
 
-    `expected` identifies `pre_transform`; `declared` has the given ties, indices and levels. Raise the errors of
-    `GraphStore.write`; after an error, an earlier store is unchanged.
+    `out` is the folder of the dataset. `expected` identifies `pre_transform`. `declared` has each of ties,
+    indices and levels that is not None. Raise the errors of `GraphStore.write` and of `_finished`; after an error, an
+    earlier store is unchanged.
     """
     # identity: a hash that changes with the source; None for an object without files.
     folder, identity = out / shard.name, shard.identity()
@@ -67,7 +68,7 @@ def write_shard(
         content["pre_transform"] = asdict(expected)
 
     def finish(_: StoredGraphs, data: Path) -> None:
-        """Record the source and the settings in the data folder, before the store becomes visible."""
+        """Record the source and the settings in the folder of the arrays, before the store becomes visible."""
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
     settings: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
@@ -89,10 +90,10 @@ def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
 def _finished(
     folder: Path, identity: str, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
-    """Return the store in a folder if it is intact and was written from the same source with the same settings.
+    """Return the store in a folder; None if it is missing or damaged, or has another `identity` or `compact`.
 
     Raise FormatError if the store was written with a transform other than `expected`, or with ties, indices or levels
-    other than `declared`: such a change affects all shards, so the caller must set `overwrite`.
+    other than `declared`: such a change affects all shards, so the user must set `overwrite`.
     """
     try:
         store = GraphStore(folder)
@@ -104,7 +105,7 @@ def _finished(
             return None
         store.verify()
     except InputError:
-        # A missing or damaged store is written again.
+        # The caller writes a missing or damaged store again.
         return None
     if applied != expected:
         raise FormatError(
@@ -120,7 +121,7 @@ def _finished(
 
 
 def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
-    """Write the plans of a shard; return False if plans with these limits and this seed exist already."""
+    """Write the plans of a shard; return False if the shard already has plans with these limits and this seed."""
     store = GraphStore(out / name)
     try:
         _check_plans(store, limits, seed)
@@ -135,8 +136,8 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.segments[0].data, split)} was not made with {limits} and seed {seed}, which "
-                f"{MANIFEST} has; preprocess the shards again."
+                f"{plan_file(store.segments[0].data, split)} was not made with the limits and the seed in {MANIFEST}, "
+                f"{limits} and {seed}; preprocess the shards again."
             )
 
 

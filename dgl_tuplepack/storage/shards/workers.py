@@ -43,7 +43,7 @@ _interrupted = False
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
     """Yield a function that submits a task to the executor or to a pool.
 
-    For one worker, yield None: its tasks run in this process.
+    With one worker and no executor, yield None: `run` then runs the tasks in this process.
     """
     if executor is not None:
         yield lambda *task: executor.submit(_attempt, *task)
@@ -55,29 +55,30 @@ def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submi
 
 
 def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the result (or `Failed`) of each task when it ends."""
+    """Yield the name and the result (or `Failed`) of each task as soon as the task ends."""
     if submit is None:
         yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
         return
     # Future of a submitted task -> name of the task.
     names: dict[Future[Any], str] = {}
     try:
-        # Block Ctrl-C while processes start: each would print a traceback if it were interrupted during its imports.
+        # Block Ctrl-C while processes start: a process that is interrupted during its imports prints a traceback.
         _hold_interrupts(True)
         try:
             for name, arguments in tasks.items():
                 names[submit(task, *arguments)] = name
         except BrokenExecutor:
-            # A process has died. Tasks that were not submitted are reported as failed after the others.
+            # A process has died. Tasks that were not submitted are reported as failed after the other tasks.
             pass
         finally:
             _hold_interrupts(False)
-        # The result is what `_attempt` returned in the process, or `_DIED` if the process has died.
+        # A future has the task's result, or `Failed`; if the process has died, `_attempt` returns `_DIED`.
         yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
     finally:
-        # If the caller stops early, tasks that have not started are not needed.
+        # If the caller stops early, cancel all tasks that have not started.
         for future in names:
             future.cancel()
+    # The tasks that were not submitted.
     yield from ((name, _DIED) for name in tasks.keys() - names.values())
 
 
@@ -96,7 +97,10 @@ def run_all(
 
 
 def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
-    """Raise ShardsError if tasks failed: `failed` maps their names to the causes; `number` counts all tasks."""
+    """Raise ShardsError if `failed` (name of a failed task -> cause) is not empty; `number` is the number of all tasks.
+
+    `what` is the noun for the tasks in the message.
+    """
     if failed:
         causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(
@@ -106,12 +110,12 @@ def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None
 
 
 def number_of_processes(workers: int | None) -> int:
-    """Return the number of processes: `workers`, or one for each core."""
+    """Return the number of processes: `workers`, or one for each core if `workers` is None."""
     return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
 
 
 def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a task, or its failure as text: not every exception can be sent between processes."""
+    """Return the result of a task, or `Failed` with the cause: not every exception can be sent between processes."""
     try:
         return task(*arguments)
     except BrokenExecutor:
@@ -131,7 +135,7 @@ def _hold_interrupts(held: bool) -> None:
 def _begin_worker() -> None:
     """Set up a process of the pool: Ctrl-C makes later tasks fail, and the process ends when the main process ends."""
     signal.signal(signal.SIGINT, _end_run)
-    # The main process blocked Ctrl-C before it started this process.
+    # Unblock Ctrl-C, which the main process blocked before it started this process.
     _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -145,7 +149,7 @@ def _end_with_parent() -> None:
 
 
 def _end_run(*_: object) -> None:
-    """Make every later task of this process fail without starting; also the handler of Ctrl-C between tasks."""
+    """Make every later task of this process fail before it starts. Between tasks, Ctrl-C calls this function."""
     global _interrupted
     _interrupted = True
 
@@ -153,7 +157,7 @@ def _end_run(*_: object) -> None:
 def _work(task: Callable[..., Any], *arguments: Any) -> Any:
     """Return the result of a task in a process of the pool, or `Failed`.
 
-    Ctrl-C reaches every process and raises KeyboardInterrupt in its task, which cleans up before it ends.
+    Ctrl-C reaches every process. In a running task it raises KeyboardInterrupt, so that the task can clean up.
     """
     try:
         if not _interrupted:

@@ -1,8 +1,9 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
-An invalid option is bad usage, and so is an option that names a component the graphs lack. Invalid files, invalid
-graphs, and goals that the graphs cannot reach are failures of the work. The class of the error decides: LimitsError and
-MethodError are bad usage. `options.usage_errors()` turns other errors about settings into bad usage.
+An invalid option is bad usage. So is an option with the name of a component that the graphs do not have. Invalid files,
+invalid graphs, and goals that the graphs cannot reach are failures of the work. The class of the error determines the
+exit code: LimitsError itself (not a subclass) and MethodError are bad usage. `options.usage_errors()` turns other
+errors about settings into bad usage.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ def main() -> None:
     try:
         from dgl_tuplepack._core.interrupts import interrupts_held
 
-        # This import is slow, and it runs callbacks of libraries in which an interrupt would be lost.
+        # This import is slow, and libraries run callbacks during it. An interrupt would be lost in such a callback.
         with interrupts_held():
             from dgl_tuplepack.tools.cli.process import run
 

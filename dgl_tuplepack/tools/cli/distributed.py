@@ -36,7 +36,7 @@ def chunk(
 ) -> None:
     """Write the graphs of SOURCE as one large graph in DGL's chunked graph format.
 
-    All commands accept the folder as SOURCE, and DGL's distributed pipeline reads it.
+    All commands accept the folder OUT as SOURCE, and DGL's distributed pipeline reads the folder.
     """
     load("torch")
     from dgl_tuplepack.storage.chunks import write_chunks
@@ -79,6 +79,7 @@ def partition(
     if as_json:
         print_json({**asdict(done), "config": str(done.config)})
         return
+    # `imbalance` and `bound` map each component to the imbalance of the parts, and to a lower bound of the imbalance.
     rows = [[each, f"{value:.6f}", f"{done.bound[each]:.6f}"] for each, value in done.imbalance.items()]
     print_table(f"{done.config}: {parts:,} parts", ["largest part / mean", "found", "at least"], rows)
     print_line(f"{len(done.written):,} parts written, {len(done.kept):,} already there and intact; no edge is cut")

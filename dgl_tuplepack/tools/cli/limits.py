@@ -71,7 +71,8 @@ def limits(
     --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
-    # Arguments of `search_limits` that select a strategy; `asked` has only those that were given.
+    # Arguments that select the strategy of `search_limits`, the rule for which limits are best. `asked` has only the
+    # arguments that the user gave.
     numbers = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch}
     others = {"target": _target(target), "budget": budget, "cost": options.named("--cost", cost, options.real) or None}
     asked: dict[str, Any] = {name: value for name, value in (numbers | others).items() if value is not None}
@@ -82,6 +83,7 @@ def limits(
         search = searched(histogram, graphs_per_batch, packs_per_batch, shapes=shapes, **settings)
     else:
         with options.usage_errors():
+            # Raises an error if an option names a component that the graphs do not have.
             strategy.for_histogram(histogram)
         search = search_limits(histogram, **asked, **settings)
     show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
@@ -89,7 +91,7 @@ def limits(
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy that the options select; None for the default: a mean number of graphs per batch.
+    """Return the strategy that the options select; None for the default, which searches by graphs per batch.
 
     Report invalid options here, before the sizes are read, because reading may take long.
     """
@@ -107,18 +109,22 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
 def searched(
     histogram: SizeHistogram, graphs_per_batch: int | None, packs_per_batch: int | None = None, **settings: Any
 ) -> LimitsSearch:
-    """Find limits for --graphs-per-batch, or for the default number of graphs if the largest graph allows it."""
+    """Find limits for --graphs-per-batch, or for the default number of graphs per batch.
+
+    If the largest graph or the cap on graphs rules out the default number, print a note and find the smallest limits
+    with nearly the best efficiency. `settings` are other arguments of `search_limits`.
+    """
     packs = packs_per_batch or AUTO
     if graphs_per_batch is not None:
         with options.usage_errors():
-            # A number of graphs that is impossible for this histogram is bad usage.
+            # Raises an error if `graphs_per_batch` exceeds the number of all graphs.
             strategy_of(graphs_per_batch=graphs_per_batch).for_histogram(histogram)
         return search_limits(histogram, graphs_per_batch=graphs_per_batch, packs_per_batch=packs, **settings)
     search = search_for_batches(histogram, packs_per_batch=packs, **settings)
     if search.way != "graphs_per_batch":
         note(
             f"the largest graph, or --max-graphs, rules out batches of {GRAPHS_PER_BATCH} graphs; searched for the "
-            "smallest limits instead, as with limits --smallest"
+            "smallest limits instead, as `dgl-tuplepack limits --smallest` does"
         )
     return search
 
@@ -131,15 +137,19 @@ def search_for_plan(histogram: SizeHistogram, graphs_per_batch: int | None, over
 
 
 def _target(texts: list[str] | None) -> float | dict[str, float] | None:
-    """Return one target for the harmonic mean, or one target per component; None without --target."""
+    """Return one target for the harmonic mean of the efficiencies, or one per component; None without --target."""
     if texts and len(texts) == 1 and "=" not in texts[0]:
         return options.real("--target", texts[0])
     return options.named("--target", texts, options.real) or None
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate, and the `rows` candidates of the Pareto front that are closest to it in slots."""
-    # c is a candidate.
+    """Print the best candidate, and the `rows` candidates of the Pareto front with the most similar slots per pack.
+
+    Candidates are limits that the search tried. A candidate is on the Pareto front if every other candidate with
+    the same or a higher harmonic mean of efficiencies has more slots per pack.
+    """
+    # c: a candidate; c.slots: its slots per pack.
     best, front = search.best, search.pareto
     near = sorted(front, key=lambda c: abs(c.slots - best.slots))[:rows]
     shown = sorted([*near, *([] if best in near else [best])], key=lambda c: (c.slots, c.harmonic_mean))

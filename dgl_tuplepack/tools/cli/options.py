@@ -40,7 +40,7 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
 
 
 def _at_most_int64(number: int | None) -> int | None:
-    """Raise BadParameter for numbers beyond int64. Typer's `max` would show the range in the help, too."""
+    """Raise BadParameter for numbers beyond int64. Typer's `max` is not used: it would show the range in the help."""
     if number is not None and number > INT64_MAX:
         raise typer.BadParameter(f"{number} is more than {INT64_MAX}.")
     return number
@@ -70,7 +70,8 @@ GivenLimits = Annotated[
         "--limits",
         metavar="NODES,EDGES[,GRAPHS]",
         help="Limits of a pack, such as 222,502, or by component, such as nodes:user=90,edges:likes=200. "
-        f"For shape buckets (commands plan and preprocess only), repeat it {FEWEST} to {MOST} times, smallest first.",
+        f"For shape buckets (commands plan and preprocess only), repeat --limits {FEWEST} to {MOST} times, smallest "
+        "first.",
     ),
 ]
 MultipleOf = Annotated[
@@ -113,7 +114,7 @@ def usage_errors() -> Iterator[None]:
 def given_limits(
     texts: Sequence[str] | None, graphs_per_batch: int | None = None, multiple_of: int = 1
 ) -> Limits | Buckets | None:
-    """Return the limits from --limits, None without it; raise BadParameter if options of a search are given too."""
+    """Return the limits of --limits, or None without it; raise BadParameter if options of a search are given too."""
     if not texts:
         return None
     for option, is_given in (("--graphs-per-batch", graphs_per_batch is not None), ("--multiple-of", multiple_of != 1)):
@@ -137,7 +138,7 @@ def _limits(text: str) -> Limits:
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str, str], Value]) -> dict[str, Value]:
-    """Parse ``NAME=VALUE`` texts into a dict; `parse` converts a value, given the option and the text."""
+    """Parse ``NAME=VALUE`` texts into a dict; `parse` converts the text of a value, given the option and the text."""
     values: dict[str, Value] = {}
     for text in texts or ():
         # A name may contain "="; a value may not.
@@ -165,7 +166,7 @@ def check_output(as_json: bool, as_csv: bool) -> None:
 
 
 def whole(option: str, text: str) -> int:
-    """Parse a whole number >= 1 of an option."""
+    """Parse the value of an option as a whole number >= 1."""
     try:
         number = int(text)
     except ValueError:
@@ -176,7 +177,7 @@ def whole(option: str, text: str) -> int:
 
 
 def real(option: str, text: str) -> float:
-    """Parse a number of an option."""
+    """Parse the value of an option as a number."""
     try:
         return float(text)
     except ValueError:

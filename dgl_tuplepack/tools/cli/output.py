@@ -45,7 +45,7 @@ def print_result(
 
 
 def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
-    """Save a result if a path is given, and report it."""
+    """Save a result if a path is given, and report the path."""
     if path is not None:
         save(path)
         note(f"wrote {path}")
@@ -57,7 +57,7 @@ def print_line(line: str) -> None:
 
 
 def print_csv(text: str) -> None:
-    """Print CSV, unchanged in UTF-8; on a terminal, escape control characters."""
+    """Print CSV text unchanged, in UTF-8; on a terminal, escape control characters."""
     if sys.stdout is not None and sys.stdout.isatty():
         for line in text.removesuffix("\n").split("\n"):
             print_line(line)

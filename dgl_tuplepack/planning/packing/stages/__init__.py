@@ -1,1 +1,1 @@
-"""The stages of "auto": `sequence.py` has the stages in their order, the other files have the algorithms they use."""
+"""The stages of "auto": `sequence.py` has the stages in order; other files have the algorithms that stages use."""

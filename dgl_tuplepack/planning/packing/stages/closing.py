@@ -1,6 +1,7 @@
-"""Close the gap if packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems.
+"""Close the gap of a plan whose packs hold few graphs, by the pattern LP, by dives and by subproblems.
 
-A dive fixes packs of the LP's solution, solves the LP of the graphs that remain, and so on.
+The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
+every graph. A dive solves the LP, fixes some packs of the solution, and repeats both for the remaining graphs.
 """
 
 from __future__ import annotations
@@ -16,45 +17,48 @@ from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most patterns of the plan so far that start the LP.
+# The LP starts with at most this many patterns of the plan so far.
 _MOST_COLUMNS = 2000
-# For dives: repeats are rounded up if their fraction is at least _NEARLY. If several patterns are fixed at once, all
-# but the first must have a fraction above _LIKELY.
+# A dive rounds repeats up if their fractional part is at least _NEARLY. If no pattern then has a whole pack, the dive
+# may fix several patterns at once; after the first pattern, only patterns whose repeats are above _LIKELY.
 _NEARLY, _LIKELY = 0.95, 0.5
-# Most noise that later dives add to a fraction. At most one pattern for every _PACKS_PER_PATTERN packs that are left is
-# fixed at once, but at least one.
+# Each dive after the first adds random noise below _NOISE to the repeats.
 _NOISE = 0.3
+# If no pattern has a whole pack, a dive fixes at most one pattern for every _PACKS_PER_PATTERN packs that it may still
+# use, but at least one.
 _PACKS_PER_PATTERN = 32
-# Least number of graphs of a subproblem; after failures, it is larger, at most _MOST_GROWTH times as large.
+# A subproblem has at least _GRAPHS graphs. After failures, this minimum grows, to at most _MOST_GROWTH * _GRAPHS.
 _GRAPHS = 60
 _MOST_GROWTH = 5
-# Most dives for a subproblem.
+# A subproblem gets at most this many dives.
 _DIVES = 2
-# Work of choosing a subproblem, for each pattern.
+# Units of work (see `Effort`) for choosing a subproblem, for each pattern of the plan.
 _WORK_PER_PATTERN = 30
-# How many entries of the columns that start the LP cost one unit of work.
+# This many matrix entries of the patterns that the LP starts with cost one unit of work.
 _CELLS_PER_WORK = 4
-# Purposes of random numbers: each purpose has its own stream.
+# Purposes for `key_of`: each has its own stream of random numbers. Dive number t has the purpose _DIVE + t.
 _SUBPROBLEM, _DIVE = 6, 7
 
 
 def closed(
     instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
 ) -> tuple[int, Patterns]:
-    """Solve the pattern LP, then dive; return a bound of at least `bound`, and patterns with at most as many packs.
+    """Solve the pattern LP, then make at most `dives` dives; return a lower bound and patterns.
 
-    The instance must be small, or have few graphs in a pack, and no graph may have size 0. At most `dives` dives are
-    made.
+    The returned bound is at least `bound`, and the returned patterns have at most as many packs as `patterns`. The
+    instance must be small, or have few graphs in a pack. No graph may have size 0.
 
-    Time: the time of the pattern LP with searched packs, which grows with the number of possible packs, and of the
-    dives.
+    Time: the time of the pattern LP and of the dives. A search finds new patterns for the LP; its time grows with the
+    number of possible packs.
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
     """
+    # centre: duals that the LP starts from, with nearly full packs `found` [M, C]. columns: starting patterns [M, C].
     centre = linear_duals(instance, effort)
     columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
     effort.spend(columns.size // _CELLS_PER_WORK)
     program = PatternLP(columns, centre, by_search)
+    # This adds patterns to the LP until the LP's bound reaches the number of packs or cannot rise further.
     program.solve(patterns.num_packs, effort)
     bound = max(bound, program.bound)
     for trial in range(dives):
@@ -66,34 +70,35 @@ def closed(
 
 
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
-    """Pack `counts` graphs of each class into fewer than `packs` packs; return None if this dive fails.
+    """Pack ``counts[c]`` graphs of each class c into fewer than `packs` packs; return None if this dive fails.
 
-    Solve the LP of the remaining graphs, fix some packs of its solution, and repeat until no graphs remain. All whole
-    packs in a solution are fixed; if there are none, one pack of each of the patterns with the largest fractions is
-    fixed (see `_fixed`). From the second trial on, fractions get random noise.
+    Solve the LP of the remaining graphs, and fix some packs of its solution, so that they become part of the result.
+    Repeat until no graphs remain. `_fixed` chooses these packs; if `trial` is above 0, with random noise.
 
-    Columns are generated for each LP, but only until its solution needs no more packs (fractions included) than the
-    dive has left. There is at most one LP for each pack.
+    Each LP gets new patterns, but only until its solution needs no more packs, fractions included, than the dive may
+    still use. The dive solves at most `packs` LPs.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
     """
+    # rows: the fixed patterns, each as (content, number of packs). left: number of packs that the dive may still use.
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     left = packs - 1
     while remaining.any():
         program.restrict(remaining)
         program.solve(left + 1, effort, enough=left)
-        # More packs are needed than are left, even as fractions (or the value is unknown): the dive fails.
+        # The dive fails if the LP needs more packs than are left, or has no solution yet (its value is then infinite).
         if not program.value <= left + 1e-6:
             return None
         columns, repeats = program.solution()
         key = key_of(seed, left, _DIVE + trial)
         before = left
         for column, number in _fixed(columns, repeats, left, key, trial):
-            # A pattern may hold more graphs than remain.
+            # A pattern may hold more graphs of a class than remain.
             content = np.minimum(column, remaining)
             if content.any():
+                # `taken_packs` subtracts up to `number` packs from `remaining`, and returns (content, number of packs).
                 rows.append(taken_packs(remaining, content, number))
                 left -= rows[-1][1]
         if left < 0 or left == before:
@@ -102,11 +107,13 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
-    """Return patterns to fix, each with its number of packs: all whole packs, else patterns with the largest fractions.
+    """Return the patterns to fix, each with its number of packs.
 
-    `left` is the number of packs left; it limits how many patterns without whole packs are fixed at once.
+    A pattern that repeats 2.3 times has 2 whole packs. Return all patterns that have whole packs. If there are none,
+    return one pack of each of the patterns that repeat most. At most ``left // _PACKS_PER_PATTERN`` patterns are
+    returned then, but at least one; `left` is the number of packs that the dive may still use.
     """
-    # whole[m]: whole packs of pattern m; a fraction of at least _NEARLY counts as a pack.
+    # whole[m]: whole packs of pattern m; a fractional part of at least _NEARLY counts as a whole pack.
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):
@@ -116,7 +123,6 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
         # Random numbers in 0..2**24 - 1.
         noise = [int(random_bits(key, np.uint64(at)) >> np.uint64(40)) for at in range(len(fractions))]
         fractions += _NOISE * np.array(noise) / (1 << 24)
-    # While many packs are left, fix one pattern for every _PACKS_PER_PATTERN of them.
     best = np.argsort(-fractions, kind="stable")[: max(1, left // _PACKS_PER_PATTERN)]
     return [(columns[row], 1) for row in best.tolist() if row == best[0] or repeats[row] > _LIKELY]
 
@@ -126,16 +132,17 @@ def closed_by_subproblems(
 ) -> Patterns:
     """Take some packs out as a subproblem, and pack their graphs again; repeat this with other packs.
 
-    Return patterns with at most as many packs as before. The search ends after `patience` failures in a row.
+    Return patterns with at most as many packs as `patterns`. Stop after `patience` subproblems in a row that save no
+    pack.
 
-    Time: one call of `closed` with some 60 to 300 graphs, for each subproblem.
+    Time: one call of `closed` with about 60 to 300 graphs, for each subproblem.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
-    neighbourhood search). Differs from it: a subproblem mixes packs with much room and random packs.
+    neighbourhood search). Differs from it: a subproblem has both packs with much free room and random packs.
     """
     failures, trial = 0, 0
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
-        # chosen[q]: packs of pattern q in this subproblem.
+        # chosen[q]: number of packs of pattern q in this subproblem.
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
         fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
@@ -151,15 +158,16 @@ def _closed_again(
 ) -> Patterns | None:
     """Pack the graphs of ``chosen[q]`` packs of each pattern q into fewer packs.
 
-    Return all patterns with the new packs in place of the chosen ones, or None if no pack was saved.
+    Return all patterns with the new packs in place of the chosen packs, or None if no pack was saved.
     """
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+    # A lower bound on the packs of the subproblem.
     target = needed_packs(subproblem)
     if target >= taken.num_packs:
         return None
-    # The chosen packs, with classes numbered as in the subproblem: class i of the subproblem is classes[i].
+    # The chosen packs with the subproblem's classes: class i of the subproblem is class classes[i] of the instance.
     inside = taken.with_classes(np.searchsorted(classes, taken.classes))
     fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
     if fresh.num_packs >= taken.num_packs:
@@ -170,9 +178,10 @@ def _closed_again(
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
     """Return how many packs of each pattern to take out, int64 ``[Q]``: alternately roomy packs and random packs.
 
-    Together they have at least `graphs` graphs, if there are that many.
+    Together, these packs hold at least `graphs` graphs, if the plan has that many.
     """
-    # packs[i]: the pattern of pack i. room[q]: mean share of the limits that is free in a pack of pattern q.
+    # packs[i]: the pattern of pack i. room[q]: free fraction of a pack of pattern q, averaged over the limits. drawn:
+    # the indices of all packs, in random order.
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
@@ -181,6 +190,6 @@ def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, tria
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
     order = np.empty(len(drawn), dtype=np.int64)
     order[::2], order[1::2] = roomy, others
-    # Take packs in this order until they have enough graphs.
+    # Take packs in this order until they hold at least `graphs` graphs.
     number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
     return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)

@@ -1,4 +1,7 @@
-"""Empty some packs, and fill fewer packs exactly with their graphs: the last step of a search close to the bound."""
+"""Empty some packs of a plan, and pack their graphs into fewer packs, which must be almost completely full.
+
+This can save the last packs of a plan that is only a few packs above the lower bound.
+"""
 
 from __future__ import annotations
 
@@ -12,60 +15,65 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 
-# With more packs or graphs, the search would not end within a usual effort.
+# With more packs in the plan, or more graphs in the emptied packs, the search would not end within a usual effort.
 _MOST_PACKS = 20_000
 _MOST_GRAPHS = 12_000
-# Random packs that are emptied together with the emptiest packs.
+# Number of random packs that are emptied together with the emptiest packs.
 _OTHERS = 4
-# Free graphs, for which a meet-in-the-middle search decides whether they are in the pack: fewest, most, and how many
-# more after each failure.
+# A meet-in-the-middle search decides for each *free* graph whether it goes into the pack. The number of free graphs
+# begins at _FEWEST_FREE, grows by _MORE_FREE after each failure, and is at most _MOST_FREE.
 _FEWEST_FREE = 20
 _MOST_FREE = 32
 _MORE_FREE = 2
-# Finished packs that are emptied again after repeated failures.
+# Number of finished packs that are emptied again after repeated failures.
 _REOPENED = 3
 # Most steps of a meet-in-the-middle search.
 _MOST_SCANNED = 1 << 22
+# Units of work (see `Effort`) for each try to fill a pack, and for each graph that is not packed at that time.
 _WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
-# _ORDERED: the purpose of all random numbers here. _REOPEN: the index, in their stream, of the random number that
-# chooses the first pack to empty again.
+# _ORDERED: the purpose (for `key_of`) of all random numbers in this file. _REOPEN: index of the first random number
+# that `_reopened` uses.
 _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """Pack the graphs of some packs again to save `fewer` (>= 1) packs; return None if that failed.
+    """Save `fewer` (>= 1) packs: pack the graphs of some packs again. Return the new plan's patterns, None on failure.
 
-    These packs are the emptiest ones, just enough that their free room adds up to `fewer` whole packs, and some random
-    others.
+    The emptiest packs are chosen, just enough that their free room adds up to `fewer` whole packs, and a few random
+    packs.
 
-    Time O(G d) for the G graphs of these packs, at most some thousands, plus the time of `filled`.
+    Time O(G d) for the G graphs of the chosen packs, at most 12,000, plus the time of `filled`.
     """
     if patterns.num_packs > _MOST_PACKS:
         return None
-    # packs: one pattern for each pack. single[p]: the pattern of pack p in `patterns`.
+    # packs: `patterns` with a separate pattern for each pack. single[p]: the index in `patterns` of pack p's pattern.
     single = np.repeat(np.arange(len(patterns)), patterns.repeats)
     packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
     chosen = _packs_to_empty(instance, packs, fewer, seed)
     if chosen is None:
         return None
     emptied = packs.take(np.flatnonzero(chosen), np.ones(int(chosen.sum()), dtype=np.int64))
-    # classes[i]: size class of graph i of the emptied packs. contents[p]: indices of the graphs of new pack p.
+    # classes[i]: size class of graph i of the emptied packs. contents[p]: indices i of the graphs in new pack p.
     classes = np.repeat(emptied.classes, emptied.multiplicities)
     sizes = np.ascontiguousarray(instance.sizes[classes])
     contents = filled(sizes, instance.limits, emptied.num_packs - fewer, seed, effort)
     if contents is None:
         return None
+    # numbers[j]: the new pack of the j-th graph in `contents`.
     numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
     fresh = of_packs(numbers, classes[np.concatenate(contents)])
     return patterns.replaced(np.bincount(single[chosen], minlength=len(patterns)), fresh)
 
 
 def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
-    """Choose packs to empty, bool ``[P]``; return None if there is too little room, or they hold too many graphs."""
-    # room[p]: free share of each limit in pack p.
+    """Choose packs to empty, bool ``[P]``.
+
+    Return None if all packs together have too little free room, or if the chosen packs hold too many graphs.
+    """
+    # room[p]: free share of each limit in pack p. emptiest: packs sorted by their smallest free share, descending.
     room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
-    # enough[i]: whether the i + 1 emptiest packs have the room of `fewer` packs in every component.
+    # enough[i]: whether the free room of the i + 1 emptiest packs adds up to `fewer` whole packs in every component.
     enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
     if not enough.any():
         return None
@@ -78,17 +86,18 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Return a subset of n graphs with a total in the window ``low..high``, or None; and the work done.
+    """Return a subset of n graphs whose total is within ``low..high`` in every component, or None; and the work done.
 
-    The subset is int64 ``[n]``: 1 for each graph in it, else 0. None means that there is no such subset, or that a
-    search of `most` steps did not find one.
+    The subset is int64 ``[n]``: 1 for each graph in the subset, else 0. None means that there is no such subset, or
+    that a search of `most` steps did not find one.
     """
     from dgl_tuplepack._core.kernels.exact_split import subset_within
 
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
-    # The kernel needs the components sorted by the width of their window, relative to the spread of their sizes.
+    # Sort the components by the width of their window, divided by the standard deviation of their sizes: the kernel is
+    # fastest if the narrowest window comes first.
     narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
     order = np.argsort(narrow, kind="stable")
     # The number of steps is negative if no subset was found.
@@ -97,15 +106,17 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
 
 
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
-    """Fill at most `packs` packs with all graphs `sizes`, int64 ``[G, d]``; return the indices of each pack's graphs.
+    """Pack all graphs into at most `packs` packs; return the indices of each pack's graphs, or None on failure.
 
-    Packs are filled one by one. Each pack may waste at most an equal share of the room that all packs together may
-    waste. It always holds the hardest remaining graph, the one with the largest share of a limit, and other graphs
-    drawn at random. After repeated failures, some finished packs are emptied again. For two packs and at most 33 graphs
-    the search is exact, unless scanning 2^22 pairs of sums does not suffice. Return None if no packing was found, or
-    the effort did not suffice.
+    `sizes`, int64 ``[G, d]``, has a row for each graph. Packs are filled one by one. Each pack always gets the hardest
+    remaining graph, the graph with the largest share of a limit. Other graphs are drawn at random or chosen by a
+    search. Each pack may leave free at most an equal share of the room that all packs together will leave free.
 
-    Time O(d 2^(n / 2)) for each try, where n <= 32 is the number of graphs to decide on; memory the same.
+    After repeated failures, some finished packs are emptied again. For two packs and at most 33 graphs, the search
+    tries every subset of the graphs, unless that takes more than 2^22 steps.
+
+    Time O(d 2^(n / 2)), plus at most 2^22 steps, for each try to fill a pack with n <= 32 free graphs; memory
+    O(d 2^(n / 2)).
 
     Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `minimum_bin_slack`); Horowitz & Sahni 1974
     for subsets (see `kernels.exact_split`).
@@ -114,18 +125,19 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     left = np.argsort(-hardness, kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
         return None
-    # left: graphs that are not packed yet, hardest first. done: the graphs of each finished pack.
+    # left: graphs that are not packed yet, hardest first. done: the graphs of each finished pack. failures: how many
+    # tries to fill the next pack have failed.
     done: list[IntArray] = []
     failures, trial = 0, 0
     while not effort.exhausted:
         missing = packs - len(done)
         if missing == 1 or not len(left):
-            # The finished packs wasted no more than their shares, so the remaining graphs fit.
+            # No finished pack leaves more room free than its share, so all graphs in `left` fit into one pack.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
-        # The next pack must hold at least `low`. The search decides on `free` graphs: if few are left, on all graphs
-        # but the first.
+        # low: least content of the next pack. free: number of free graphs for the search. If few graphs are left, all
+        # graphs except the hardest one (always in the pack) are free.
         low = _least(sizes[left], limits, missing)
         others = len(left) - 1
         free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
@@ -138,10 +150,10 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
             # Try again with more free graphs.
             failures += 1
         elif missing == 2 and not done and free == others:
-            # Every subset was tried.
+            # There are two packs in all, and the search has tried every subset of the graphs, or as many as it may.
             return None
         else:
-            # Empty some finished packs again.
+            # Empty some finished packs again (if there are any); the next try draws other random graphs.
             failures = 0
             left = np.sort(np.concatenate([left, *_reopened(done, key)]))
             left = left[np.argsort(-hardness[left], kind="stable")]
@@ -149,21 +161,25 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
 
 def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
-    """Return the room that the graphs leave in `packs` packs, as Python integers, since products may exceed int64."""
+    """Return the room of each component that the graphs leave free in `packs` packs.
+
+    The numbers are Python integers, since products may exceed int64.
+    """
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
 
 
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Return the least content of the next pack if `packs` (>= 2) packs are not filled yet, int64 ``[d]``.
+    """Return the least content of the next pack, int64 ``[d]``, if `packs` (>= 2) packs are not filled yet.
 
-    All these packs but the last may waste equal shares of the room that the graphs leave.
+    `sizes` has the graphs for these packs. Each of these packs except the last may leave free an equal share of the
+    room that the graphs leave free in all of them.
     """
     shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
     return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
 
 
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
-    """Remove some random packs from the list of finished packs, and return them."""
+    """Remove some random packs from `done`, the list of finished packs, and return these packs."""
     return [
         done.pop(int(random_bits(key, np.uint64(_REOPEN + number)) % np.uint64(len(done))))
         for number in range(min(_REOPENED, len(done)))
@@ -173,14 +189,15 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Return some of the graphs `left`, including the first, with a total in the window; None if none were found.
+    """Return the graphs of one pack: the first graph of `left` and some others; None if no pack was found.
 
-    `window` is (low, high), each int64 ``[d]``; `free` is the number of graphs that the search decides on.
+    The total of the pack is within ``low..high``, where `window` is (low, high), each int64 ``[d]``; `high` has the
+    limits. `free` is the number of graphs for which a search decides whether they go into the pack.
     """
     low, high = window
     others = shuffled(left[1:].copy(), key)
-    # Some random graphs go in first, so that about half of the free graphs will fill the rest of the pack. share[i] is
-    # the expected fill of the pack, as shares of the limits, with i random graphs and half of the free graphs.
+    # First put `fixed` random graphs into the pack, so many that about half of the free graphs will fill the pack up.
+    # share[i]: expected content with i random graphs and half of the free graphs, divided by the limits.
     mean = (sizes[left] / high).mean(axis=0)
     share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
     fixed = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)

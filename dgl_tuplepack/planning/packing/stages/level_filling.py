@@ -12,8 +12,10 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import IntArray
 
-# If there are more graphs, one of several equal shares is dealt, and its patterns repeat for the other shares.
+# If there are more graphs than _MOST_ITEMS, they are divided into equal shares. Only one share is dealt to packs, and
+# its patterns repeat for the other shares.
 _MOST_ITEMS = 1 << 20
+# Graphs dealt between two checks of the effort, and units of work (see `Effort`) for each graph.
 _ITEMS_PER_SLICE = 1 << 17
 _WORK_PER_ITEM = 20
 
@@ -21,17 +23,17 @@ _WORK_PER_ITEM = 20
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
     """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs that do not fit.
 
-    This works well if packs hold many graphs and there is a cap on graphs: a pack with a very large graph then gets
-    small graphs, so that all packs are full in content and in graphs. Return None if the effort does not suffice, or
-    the target is too small for equal shares.
+    This works well if packs hold many graphs and there is a cap on graphs. A pack with a very large graph then gets
+    small graphs, so that all packs become full both in content and in number of graphs. Return None if the effort does
+    not suffice, or if `target` is smaller than the number of equal shares (see `_MOST_ITEMS`).
 
-    Time O(C + n log P), where n is the number of graphs dealt, at most some million; memory O(n + P d).
+    Time O(C + n log P) to deal n graphs, at most 2^20, to P packs; memory O(n + P d).
 
     Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs from it:
-    if a component counts graphs, the next graph goes to the pack with the most room for each graph that this pack may
-    still get.
+    with a cap on graphs, the next graph goes to the pack with the highest ratio of free room to the number of graphs
+    that the pack may still get.
     """
-    # The graphs of one share, and the packs to deal them to.
+    # counts[c]: number of graphs of class c in one share. packs: number of packs for one share.
     shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
     counts = instance.counts // shares
     packs = target // shares
@@ -40,11 +42,12 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     dealt = _dealt(instance, counts, packs, effort)
     if dealt is None:
         return None
+    # Repeat the patterns for all shares, and pack the graphs that they do not hold.
     return completed(instance, replace(dealt, repeats=dealt.repeats * shares), Tuning(), effort)
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
-    """Deal `counts` graphs of each class to `packs` packs.
+    """Deal ``counts[c]`` graphs of each class c to `packs` packs.
 
     Return patterns of the packs that got graphs, without the graphs that did not fit; None if the effort runs out.
     """
@@ -60,14 +63,15 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
         scarce[cap] = 0
     weights = scarce / max(float(scarce.max()), 1e-300) / limits
     order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
-    # items[i]: size class of graph i, largest first. assigned[i]: its pack, or -1.
+    # items[i]: size class of graph i, largest graph first. assigned[i]: the pack of graph i, -1 if it did not fit.
     items = np.repeat(order, counts[order])
-    # All keys are the highest number at first, so each pack gets a first graph.
+    # The kernel always deals the next graph to the pack with the highest key. At first, all keys are the largest float,
+    # so every pack gets a graph.
     room, keys = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
     filled = Packs(room, np.arange(packs), keys, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
-    # The kernel always puts the next graph into the pack with the highest key, from a heap. `length` is the number of
-    # packs in the heap, from which the kernel removes full packs.
+    # length: number of packs that may still get graphs. `deal` writes `assigned`, and returns the new `length`, without
+    # packs that have reached the cap.
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:

@@ -27,17 +27,19 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most patterns that one call of the kernel writes.
 _MOST_PATTERNS = 1 << 15
-# In the first half of the steps: most choices tried at one level of the search before it backtracks.
+# In the first half of its steps, the search tries at most this many choices at each depth before it backtracks.
 _WIDTH = 6
-# The room of a component is weighted by its scarcity, relative to the scarcest component, to the power 2**_DOUBLINGS.
+# The scarcity of a component is the number of packs that its total would fill. The weight of its free room is
+# (scarcity / highest scarcity) ** 2**_DOUBLINGS.
 _DOUBLINGS = 6
-# A pack is accepted without further search if it wastes at most this share of what the target allows.
+# The search for a pack ends early if the pack wastes at most this fraction of the room that the target allows it to
+# waste.
 _ACCEPTED_WASTE = 0.5
-# Sample only if more graphs than this, and than `kept`, are expected in a pack.
+# Samples are used only if a pack is expected to hold more than this many graphs, and more than `Tuning.kept`.
 _SAMPLE_FROM = 1.5
 # Steps of the kernel between two checks of the effort.
 _SLICE = 2_000_000
-# Work of a step, of a `_Filling`, and of each class in a `_Filling`.
+# Units of work (see `Effort`) of a step, of a `_Filling`, and of each class in a `_Filling`.
 _WORK_PER_STEP = 2
 _WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
 
@@ -48,10 +50,10 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
-    # More steps, which a search may use only to finish the descent that it has begun.
+    # Additional steps that the depth-first search may use only to finish its current descent.
     walk: int = 400
-    # The search chooses at least this many graphs of each pack; a sample of all remaining graphs fills the rest.
-    # Infinity turns sampling off.
+    # The search chooses at least this many graphs of each pack; the other graphs of the pack are a sample of all
+    # remaining graphs. Infinity turns sampling off.
     kept: float = 5.0
     # Offset of the samples. It works like a seed: different numbers give different plans.
     turn: float = 0.0
@@ -61,17 +63,19 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
     """Fill one pack after another as full as possible; return None if the effort runs out.
 
     A component weighs more if the remaining graphs need more of it, so packs use all components evenly. `target` is
-    the number of packs to aim for: if the graphs would fit into fewer packs, packs may waste some room.
+    the number of packs to aim for: if the graphs would fit into fewer packs, each pack may waste some room.
 
-    Time O(C log C) for each `_Filling`, and O((S + E) log C) for each pattern of E entries, with S = `tuning.steps`;
-    memory O(C d), plus the patterns.
+    Time O(C log C) for each `_Filling` (a run of packs with the same weights), and O((S + E) log C) for each pattern of
+    E entries, with S = `tuning.steps`; memory O(C d), plus the patterns.
 
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
     Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
-    them: a histogram with repeated patterns; a bounded search; several components, weighted by scarcity; and
-    most of a pack is a sample of all remaining graphs, so that the last packs have as good a mix as the first.
+    both: it packs a histogram and repeats patterns; its search is bounded; it weights several components by scarcity;
+    and most of each pack is a sample of all remaining graphs, so that the last packs get as good a mix of sizes as the
+    first packs.
     """
     filled: list[Patterns] = []
+    # remaining[i]: number of graphs of class classes[i] that are not packed yet.
     classes = np.arange(len(instance.counts))
     remaining = instance.counts.copy()
     while len(classes):
@@ -88,7 +92,7 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
 
 
 def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Return `patterns` with added packs for the graphs that they do not hold; None if the effort runs out."""
+    """Return `patterns` with added packs for the graphs that are not in them; None if the effort runs out."""
     remaining = instance.counts - patterns.packed(len(instance.counts))
     if not remaining.any():
         return patterns
@@ -98,17 +102,17 @@ def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Ef
 
 
 class _Filling:
-    """A run of packs that share weights of components and an order of classes; the next run computes both again."""
+    """A run of packs with the same component weights and the same order of classes; the next run has new weights."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
-        # The kernel describes the arrays: see its `Classes`, `Left`, `Goal` and `Pack`. `scarce` [d] is the number of
-        # packs that the total of each component would fill.
+        # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`. scarce[i]: scarcity of
+        # component i, the number of packs that its total would fill.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
         weights = _weights(scarce)
         shares = sizes / instance.limits
-        # Classes by weighted sum of their shares, then by largest share, both descending.
+        # Sort classes by the weighted sum of their shares, then by their largest share, both descending.
         order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
         self.classes, self.order, self.remaining = classes, order, remaining
         sizes, weights = np.ascontiguousarray(sizes[order]), weights / instance.limits
@@ -119,7 +123,7 @@ class _Filling:
             lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
             hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
         )
-        # Each of `target` packs may waste this share of the limit of the scarcest component.
+        # spare: the fraction of the limit of the scarcest component that each of `target` packs may waste.
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         left = remaining[order]
         graphs_per_pack = float(left.sum()) / needed
@@ -149,10 +153,14 @@ class _Filling:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs until the graphs, the effort or the steps of this run are used up; reduce `remaining` in place."""
+        """Fill packs until the graphs, the effort or the steps of this run are used up; return their patterns.
+
+        The `remaining` array that the caller passed is reduced in place.
+        """
         filled: list[Patterns] = []
         remaining = self.left.remaining
         steps_left = max(_SLICE, 64 * len(remaining))
+        # The state of the kernel between calls; see `_slice`.
         state = np.zeros(5, dtype=np.int64)
         while steps_left > 0 and remaining.any():
             if effort.exhausted:
@@ -163,7 +171,7 @@ class _Filling:
             effort.spend(_WORK_PER_STEP * steps)
             steps_left -= steps
         effort.spend(_WORK_PER_FILLING + _WORK_PER_CLASS * len(remaining))
-        # Write back the remaining graphs, from the order of this run to the order of the caller.
+        # Write the remaining graphs back, in the order of the caller's classes.
         self.remaining[self.order] = remaining
         return filled
 
@@ -171,15 +179,18 @@ class _Filling:
         """Call the kernel once; return the patterns that it found, and its number of steps."""
         remaining = self.left.remaining
         most = min(_MOST_PATTERNS, int(remaining.sum()))
-        # `entries` are (class, multiplicity), with space for `most` patterns of 8 entries each on average.
+        # entries: a row of classes, as positions in `order`, and a row of multiplicities. There is space for `most`
+        # patterns of 8 entries each on average.
         space = 2 * len(remaining) + 8 * most
         offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
+        # Add the packs filled so far to `turn`, so that the samples of each call begin at other graphs.
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        # Reset the counts of the slice. The other two entries of `state` carry over: PACKS, the packs filled so far;
-        # and HARD, the class to start the next pack. The kernel stops if fewer than C entries are free.
+        # Set the counts of this call to 0. Two numbers of `state` carry over: PACKS, the packs filled so far, and HARD,
+        # the position in `hardest` of the class that starts the next pack.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
+        # The kernel stops if `entries` has space for fewer entries than there are classes.
         written = Written(offsets, entries[0], entries[1], repeats)
         fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)
         used, found = state[ENTRIES], state[PATTERNS]
@@ -189,7 +200,7 @@ class _Filling:
 
 
 def _weights(scarce: FloatArray) -> FloatArray:
-    """Return the weight of each component, 1 for the scarcest and much less for the others, float64 ``[d]``."""
+    """Return the weight of each component, float64 ``[d]``: 1 for the scarcest component, much less for the others."""
     weights = scarce / max(float(scarce.max()), 1e-300)
     for _ in range(_DOUBLINGS):
         weights *= weights

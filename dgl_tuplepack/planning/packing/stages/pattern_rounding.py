@@ -1,4 +1,8 @@
-"""Turn a solution of the pattern LP into packs: round it, and pack the remaining graphs."""
+"""Turn a solution of the pattern LP into packs: round the repeats, and pack the remaining graphs.
+
+The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
+every graph.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_p
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Fractions of at least the threshold are rounded up; a threshold of 2 rounds no fraction up.
+# Repeats are rounded up if their fractional part is at least the threshold; a threshold of 2 rounds no repeats up.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
-# Steps of minimum bin slack for each pattern.
+# Search steps of minimum bin slack for each pattern.
 _STEPS = 20_000
 
 
@@ -23,14 +27,14 @@ def rounded(
 ) -> Iterator[Patterns]:
     """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
 
-    Each packing rounds the fractional repeats in another way, and minimum bin slack packs the graphs that are left. No
-    pattern repeats more often than the remaining graphs allow, so that differences in the last digits of the LP do not
-    matter.
+    For each threshold, round the fractional repeats, and let minimum bin slack pack the remaining graphs in two ways.
+    No pattern repeats more often than the remaining graphs allow, so `repeats` need not be exact. `turn` is the offset
+    of samples (see `Tuning`). If the effort is used up, stop.
 
-    Time O(M C), plus minimum bin slack on at most one pack for each pattern used.
+    Time O(M C), plus minimum bin slack for the remaining graphs: at most about one pack of graphs for each pattern.
 
     Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
-    heuristics). Differs from it: the method for the remaining graphs.
+    heuristics). Differs from it in the method for the remaining graphs.
     """
     order = np.argsort(-repeats, kind="stable")
     columns, repeats = columns[order], repeats[order]
@@ -41,8 +45,8 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        # Pack the remaining graphs in two ways: search for at least 5 graphs of each pack, and fill the rest with a
-        # sample of all remaining graphs; or (infinity) search for all graphs of each pack.
+        # First way: a search chooses at least 5 graphs of each pack, and the other graphs of the pack are a sample of
+        # all remaining graphs. Second way (infinity): the search chooses all graphs of each pack.
         for extra, searched_graphs in enumerate((5.0, float("inf"))):
             tuning = Tuning(steps=_STEPS, kept=searched_graphs, turn=turn + extra)
             patterns = completed(instance, kept, tuning, effort)
@@ -53,13 +57,14 @@ def rounded(
 
 
 def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
-    """Repeat each pattern up to `repeats` times, as far as graphs allow.
+    """Repeat each pattern m up to ``repeats[m]`` times, but only as often as the remaining graphs allow.
 
-    Return the patterns, and the remaining graphs of each class.
+    Return the patterns, and the number of remaining graphs of each class, int64 ``[C]``.
     """
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, repeats.tolist(), strict=True):
+        # `taken_packs` subtracts the graphs of these packs from `remaining`.
         content, packs = taken_packs(remaining, column, int(number))
         if packs:
             rows.append((content, packs))

@@ -1,7 +1,10 @@
 """The stages of "auto", in the order in which a turn runs them, and the state that they share.
 
-Each stage checks whether to run in this turn, improves the best packs or the best bound, and counts its work. The
-constants of a stage are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
+Each stage checks whether to run in this turn, tries to improve the best patterns or the best bound, and counts its
+work. The constants of a stage are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
+
+The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
+every graph. A relaxation is a simpler instance with fewer components or merged size classes (see `projected`).
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, mini
 from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
 from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
 
-# No effort is large enough to reach these numbers: the effort doubles with each round, and most searches become four
-# times as long in each turn.
+# No search reaches these numbers, whatever its effort: the effort doubles with each round, and most searches take four
+# times as many steps in each turn as in the turn before.
 MOST_ROUNDS = 30
 MOST_TURNS = 1000
 
@@ -52,37 +55,39 @@ class Best:
         return self.packs <= self.bound
 
     def offer(self, patterns: Patterns | None, method: str) -> None:
-        """Keep the patterns if they need fewer packs than the best so far."""
+        """Keep the patterns if they have fewer packs than the best patterns so far; ignore None."""
         if patterns is not None and patterns.num_packs < self.packs:
             self.patterns, self.packs, self.method = patterns, patterns.num_packs, method
 
 
 @dataclass
 class Round:
-    """A round of "auto": turns of all stages with longer and longer searches, until its effort is used up."""
+    """A round of "auto": turns of all stages with longer and longer searches, until the round's effort is used up."""
 
     histogram: SizeHistogram
     limits: Limits
     instance: Instance
     # The best plan and bound so far, shared by all rounds.
     best: Best
-    # `number`: how many rounds came before this one. `start`: the offset of samples in the first turn of this round.
+    # `number`: how many rounds came before this round. `start`: `Tuning.turn` in the first turn of this round; it works
+    # like a seed.
     number: int
     start: float
     # The portion of the whole effort that this round may use.
     effort: Effort
-    # Number of turns of this round before the current one.
+    # Number of turns of this round before the current turn.
     turn: int = 0
-    # For the last search of `search_longer`: its steps for each pattern, its work, and whether more steps would have
-    # changed nothing. `growth` is the factor from its steps to the steps of the next search.
+    # About the last search of `search_longer`: its `steps` for each pattern, the work `spent`, and whether it was
+    # `complete`, so that more steps would change nothing. The next search has `growth` times as many steps.
     steps: int = 0
     spent: int = 0
     complete: bool = False
     growth: float = 1.0
-    # The relaxations of `raise_bound` with their lifted duals, best bound first.
+    # The relaxations from `raise_bound`, each with the LP duals that prove its bound; best bound first.
     relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # The packs of the best patterns when the round begins, and their mean number of graphs.
         self.packs = self.best.packs
         self.graphs_per_pack = self.instance.num_graphs / self.packs
 
@@ -102,31 +107,32 @@ class Round:
         return self.best.proven or self.effort.exhausted
 
 
-# Packs with more graphs than this, on average, hold many graphs.
+# Packs that hold more graphs than this on average count as packs with many graphs.
 _MANY_GRAPHS = 4
-# Work of one pass over all patterns, for each pattern.
+# Units of work (see `Effort`) of one pass over all packs, for each pack.
 _WORK_PER_PATTERN = 30
 
 
 def raise_bound(current: Round) -> None:
-    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
+    """Raise the bound by duals of relaxations, kept for `round_lp` (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit does not run in slices, so it must be quick. Up to _MOST_FIT_CLASSES size classes, all heuristics together
-# take some tens of milliseconds; up to _MOST_SUM_CLASSES, each of the two strongest heuristics takes as long.
+# Best fit never checks the time limit while it runs, so it must be quick. With up to _MOST_FIT_CLASSES size classes,
+# all heuristics together take some tens of milliseconds. With up to _MOST_SUM_CLASSES size classes, each of the two
+# strongest heuristics takes that long.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
-# Most graphs in a pack on average, since best fit adds one graph at a time.
+# Best fit adds one graph at a time, so it runs only if packs hold at most this many graphs on average.
 _MOST_FIT_GRAPHS = 1000
-# Fraction of the effort left that best fit with one heuristic may use.
+# Fraction of the remaining effort that best fit may use with each heuristic.
 _FIT_SHARE = 0.2
 
 
 def best_fits(current: Round) -> None:
-    """Run best fit with each of the paper's heuristics that applies (very first turn only)."""
+    """Run best fit with each applicable heuristic of the paper (first turn of the first round only)."""
     histogram, limits = current.histogram, current.limits
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
     if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
@@ -143,15 +149,16 @@ def best_fits(current: Round) -> None:
 
 
 def fill_levels(current: Round) -> None:
-    """Run level filling if packs hold many graphs (very first turn only)."""
+    """Run level filling if packs hold many graphs (first turn of the first round only)."""
     if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
         patterns = level_filling(current.instance, current.best.bound, current.effort)
         current.best.offer(patterns, "level_filling")
 
 
-# `Tuning.kept`, the graphs of a pack that the search chooses, in successive turns; infinity: no sampling.
+# `Tuning.kept` in successive turns: the search chooses at least that many graphs of each pack, and the other graphs of
+# the pack are a sample of all remaining graphs. Infinity: no sampling.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
-# Steps for each pattern in the first turn of a round, and the most steps in any turn.
+# Steps for each pattern: in the first turn of a round, and the maximum for all turns.
 _FIRST_STEPS = 2000
 _MOST_STEPS = 1 << 20
 
@@ -159,7 +166,7 @@ _MOST_STEPS = 1 << 20
 def search_longer(current: Round) -> None:
     """Run minimum bin slack with more steps for each pattern than in the turn before (every turn).
 
-    Skip the search if the effort left would not suffice, or if the previous search tried everything.
+    Skip the search if the remaining effort would not suffice, or if the previous search tried everything.
     """
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     steps = growing if current.turn else _FIRST_STEPS
@@ -170,37 +177,40 @@ def search_longer(current: Round) -> None:
     before = current.effort.left
     patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
     spent, sampled = before - current.effort.left, current.graphs_per_pack > min(_KEPT)
-    # If more steps took no more work, and no samples vary between turns, the search has tried everything.
+    # Samples differ from turn to turn. Without samples, a search that has more steps but does no more work than the
+    # previous search has tried everything.
     current.complete = spent == current.spent and not sampled
     current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# Turn in which `round_lp` runs; by then, two searches of growing length have failed. After LAST_NEW_TURN, only longer
-# searches are new.
+# `round_lp` runs in turn _LP_TURN (turns count from 0), if two turns did not close the gap. After LAST_NEW_TURN, only
+# the stages that run in every turn remain.
 _LP_TURN = 2
 LAST_NEW_TURN = _LP_TURN + 1
-# Most size classes of an LP.
+# An LP may have at most this many size classes.
 _MOST_LP_CLASSES = 2500
 
-# With more graphs than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
+# With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
 # `close_gap` is worth its time if there are few size classes, and few graphs in total or in a pack. With more size
-# classes, it solves subproblems, which is worth its time if there are few graphs in all and very few in a pack.
+# classes, it solves subproblems instead; these are worth their time if there are few graphs in total, and very few in a
+# pack.
 _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
 _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
-# Fraction of the effort left that `close_gap` may use.
+# Fraction of the remaining effort that `close_gap` may use.
 _CLOSING_SHARE = 0.75
-# Most dives of `close_gap` for the whole instance.
+# `close_gap` makes at most this many dives for the whole instance. A dive fixes patterns of LP solutions one after
+# another, until they hold all graphs.
 _MOST_DIVES = 40
-# After this many subproblems in a row that save no pack, the bound may be too weak: raise it before more of them.
+# After this many subproblems in a row that save no pack, the bound may be too weak: raise it before more subproblems.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
 def _may_close(instance: Instance, packs: int) -> bool:
-    """Return whether closing the gap pays for this instance, in a plan of `packs` packs."""
+    """Return whether `close_gap` is worth its time for an instance whose best plan has `packs` packs."""
     graphs = instance.num_graphs
     if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
         return True
@@ -208,16 +218,16 @@ def _may_close(instance: Instance, packs: int) -> bool:
 
 
 def close_gap(current: Round) -> None:
-    """Run the pattern LP, with patterns found by a search for packs, and dives (one turn of each round).
+    """Solve the pattern LP, for which a search finds patterns, and make dives (one turn of each round).
 
-    For an instance of many classes, solve one subproblem after another instead.
+    For an instance of many classes, do this for one subproblem after another instead.
     """
     instance, best = current.instance, current.best
     turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
     if current.turn != turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
-    # Exact filling of some packs comes first, since it is quick if it succeeds.
+    # Exact filling of some packs comes first: if it succeeds, it is quick.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
@@ -232,43 +242,46 @@ def close_gap(current: Round) -> None:
         half = effort.portion(effort.left // 2)
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
         if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
-            # If the subproblems save no pack, the bound may be weak: raise it by the LP, without dives (0).
+            # Packs above the bound remain, so the bound may be weak: raise it by the LP, without dives (0).
             bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
-        # Other subproblems than before; so many failures are allowed that only the effort ends the search.
+        # A different seed gives other subproblems. MOST_TURNS failures are allowed: in practice, only the effort or the
+        # bound ends this search.
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
     best.bound = bound
     _offer_relaxed(current, patterns, relaxation, "diving")
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
-    """Offer patterns of a relaxation with all components; convert them to the instance only if they save packs."""
+    """If patterns of a relaxation with all components save packs, convert them to the instance, and keep them."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
-# Most patterns of the best plan that start the LP.
+# The LP starts with at most this many of the best patterns so far.
 _MOST_START_COLUMNS = 2000
-# Fraction of the effort left that an LP may use.
+# Fraction of the remaining effort that an LP may use.
 _LP_SHARE = 0.8
 
 
 def round_lp(current: Round) -> None:
-    """Raise the bound by the pattern LPs of relaxations, and round the solution (one turn of each round).
+    """Raise the bound by the pattern LP of each relaxation, and round a solution to packs (one turn of each round).
 
-    Only the solution for the relaxation with all components is rounded: its patterns are valid for the instance.
+    Only the solution for the relaxation with all components is rounded, since its patterns are valid for the instance.
     """
     if current.turn != _LP_TURN:
         return
     best, instance = current.best, current.instance
+    # point: the duals that the LP starts from.
     for relaxation, point in current.relaxations:
         relaxed = relaxation.instance
         classes = len(relaxed.counts)
         if current.done or classes > _MOST_LP_CLASSES:
             return
+        # columns: patterns that the LP starts with, as rows of graphs per class.
         columns = np.zeros((0, classes), dtype=np.int64)
         if relaxation.whole:
             columns = merged(best.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
-        # Rounding pays if patterns repeat; otherwise the LP only raises the bound, and gets less effort.
+        # Rounding is worth its time if patterns repeat. Otherwise the LP mainly raises the bound, with less effort.
         share = _LP_SHARE if instance.num_graphs >= 4 * classes else _LP_SHARE / 3
         program = PatternLP(columns, point)
         program.solve(best.packs, current.effort.portion(int(share * current.effort.left)))
@@ -279,20 +292,24 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Exact filling runs if the plan has at most this many packs above the bound, and this many graphs in a pack on average.
+# Exact filling runs if at most _EXACT_GAP packs are above the bound, and packs hold at most _MOST_EXACT_GRAPHS graphs
+# on average.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
-# Fraction of the effort left that one exact filling may use.
+# Fraction of the remaining effort that one exact filling may use.
 _EXACT_SHARE = 0.25
 
 
 def split_exactly(current: Round) -> None:
-    """Empty some packs and fill fewer packs exactly with their graphs, if the bound is near (every turn)."""
+    """If few packs are above the bound, empty some packs and fill fewer packs with their graphs (every turn)."""
     _split(current, current.trial)
 
 
 def _split(current: Round, trial: int) -> None:
-    """Try to save all packs above the bound in one step; if that fails, save one pack at a time."""
+    """Try to save all packs above the bound in one step; if that fails, try to save one pack at a time.
+
+    Different numbers `trial` give different random choices.
+    """
     best, effort = current.best, current.effort
     fewer = best.packs - best.bound
     if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
@@ -308,12 +325,12 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# A search that is four times as long finds more than several shorter searches. A search that is planned to use 80 % of
-# the effort left is finished before the effort runs out.
+# One search with four times as many steps finds more than several searches with fewer steps. A search that is planned
+# to use 80 % of the remaining effort ends before the effort runs out.
 _MOST_GROWTH = 4.0
 _PATIENCE = 0.8
 
 
 def set_pace(current: Round) -> None:
-    """Set how much longer the next search of `search_longer` may be (every turn)."""
+    """Set `growth`, the factor by which `search_longer` increases its steps in the next turn (every turn)."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))
