@@ -1,8 +1,8 @@
 """Relations that users declare: components that are tied, and features and labels that hold indices.
 
-A tie declares that the nodes of one type are the edges of another, in the same order, as in
+A tie declares that the nodes of one node type are the edges of one edge type, in the same order, as in
 ``{"nodes:bonds": "edges:atoms"}``. Indices declare that the values of a feature or label refer to nodes or edges of
-the same graph, counted from 0, as in ``{"root": "nodes:atoms"}``.
+their own graph, counted from 0, as in ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dgl_tuplepack.planning.sizes import IntArray
 # Ties: component of nodes -> component of edges. Indices: name of a feature or label -> component that it indexes.
 Ties = Mapping[str, str]
 Indices = Mapping[str, str]
-# A feature or label: its content, type (None for a label) and name.
+# A feature or label: its content ("node_feature", "edge_feature" or "label"), its type (None for a label), its name.
 Column = tuple[str, GraphType | None, str]
 # Component -> node or edge type.
 Types = Mapping[str, GraphType]
-# Names that stand for the component of nodes (edges) if there is only one.
+# Each name stands for a component of nodes (edges), if there is only one such component.
 _NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
@@ -57,9 +57,10 @@ def indexed_types(
 ) -> dict[Column, GraphType]:
     """Return the type that each declared feature or label indexes.
 
-    `columns` are all features and labels with their specs. Raise SchemaError if `indices` are malformed or ambiguous.
+    `columns` are all features and labels, each with its shape and dtype (an `ArraySpec`). `named`: whether `types` are
+    types of named graphs. Raise SchemaError if `indices` are malformed or ambiguous.
     """
-    # The columns of each name: features of several types may have the same name.
+    # Name -> all features (labels) with this name, since features of several types may have the same name.
     by_name: dict[str, list[tuple[Column, Any]]] = {}
     for column, spec in columns:
         by_name.setdefault(column[2], []).append((column, spec))
@@ -70,7 +71,7 @@ def indexed_types(
                 f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
                 "empty name); correct the name."
             )
-        # column[0] is the content, such as "node_feature".
+        # A name is ambiguous if, for instance, a node feature and a label have it. column[0] is the content.
         if len({column[0] for column, _ in by_name[name]}) > 1:
             owners = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
             raise SchemaError(
@@ -83,9 +84,10 @@ def indexed_types(
                     f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out of "
                     "indices."
                 )
+            # `of_column`: the components that `target` may mean for this column.
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
-                # In named graphs, "nodes" and "edges" of a feature mean the components of its own graph.
+                # In named graphs, "nodes" ("edges") means the nodes (edges) of the graph that has the feature.
                 own = name_of_type(column[1])
                 of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
             indexed[column] = types[_component("indices", target, of_column)]
@@ -101,14 +103,15 @@ def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the component that `name` means: it may be a component, "nodes", "edges", or a relation ("edges:bond").
+    """Return the component that `name` means.
 
-    Raise SchemaError unless exactly one component matches.
+    `name` may be the name of a component, "nodes", "edges", or "edges:" and a relation, such as "edges:bond". Raise
+    SchemaError unless exactly one component matches.
     """
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES
-    # "nodes" matches all components of nodes, "edges:bond" all edge types with that relation.
+    # "nodes" matches all components of nodes; "edges:bond" matches the components of all edge types with this relation.
     found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
         problem = f"which may be {' or '.join(found)}" if found else "which is no component"
@@ -117,15 +120,17 @@ def _component(what: str, name: str, types: Types) -> str:
 
 
 def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
-    """Return the order in which to sort the edges of each type.
+    """Return the edge types in the order in which their edges must be sorted.
 
-    Sorting the edges of a type also moves the nodes that are tied to them. So these edges are sorted before the edges
-    whose ends are those nodes. Raise SchemaError if the ties form a cycle.
+    Sorting the edges of a type also moves the nodes that are tied to these edges. So an edge type comes before all edge
+    types whose endpoints are those nodes. `tied` maps node types to edge types. Raise SchemaError if the ties form a
+    cycle.
     """
+    # `rest`: the edge types that are not yet in `order`.
     order: list[EdgeType] = []
     rest = list(edge_types)
     while rest:
-        # Edge types whose end nodes are not tied to an edge type that is still to be sorted.
+        # Edge types in `rest` whose endpoints are not tied to an edge type in `rest`.
         ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
         if not ready:
             raise SchemaError(
@@ -143,10 +148,10 @@ def check_values(
     values: Callable[[Column], Array],
     where: Callable[[int], str],
 ) -> None:
-    """Refuse (SchemaError) graphs whose tied components differ in number, or whose indices are out of range.
+    """Refuse (SchemaError) graphs with unequal numbers in tied components, or with indices out of range.
 
-    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns all rows of a feature or
-    label. `where` returns the display name of a graph.
+    `lengths` returns the number of nodes (edges) of a type in each graph. `values` returns the rows of a feature or
+    label, one graph after the other. `where` returns the display name of graph i.
     """
     names = {t: component for component, t in schema.types.items()}
     for node_type, edge_type in schema.tied.items():
@@ -158,15 +163,16 @@ def check_values(
                 "so their numbers must be equal: correct the graph, or the ties."
             )
     for column, target in schema.index_columns.items():
-        # For each graph: `most` is the number of nodes (edges) to index, `per_graph` the number of rows of the column.
+        # For each graph: `most` is the number of nodes (edges) of the type `target`, to which indices refer;
+        # `per_graph` is the number of rows of the column.
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
-        # `flat`: the column, with all axes after the first joined. `outside`: whether a row has an index out of range.
+        # `flat`: `rows`, with all axes after the first joined. `outside`: whether each row has an index out of range.
         flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
         outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
         if outside.any():
             row = int(np.argmax(outside))
-            # The graph that has the row.
+            # The position of the graph that has the row.
             i = int(np.searchsorted(np.cumsum(per_graph), row, side="right"))
             value = next(v for v in flat[row].tolist() if not 0 <= v < most[i])
             raise SchemaError(
@@ -178,14 +184,14 @@ def check_values(
 def check_endpoints(
     nodes: Array, num_edges: IntArray, num_nodes: IntArray, where: Callable[[int], str], remedy: str
 ) -> None:
-    """Refuse (SchemaError) endpoints of edges that are not nodes of their graph.
+    """Raise SchemaError if an endpoint of an edge is not a node of the edge's graph.
 
-    `nodes` has the source (destination) node of each edge of all graphs. `where` returns the display name of a graph.
-    `remedy` ends the message.
+    `nodes` has the source (destination) nodes of all edges, one graph after the other. `num_edges` and `num_nodes` have
+    a number for each graph. `where` returns the display name of graph i. The message ends with `remedy`.
     """
     outside = (nodes < 0) | (nodes >= np.repeat(num_nodes, num_edges))
     if outside.any():
-        # The first wrong edge, and the graph that has it.
+        # The first wrong edge, and the position of the graph that has this edge.
         edge = int(np.argmax(outside))
         i = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
         raise SchemaError(

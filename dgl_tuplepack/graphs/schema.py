@@ -43,7 +43,7 @@ BY_TRANSFORM = (
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The shape of one entry of a feature or label (the entry of one node, edge or graph), and the dtype."""
+    """The dtype of a feature or label, and the shape of its entry for one node, edge or graph."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class ArraySpec:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
     def filled(self, number: int, fill: Any) -> Tensor:
-        """Return `number` entries that all equal `fill`: a number, or nested lists with the shape of an entry."""
+        """Return `number` equal entries; `fill` is one number, or nested lists with the shape of an entry."""
         return torch.tensor(fill, dtype=self.dtype, device="cpu").expand(number, *self.shape).contiguous()
 
 
@@ -60,10 +60,11 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    `labels` maps the name of each label to its spec. The names are the keys of a dict label, or the empty name for a
-    single label. `graph_names` has the name of each graph of an item; it is empty if an item is one graph without a
-    name. See `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is
-    set for PyG graphs; their attributes are the features and labels.
+    `labels` maps the name of each label to its `ArraySpec`. If the label of a graph is a dict, its keys are the names;
+    a single label has the empty name. `graph_names` has the name of each graph of an item; it is empty if an item is
+    one graph without a name. See `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and
+    `indices`. `idtype` is the integer dtype of DGL's node ids. `has_ids`: whether items have ids. `pyg` is the layout
+    of PyG graphs, whose attributes are the features and labels; it is None for DGLGraphs.
     """
 
     node_types: tuple[str, ...]
@@ -79,8 +80,8 @@ class Schema:
     pyg: PygLayout | None = None
 
     def __post_init__(self) -> None:
-        # Computing `tied` and `index_columns` checks `ties` and `indices`. The two dicts are copied, since the caller
-        # may change them later.
+        # Reading `self.tied` and `self.index_columns` checks `ties` and `indices`. The loop then copies `ties` and
+        # `indices`, since the caller may change these dicts later.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
@@ -114,7 +115,7 @@ class Schema:
         return replace(self, ties=_added(self.ties, ties), indices=_added(self.indices, indices))
 
     def check_types(self, graph: Any, where: str) -> None:
-        """Refuse (SchemaError) a graph, or named graphs, with other types or names."""
+        """Raise SchemaError unless a graph (or named graphs) has the node types, edge types and names of the schema."""
         expected = self.node_types, self.edge_types
         check_types(types_in(graph), expected, where, "the example", (graph_names(graph), self.graph_names))
 
@@ -141,12 +142,15 @@ class Schema:
         return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
-        """Return the schema with these specs of its features and labels."""
+        """Return a copy of the schema in which the features and labels have the given specs."""
         nodes, edges, labels = self.arranged(specs.__getitem__)
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
-        """Refuse (SchemaError) a batch of graphs, or graphs whose types, index type or features differ."""
+        """Raise SchemaError unless `graphs` is a single graph (or named graphs) that matches the schema.
+
+        Types, index type and features must match. `where` is the display name of `graphs`.
+        """
         self.check_types(graphs, where)
         check_alike(graphs, where)
         graph = next(iter(by_name(graphs).values()))
@@ -156,14 +160,14 @@ class Schema:
             )
         if graph.idtype != self.idtype:
             raise SchemaError(
-                f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same, "
-                "convert them with graph.long() or graph.int()."
+                f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same "
+                "index type; convert them with graph.long() or graph.int()."
             )
         for found, expected, owner in self._features_in(graphs):
             check_specs(found, expected, f"{where}, {owner} features", BY_TRANSFORM)
 
     def matches_features(self, graphs: Any) -> bool:
-        """Return whether the features have the names, shapes and dtypes of the schema."""
+        """Return whether the features of graphs have the names, shapes and dtypes of the schema."""
         return all(found == expected for found, expected, _ in self._features_in(graphs))
 
     def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
@@ -176,10 +180,10 @@ class Schema:
 
 
 def _added(own: Mapping[str, str], declared: Any) -> Any:
-    """Return the ties (indices) of `own` and `declared`; `declared` wins if both have a key."""
+    """Return the ties (indices) of `own` and `declared`; `declared` wins if both have the same key."""
     if declared is None:
         return own
-    # Return a value that is not a mapping unchanged: `Schema` raises the error for it.
+    # If `declared` is not a mapping, return it unchanged; `Schema` then raises the error.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
@@ -220,7 +224,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
 
 
 def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
-    """Return tensors by name as a label, None if there are no tensors; the inverse of `as_tensors`."""
+    """Return the label that consists of these tensors, None if there are none; the inverse of `as_tensors`."""
     return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
@@ -231,7 +235,7 @@ def _named(name: Any, value: Any) -> str:
 def _readable(value: Any) -> Any:
     """Return an array as torch accepts it: writable, in native byte order, without negative strides.
 
-    Other values are unchanged. Raise TypeError for an array with masked values.
+    Other values are returned unchanged. Raise TypeError for an array with masked values.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -247,9 +251,10 @@ def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
 
 
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
-    """Refuse (SchemaError) features or labels that differ.
+    """Raise SchemaError if features or labels differ in names, shapes or dtypes.
 
-    The message begins with `where`, lists what to change, and ends with `by`: where or how to change it.
+    The message begins with `where`, lists the changes that are needed, and ends with `by`: where the user can make
+    these changes.
     """
     if found == expected:
         return

@@ -1,4 +1,4 @@
-"""Apply a transform to single graphs: seed it for each graph, and check the results."""
+"""Apply a transform to single graphs: seed random generators for each graph, and check the results."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from dgl_tuplepack.graphs.named import (
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
 
-# Purpose of the random stream; the sampler uses 1 to 4.
+# Identifier of the random stream that transforms use.
 _GRAPHS = 5
 
 
 class GraphTransform:
-    """A transform of single graphs, such as one of `dgl.transforms`, with its own random numbers for each graph.
+    """A transform of single graphs, such as one of `dgl.transforms`; each graph has random numbers of its own.
 
     Before the transform of each graph, the global generators of torch, numpy and Python are seeded from the seed, the
     epoch and the graph's id. After all graphs of a call, the states of the generators are restored. With `may_grow`,
-    graphs may get more nodes or edges, or other types; this is not allowed after sizes were read. `levels` are the
-    levels of attributes of PyG graphs, see `graphs.pyg_layout`.
+    the transform may add nodes and edges, or change types; set `may_grow` only if sizes are read after the transform.
+    `levels` maps attributes of PyG graphs to their levels, see `graphs.pyg_layout`.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class GraphTransform:
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
-        """Return the parts with transformed copies of their graphs; `where` names the items in errors.
+        """Return the parts of each item, with a transformed copy of the graph in place of the graph.
 
-        Raise TransformError if the transform fails, does not return one graph, makes a graph larger (without
-        `may_grow`), or draws random numbers for a graph without an id.
+        `where` has the display name of each item; `epoch` is None if it is unknown. Raise TransformError if the
+        transform fails, returns anything but one graph, makes a graph larger (without `may_grow`), removes nodes
+        (edges) that a label indexes, or draws random numbers for a graph without an id.
         """
         epoch, epoch_is_known = self.draws.epoch(epoch)
         # The random stream of the epoch; `_transformed` derives the stream of each graph from it.
@@ -66,7 +67,8 @@ class GraphTransform:
     def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
         """Return the transformed copy of the graph of one item."""
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
-        # Watch graphs without an id, which must not draw, and graphs whose draws may repeat since the epoch is unknown.
+        # Watch whether random numbers are drawn: without an id, this is an error; without a known epoch, the numbers
+        # may repeat in each epoch.
         is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
@@ -100,7 +102,10 @@ class GraphTransform:
         return found
 
     def _check_returned(self, is_allowed: bool, found: Any, where: str, what: str, names: Sequence[str] = ()) -> None:
-        """Raise TransformError unless `is_allowed`; `what` is the text for a result that would be allowed."""
+        """Raise TransformError unless `is_allowed`.
+
+        `what` describes the results that are allowed; `names` has the names of graphs before the transform.
+        """
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
@@ -108,10 +113,13 @@ class GraphTransform:
             )
 
     def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
-        """Return the DGLGraph, or the named graphs sorted by name; `names` are the names before the transform."""
+        """Check a result, and return the DGLGraph, or the named graphs sorted by name.
+
+        `names` has the names of graphs before the transform; it is empty if the item was one graph without a name.
+        """
         if isinstance(found, dict) and all(isinstance(name, str) for name in found):
             found = {name: found[name] for name in sorted(found)}
-        # Before sizes are read, one graph may become several, such as a graph and its line graph.
+        # With `may_grow`, one graph may become several named graphs, such as a graph and its line graph.
         is_allowed = graph_names(found) == names or (self.may_grow and found != {})
         is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
         what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
@@ -125,14 +133,14 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        """Refuse (TransformError) other types, more nodes (edges), or fewer of those that a label indexes.
+        """Refuse (TransformError) other types, more nodes (edges), or fewer nodes (edges) if a label indexes them.
 
-        `counts` has the numbers of nodes and edges before the transform.
+        `counts` has the number of nodes (edges) of each type before the transform.
         """
         now = _counts(found, where, self.levels)
         remedy = (
-            "but sizes were read before it, and plans and limits depend on them; pass it as pre_transform when you "
-            "write a store, or apply it to the dataset before sizes are read."
+            "but sizes were read before the transform, and plans and limits depend on these sizes; pass the transform "
+            "as pre_transform when you write a store, or apply it to the dataset before sizes are read."
         )
         if now.keys() != counts.keys():
             raise TransformError(
@@ -140,6 +148,7 @@ class GraphTransform:
             )
         names = graph_names(found)
         for t, number in now.items():
+            # For messages: "nodes" or "edges", and the type, unless the graph has only one node type and edge type.
             nodes, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
             of_type = "" if len(counts) == 2 else f" of type {own!r}"
             of_type += f" of the graph {name_of_type(t)!r}" if names else ""
@@ -158,7 +167,7 @@ class GraphTransform:
 
 
 def check_callable(transform: Any, what: str) -> str:
-    """Return a transform's display name; raise TransformError if it is not callable.
+    """Return the display name of a transform; raise TransformError if the transform is a class or is not callable.
 
     `what` describes, for the message, the object that a transform accepts and returns.
     """
@@ -171,7 +180,7 @@ def check_callable(transform: Any, what: str) -> str:
 
 
 def name_of(transform: Any) -> str:
-    """Return the name of a function, or of the class of another object."""
+    """Return the name of a function; for any other object, return the name of its class."""
     if isinstance(transform, functools.partial):
         return name_of(transform.func)
     return str(getattr(transform, "__qualname__", type(transform).__qualname__))
@@ -180,8 +189,8 @@ def name_of(transform: Any) -> str:
 def identity_of(transform: Any, name: str | None = None) -> str:
     """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    A function without enclosed variables is identified by its module and qualified name. Raise TransformError if the
-    text holds an address or "...".
+    For a function without enclosed variables, the text is its module and qualified name. Raise TransformError if the
+    text holds a memory address, or "..." in place of omitted values.
     """
     if name is not None:
         if not isinstance(name, str) or not name:
@@ -191,7 +200,8 @@ def identity_of(transform: Any, name: str | None = None) -> str:
     if " at 0x" in text or "..." in text:
         raise TransformError(
             f"the transform {text:.200} cannot be identified in another process; give transform_name=..., a name that "
-            "changes with what it does, or use a function without enclosed variables, or a class with a __repr__."
+            "you change whenever the transform changes, or use a function without enclosed variables, or a class with "
+            "a __repr__."
         )
     return text
 
@@ -216,7 +226,7 @@ def _text(value: Any) -> str:
 
 
 def _copied(graph: Any) -> Any:
-    """Return a copy of a graph, or of named graphs. DGL's clone shares the features, so they are copied too."""
+    """Return a copy of a graph, or of named graphs. DGL's clone shares the features, so the features are copied too."""
     if isinstance(graph, dict):
         return {name: _copied(each) for name, each in graph.items()}
     copied = graph.clone()

@@ -11,7 +11,7 @@ from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as a store keeps them.
+    """Return the values of a tensor as an array that a store can hold.
 
     numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
     Raise SchemaError for a tensor that requires gradients, since a store cannot keep gradients.
@@ -29,7 +29,7 @@ def as_array(tensor: Tensor) -> Array:
 
 
 def as_tensor(stored: Array, dtype: torch.dtype, copy: bool = True) -> Tensor:
-    """Return stored values as a tensor of `dtype`; without `copy`, it may share the memory of `stored`."""
+    """Return stored values as a tensor of `dtype`; without `copy`, the tensor may share the memory of `stored`."""
     values = stored.copy() if copy else stored
     if dtype == torch.bfloat16:
         return torch.from_numpy(values.view(np.int16)).view(dtype)

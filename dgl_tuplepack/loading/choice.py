@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """The caller's settings of batches; None leaves the choice to `choose`.
+    """The user's settings of batches; `choose` chooses the value of each setting that is None.
 
-    `plans` has the plans that the user gives, by split name. `stored` has the plans of a store, if the store has them
-    for all splits; they are used if they fit the other settings.
+    `plans` has the plans that the user gives, by split name. `stored` has the plans of a store, by split name; it is
+    empty unless the store has a plan for each split. The plans in `stored` are used if they fit the other settings.
     """
 
     graphs_per_batch: int | None
@@ -83,12 +83,13 @@ class Choice:
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
-    """Choose one shape for all splits; only batches of the splits `leading` must hold `graphs_per_batch` graphs."""
+    """Choose one shape for all splits; `graphs_per_batch` applies only to the batches of the splits in `leading`."""
     # Plans of a store fit only if no setting asks for other limits or other plans.
     if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
         try:
             chosen = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
         except InputError as error:
+            # Other limits can be searched only if `graphs_per_batch` is given.
             if request.graphs_per_batch is None:
                 raise
             _log.info("the plans of the store do not fit: %s", error)
@@ -131,23 +132,24 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
 
 
 def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
-    """Return the limits of all plans; PlanError if they differ."""
+    """Return the limits that all plans were made for; raise PlanError if the limits of two plans differ."""
     (name, first), *others = plans.items()
     for other, plan in others:
         if plan.made_for != first.made_for:
             raise PlanError(
                 f"the plan {other!r} is for {plan.made_for!r}, but the plan {name!r} for {first.made_for!r}; batches "
-                "of all splits have one shape, so give limits that all plans keep, or plans of the same limits."
+                "of all splits have one shape, so give limits that no pack of any plan exceeds, or plans for equal "
+                "limits."
             )
     return first.made_for
 
 
 def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
-    """Search limits for the leading splits; every graph of the other splits must fit into a pack too."""
-    # `packed`: graphs that the limits are searched for; `holding`: further graphs that must fit.
+    """Search for limits for the leading splits; every graph of the other splits must fit into a pack too."""
+    # `packed`: histogram of the leading splits. `holding`: histogram of other graphs that must fit, or None.
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
-    # With oversize="drop", large graphs of the other splits are dropped too.
+    # With oversize="drop", large graphs of the other splits are dropped too, so they need not fit.
     holding = functools.reduce(SizeHistogram.__add__, rest) if rest and request.oversize == "error" else None
     assert request.graphs_per_batch is not None
     settings: dict[str, Any] = {
@@ -165,8 +167,11 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], req
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
-    """Return the histogram of the graphs that a sampler keeps; the sampler itself warns about graphs that it drops."""
-    # Whether each graph fits by itself, bool [N].
+    """Return the histogram of the graphs that a sampler keeps; the sampler itself warns about graphs that it drops.
+
+    Raise GraphTooLargeError if a graph does not fit into a pack and `oversize` is "error", or if no graph fits.
+    """
+    # Whether each graph fits into a pack, bool [N].
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
@@ -174,19 +179,22 @@ def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHis
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
-    """Return the packs per batch that hold about `graphs` graphs; SamplerError if no number of packs comes close."""
-    # Graphs and packs of all plans.
+    """Return the number of packs per batch for a mean of about `graphs` graphs per batch.
+
+    Raise SamplerError if no number of packs comes close to this mean.
+    """
+    # The number of graphs, and the number of packs, of all plans together.
     total, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
-    # Packs of each shape bucket, over all plans; `steps_of` returns the number of batches of each.
+    # The number of packs of each shape bucket, over all plans. `steps_of` returns the number of batches of each bucket.
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / total))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
-    # With few graphs, a partial last batch can move the mean beyond the tolerance. Accept the number of batches that
-    # plain batching gives, with or without a partial last batch.
+    # With few graphs, a partial last batch can move the mean beyond the tolerance. So also accept the number of batches
+    # that a loader with batch_size=`graphs` makes, with or without a partial last batch.
     close = abs(total / batches / graphs - 1) <= TOLERANCE or batches in (total // graphs, -(-total // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / total)), int(graphs * packs / total) + 1})
-        # Packs per batch -> mean number of graphs per batch.
+        # Packs per batch -> mean number of graphs per batch, for the two numbers of packs to offer.
         means = {p: total / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
         offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
         raise SamplerError(

@@ -1,4 +1,4 @@
-"""DGL's loader, which gets whole batches from stores."""
+"""A drop-in for DGL's loader that gets whole batches from stores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batc
 
 
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
-    """Drop-in `dgl.dataloading.GraphDataLoader` that makes batches of a list or a store several times as fast.
+    """Drop-in `dgl.dataloading.GraphDataLoader`, several times as fast as DGL's loader for lists and stores.
 
-    Batches, their order and the random numbers are the same as in DGL's loader on the same graphs. Any dataset works;
-    lists, OGB datasets, stores, their subsets (including `torch.utils.data.Subset`) and ``store.batched()`` are faster.
+    Batches, their order and the random numbers are the same as in DGL's loader on the same graphs. Any dataset works.
+    Lists, OGB datasets, stores, subsets of these (including `torch.utils.data.Subset`) and ``store.batched()`` are
+    faster than in DGL's loader.
 
     Parameters
     ----------
@@ -32,9 +33,9 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element.
     in_memory
-        Whether graphs are copied to a temporary store first; later changes of the dataset have no effect. None: copy
-        lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
-        dataset of such items (else InputError); reading an item twice must return the same. False: collate items.
+        Whether graphs are copied to a temporary store first. Later changes of a copied dataset have no effect. None:
+        copy lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
+        dataset of such items (else InputError); reading an item twice must return the same item. False: copy nothing.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``.
 
@@ -60,8 +61,10 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     ) -> None:
         # Frameworks rebuild loaders from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
-        # Whether this loader chooses how to collate. Frameworks pass our own collate functions back.
+        # Whether this loader chooses how to collate. A framework that rebuilds the loader passes our own collate
+        # functions back.
         is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
+        # With batch_size=None, automatic batching is disabled: the dataset gets each value of the sampler unchanged.
         is_batched = kwargs.get("batch_size", 1) is not None
         if with_ids and not (is_ours and is_batched):
             raise InputError(
@@ -69,8 +72,9 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
                 "given; leave with_ids out, and wrap the dataset: the items of tp.with_ids(dataset) have ids."
             )
         if isinstance(dataset, WholeBatches) and not is_ours:
+            # Use the user's dataset again, since the user's collate function replaces ours.
             dataset = dataset.dataset
-        # The dataset with whole batches as items; None if graphs must be collated one by one.
+        # A dataset that returns whole batches, or None if batches must be collated from single items.
         whole = whole_batches(dataset, "dgl", with_ids)
         if whole is None and is_ours and is_batched:
             store = stored_copy(dataset, in_memory, is_collated_alike)

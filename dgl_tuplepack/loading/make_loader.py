@@ -82,47 +82,50 @@ def packed_loader(
     in_memory: bool | None = None,
     **settings: Unpack[LoaderSettings],
 ) -> PackedLoader | dict[str, PackedLoader]:
-    """Make a loader of batches that hold `graphs_per_batch` graphs on average, and choose everything else.
+    """Make a loader of batches that hold `graphs_per_batch` graphs on average; choose all settings that are not given.
 
     Parameters
     ----------
     source
-        A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of one, or
-        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore` or a subset; a `ChunkedGraph`; or the path of a store, of
-        a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph format or of a
-        part of a `partition`. An iterator is read into a list. A folder of the last three kinds is written to a
-        temporary store, which is deleted together with the loader; `preprocess` writes a permanent store. With
-        ``splits=True``, `source` may also be a mapping of split names to sources.
+        A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of such a dataset, or
+        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore`, or a subset of a store; a `ChunkedGraph`; or the path of
+        a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph format
+        or of a part of a `partition`. An iterator is read into a list. OGB folders, chunked graphs and parts are
+        written to a temporary store, which is deleted together with the loader; `preprocess` writes a permanent store.
+        With ``splits=True``, `source` may also be a mapping of split names to sources.
     graphs_per_batch
-        Mean number of graphs per batch, which corresponds to `batch_size`. Limits and the number of packs are chosen to
+        Mean number of graphs per batch, which corresponds to `batch_size`. Limits and packs per batch are chosen to
         meet this number to within 5 %, if whole packs allow that; ``loader.graphs_per_batch`` is the exact mean. If the
-        source has fewer graphs, there is one batch. The plans of a store (`preprocess`) and their limits are used if
-        they meet this number, or if it is None. With splits, the number applies to the shuffled splits, or to all
-        splits if none is shuffled. Batches of the other splits have the same shape, and hold as many graphs as fit.
+        source has fewer graphs, there is one batch. The plans that `preprocess` wrote into a store, and their limits,
+        are used if they meet this number, or if this number is None. With splits, the number applies to the shuffled
+        splits, or to all splits if none is shuffled. Batches of the other splits have the same shape, and hold as many
+        graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
         True: the splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
     shuffle
-        Whether batches come in random order, with different content in each epoch (see `content`). With splits, True
-        shuffles the split "train", which must exist; a tuple of names shuffles the named splits. The other splits are
-        read completely, in the order of their plans; `content`, `replan_every` and `drop_last` do not apply to them,
-        unless no split is shuffled.
+        Whether batches come in random order, with different content in each epoch (see `content` of
+        `PackBatchSampler`). With splits, True shuffles the split "train", which must exist; a tuple of names shuffles
+        the named splits. The other splits are read completely, in the order of their plans. If any split is shuffled,
+        `content`, `replan_every` and `drop_last` apply only to the shuffled splits.
     padded
-        Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as from DGL's
-        collate, that never exceed the limits.
+        Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as DGL's
+        collate makes them; they never exceed the limits.
     limits
         Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
-        batch has one of these shapes. If `graphs_per_batch` is given too, the number of packs is chosen to meet it.
+        batch has one of these shapes. If `graphs_per_batch` is given too, the number of packs per batch is chosen to
+        meet that number.
     plan
-        A plan for exactly these graphs; None: make one. With splits, a mapping of split names to plans, such as the
-        plans of `preprocess`; missing plans are made.
+        A plan for exactly the graphs of the source; None: make one. With splits, a mapping of split names to plans,
+        such as the plans of `preprocess`; missing plans are made.
     packs_per_batch
-        Packs per batch, >= 1. None: choose it; with searched limits it is 2 if half a batch can hold the largest graph.
+        Packs per batch, >= 1. None: choose the number; with searched limits, choose 2 if half a batch can hold the
+        largest graph.
     shapes
-        2 to 4: search that many shape buckets; each batch has one of these shapes. Use it if you need smaller batches
+        2 to 4: search that many shape buckets; each batch has one of these shapes. Use this if you need smaller batches
         than the largest graph allows with one shape.
     multiple_of
-        With searched limits, the padded shape of a pack is a multiple of this number.
+        With searched limits, each number of the padded shape of a pack is a multiple of this number.
     seed
         0..2**64-1: seed of plan and batches.
     oversize
@@ -132,10 +135,10 @@ def packed_loader(
         attribute `graph_ids` of PyG batches. Padded batches always have ids. Ids are positions in `source`, also with
         splits, unless items have their own ids.
     in_memory
-        Whether graphs are copied to a temporary store first, which makes batches far faster; later changes of the
-        dataset have no effect. None: copy lists, tuples, OGB datasets and PyG's in-memory datasets without a transform,
-        unless `transform` or `collate_fn` is given. True: copy any dataset; reading an item twice must return the same.
-        False: read items one by one for each batch.
+        Whether graphs are copied to a temporary store first. Batches of copied graphs are made far faster, but later
+        changes of the dataset have no effect. None: copy lists, tuples, OGB datasets and PyG's in-memory datasets
+        without a transform, unless `transform` or `collate_fn` is given. True: copy any dataset; reading an item twice
+        must return the same item. False: read items one by one for each batch.
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
@@ -148,19 +151,20 @@ def packed_loader(
     -------
     PackedLoader or dict
         A DataLoader with `set_epoch`, `state_dict`, `load_state_dict` and the attributes limits, plan, sampler,
-        packs_per_batch, graphs_per_batch, and, if they were needed, view (maps ids to a batch), collate (a
-        `PaddedCollate`) and search (a `LimitsSearch`). With splits, a dict of names to loaders.
+        packs_per_batch, graphs_per_batch, view (maps the ids of a batch to the batch), collate (a `PaddedCollate`, for
+        instance; None for a store) and search (a `LimitsSearch`; None if limits were not searched). With splits, a dict
+        of names to loaders.
 
     Raises
     ------
     SearchError
-        The largest graph does not allow so few graphs per batch; the message gives the smallest number it allows.
+        The largest graph does not allow so few graphs per batch; the message gives the smallest number that is allowed.
     InputError
         A setting is unknown, settings contradict each other, a padded loader gets a `collate_fn`, or `shuffle` or
         `plan` names a split that does not exist.
     SizesError, SchemaError, FormatError, LimitsError, PlanError, SamplerError
-        As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. SizesError also if the source has no splits, or a
-        split is empty; SchemaError also if splits differ in the types, features or labels of their graphs.
+        As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. With splits, SizesError also if the source has no
+        splits or a split is empty; SchemaError also if splits differ in the types, features or labels of their graphs.
 
     Notes
     -----
@@ -190,6 +194,7 @@ def packed_loader(
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
         # A collate function or transform of the user needs the original items.
         in_memory = False
+    # The settings ties, indices and levels, which a temporary store needs when it is written.
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
     # Split name -> (graphs, sizes).
     by_name: dict[str, Split]
@@ -209,6 +214,7 @@ def packed_loader(
     choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
     loaders = {}
     for name, (graphs, sizes) in by_name.items():
+        # `of_sampler` leaves out settings that apply only to the leading splits, if this split is not one of them.
         sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
         if padded:
             view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
@@ -224,7 +230,7 @@ def _sampler(
     """Return the sampler of a split.
 
     A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one. Any other
-    sampler uses the plan of `choice`, which contains the plans that the user gave.
+    sampler uses the plan of the split in `choice`, which is the user's plan if the user gave one.
     """
     replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
     return PackBatchSampler(

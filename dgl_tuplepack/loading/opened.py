@@ -1,4 +1,4 @@
-"""The graphs that a loader reads, by position; lists are copied to a temporary store."""
+"""Open a source for a loader, which reads graphs by position. The graphs of a list are copied to a temporary store."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Graphs:
-    """Graphs by position, and the ids that batches give them.
+    """Graphs that can be read by position, and their ids in batches.
 
     Attributes
     ----------
     items
         A store, or a dataset with a length and items.
     ids
-        int64 ``[N]``, positions in the user's source. Items with ids of their own keep them.
+        int64 ``[N]``, positions in the user's source. Items that have ids of their own keep their own ids.
     is_copy
         Whether `items` is a temporary store of graphs that the user passed in another form.
     """
@@ -67,7 +67,7 @@ class Graphs:
         return (Identified(int(self.ids[0]), first), self.ids) if own is None else (Identified(own, first), "own")
 
     def split(self, ids: IntArray) -> Graphs:
-        """Return the graphs at the positions `ids`; they keep their ids."""
+        """Return the graphs at the positions `ids`; the graphs keep their ids."""
         if isinstance(self.items, StoredGraphs):
             return Graphs(self.items.split(ids), ids, self.is_copy)
         return Graphs(Subset(self.items, ids.tolist()), ids)
@@ -79,8 +79,9 @@ def opened(
     """Return the graphs of a source.
 
     Graphs that can only be read in blocks, such as the graphs of an OGB folder, are written to a temporary store, which
-    lives as long as the result. Lists may be written too, see `stored_copy`. `declared` holds ties, indices and levels
-    for the store. Set `is_plain` if batches must be the same as from DGL's collate.
+    lives as long as the result. Lists and datasets may be copied too, which depends on `in_memory`; see `stored_copy`.
+    `declared` holds ties, indices and levels for the store. Set `is_plain` if batches must equal the batches that DGL's
+    collate makes; then datasets whose batches from a store would differ are not copied.
     """
     found = source if isinstance(source, Source) else resolve(source)
     # A dataset or a store; None if graphs can only be read in blocks.
@@ -106,9 +107,9 @@ def stored_copy(
 ) -> GraphStore | None:
     """Copy a dataset to a temporary store; return None if it is not copied.
 
-    If `in_memory` is None, copy the dataset if each item is the same every time and a store can hold the items. If it
-    is True, copy the dataset, or raise an error that names the obstacle. If it is False, do not copy. `allows`, if
-    given, must return True for every item.
+    If `in_memory` is None, copy the dataset if it is known to return the same items every time, and if a store can hold
+    these items. If `in_memory` is True, copy the dataset, or raise an error that names the obstacle. If it is False,
+    copy nothing. A dataset cannot be copied if `allows` is given and returns False for an item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -123,7 +124,7 @@ def stored_copy(
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
         return store
     except InputError as error:
-        # Some datasets cannot be copied: their items have ids that are not positions, or features that no store holds.
+        # Some datasets cannot be copied, since ids of items are not positions, or no store can hold the features.
         if in_memory:
             raise
         _log.info("items are read one by one: %s", error)
@@ -133,8 +134,8 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    Such datasets are lists, tuples, OGB's DGL datasets, and PyG's in-memory datasets without a transform. Subclasses
-    that may change items when they are read do not count.
+    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets of
+    these. Subclasses that may change an item when the item is read do not count.
     """
     while type(dataset) in (Subset, WithIds):
         dataset = dataset.dataset
@@ -149,7 +150,7 @@ def repeats_items(dataset: Any) -> bool:
 
 
 def is_collated_alike(item: Any) -> bool:
-    """Return whether DGL's collate and a store make equal batches of items like this one."""
+    """Return whether DGL's collate and a store make equal batches of items like `item`."""
     graph, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
     if not is_graph(graph) or graph.is_block or graph.batch_size != 1 or graph.device.type != "cpu":
         return False

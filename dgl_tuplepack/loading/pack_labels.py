@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PackLabels(NamedTuple):
-    """Labels of the G graph slots of a pack, with a mask of the real slots. DGL's collate stacks p packs.
+    """Labels of the G graph slots of a pack, with a mask of the real slots. DGL's collate stacks the labels of p packs.
 
     Attributes
     ----------
@@ -39,9 +39,10 @@ class PackLabels(NamedTuple):
 
 
 class FlatPacks(NamedTuple):
-    """Masks and labels of a batch of p packs, with one row for each slot of its graph; made by `flatten_packs`.
+    """Masks and labels of a batch of p packs, with one row for each slot of the batch; made by `flatten_packs`.
 
-    ``tp.nn.masked`` accepts it. Fields are as in `PaddedBatch`; `labels` is an empty dict if graphs have no label.
+    ``tp.nn.masked`` accepts this tuple. Fields are as in `PaddedBatch`, but `labels` is an empty dict if graphs have no
+    label.
     """
 
     labels: Tensor | dict[str, Tensor]
@@ -57,15 +58,16 @@ class FlatPacks(NamedTuple):
 
 
 def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:
-    """Return the masks and labels of a batch of a `PackedDataset`, with one row for each slot of the graph.
+    """Return the masks and labels of a batch of a `PackedDataset`, with one row for each slot of the batch.
 
-    Call it before the graph is changed: DGL drops the assignment of nodes to graphs when edges are added, for example
-    by `dgl.add_self_loop`.
+    Call this function before the graph is changed: DGL drops the assignment of nodes to graphs when edges are added,
+    for example by `dgl.add_self_loop`.
 
     Parameters
     ----------
     graph, labels
-        A batch from a loader of a `PackedDataset`, or an item of the dataset; named graphs are a dict of DGLGraphs.
+        The two values of a batch from a loader of a `PackedDataset`, or of an item of the dataset. Named graphs are a
+        dict of DGLGraphs.
 
     Returns
     -------
@@ -109,7 +111,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     device = next(iter(graphs.values())).device
     mask = flat(labels.graph_mask)
     nodes, edges = {}, {}
-    # For each type: the graph that has it, and its name in that graph.
+    # For each type t: the graph that has this type (`owner`), and the name of the type in that graph (`own`).
     for t, owner, own in located_types(graph):
         if isinstance(t, str):
             nodes[t] = _spread(mask, owner.batch_num_nodes(own), owner.num_nodes(own))
@@ -117,7 +119,7 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
             # The edges of a homogeneous named graph have the name of the graph as their key.
             key = t if graph_names(graph) == () else public_type(t)
             edges[key] = _spread(mask, owner.batch_num_edges(own), owner.num_edges(own))
-    # A graph without a name has the name "".
+    # In `graphs`, a graph without a name has the name "".
     is_homogeneous = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
         labels=flat(labels.values),
@@ -130,5 +132,8 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
 
 
 def _spread(mask: Tensor, counts: Tensor, total: int) -> Tensor:
-    """Return the mask of all `total` nodes (edges): the mask of each graph slot, repeated `counts` times."""
+    """Return the mask of all `total` nodes (edges): each node (edge) gets the value of its graph slot.
+
+    `mask` has the values of the graph slots; `counts` has the number of nodes (edges) of each slot.
+    """
     return torch.repeat_interleave(mask, counts, output_size=total)

@@ -41,10 +41,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
-    An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, as in `limits`. A batch of p
-    items has p times these slots; the padding of each pack follows its graphs. Labels are stacked,
-    ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that packs hold different graphs in each epoch. For
-    the same reason, make splits of the graphs, not of this dataset.
+    An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, with the numbers of the
+    attribute `limits`. A batch of p items has p times these slots; the padding of each pack comes after the graphs of
+    that pack. Labels are stacked, ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that packs hold
+    different graphs in each epoch. So for training and test data, split the graphs, not this dataset.
 
     Parameters
     ----------
@@ -55,15 +55,15 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
         As in `PackBatchSampler`. Each rank has its own packs, and all ranks have the same number of packs. A loader
-        must not split the packs again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose
-        graphs without an error. With `shuffle`, packs are already in random order.
+        must not divide the packs among ranks again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``,
+        would lose graphs without an error. With `shuffle`, packs are already in random order.
     multiple_of
         Packs per batch of the loader. Empty packs are added at the end until the number of packs is a multiple of this
-        number, so that the last batch has the shape of the others.
+        number, so that the last batch has the same shape as the other batches.
     label_fill, feature_fill, cover_padding, idtype, coordinates
         As in `PaddedCollate`.
     transform
-        Applied to each graph when a pack is made, as in `PaddedCollate`; it may remove nodes and edges, not add any.
+        Applied to each graph when a pack is made, as in `PaddedCollate`; it may remove nodes and edges, but add none.
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed
@@ -74,7 +74,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     sampler
         The sampler, with one pack per batch; its batches are the items.
     store
-        The graphs.
+        The store that holds the graphs.
     multiple_of
         As given.
 
@@ -85,8 +85,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     Notes
     -----
-    Workers, including persistent ones, make items of the epoch that was last set in the main process. Set it when no
-    iteration is running.
+    Workers, including persistent workers, make items of the epoch that was last set in the main process. Set the epoch
+    only while no iteration is running.
 
     Examples
     --------
@@ -151,6 +151,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         # Workers get copies of this dataset. The epoch is in shared memory, so that they see each new epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+        # The epoch whose batches were made last, and these batches.
         self._epoch_batches: tuple[int, EpochBatches] | None = None
         self.set_epoch(0)
 
@@ -182,7 +183,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         self._batches_of(epoch)
 
     def _batches_of(self, epoch: int) -> EpochBatches:
-        """Return the graphs of each pack of this rank in an epoch."""
+        """Return the batches of this rank in an epoch; each batch has the graph ids of one pack."""
         if self._epoch_batches is None or self._epoch_batches[0] != epoch:
             self._epoch_batches = epoch, self.sampler._epochs.of_rank(epoch, self.sampler.rank)
         return self._epoch_batches[1]
@@ -198,7 +199,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> tuple[Any, PackLabels]:
         """Return pack `index` of the epoch, padded; the last packs may be empty."""
         epoch = self.epoch
-        # Each batch of the sampler holds the graph ids of one pack.
         batches, num_packs = self._batches_of(epoch), self._length(epoch)
         try:
             position = operator.index(index)
@@ -207,12 +207,12 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         if not -num_packs <= position < num_packs:
             raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{num_packs - 1}.")
         position %= num_packs
-        # The view makes a padded batch of these graphs; no ids give an empty pack.
+        # The view makes a padded batch of the graphs with these ids; an empty list of ids gives an empty pack.
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        # Not `batch.graph`: the batch keeps that graph, to notice features that are written to it later.
+        # `batch.graph` would also prepare the batch for features that users write to the graph; this batch is not kept.
         return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
@@ -221,8 +221,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     def graphs_per_batch(self, batch_size: int) -> float:
         """Return the mean number of graphs per batch of `batch_size` packs, over all batches and ranks of the epoch.
 
-        Use it as `count` in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all graphs
-        have the same weight; see `PackBatchSampler.graphs_per_batch`.
+        Use the result as `count` in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all
+        graphs have the same weight; see `PackBatchSampler.graphs_per_batch`.
         """
         return self.sampler.graphs_per_batch * self._packs_of_batch(batch_size)
 
@@ -246,7 +246,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid together; to check them, make a sampler for one small graph."""
+    """Raise an error if sampler settings are invalid: to find out, make a sampler for one small graph."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
@@ -254,7 +254,7 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
 
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return a store of the graphs. Before the store is written, check sizes that are known against `limits`."""
+    """Return a store of the graphs. If sizes can be read without the graphs, first check the sizes against `limits`."""
     found = resolve(source)
     if limits is not None and found.knows_sizes:
         limits.check(found.sizes())
@@ -263,9 +263,9 @@ def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
 
 
 def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return argument -> text that identifies its transform on all ranks; TransformError for an invalid transform."""
+    """Return argument -> name and seed of its transform, to compare on all ranks; TransformError if one is invalid."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    # Argument -> description, for messages, of what its transform gets.
+    # Argument -> the object that its transform accepts, as described in messages.
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
     return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}

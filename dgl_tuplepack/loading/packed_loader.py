@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.view import is_one_id
 
-# Version of the state of a loader.
+# Version of the state that `PackedLoader.state_dict` returns.
 _VERSION = 1
 
 
@@ -28,7 +28,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`: `view` maps ids to a batch. A single id means that the sampler was lost."""
+    """The dataset of a `PackedLoader`; `view` maps ids to a batch. A single id, from a lost sampler, is an error."""
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -40,14 +40,14 @@ class _WholeBatches(Dataset[Any]):
         if is_one_id(ids):
             raise InputError(
                 f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate "
-                "does that in accelerator.prepare(loader): prepare only the model and the optimiser, and move batches "
+                "removes it in accelerator.prepare(loader): prepare only the model and the optimiser, and move batches "
                 "to accelerator.device yourself. Single graphs are in loader.view."
             )
         return self.view[ids]
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`. It starts with the first batch, and counts batches that the loop receives."""
+    """One iteration of a `PackedLoader`. It starts at the first `next`, and counts batches that the loop receives."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -55,7 +55,7 @@ class _Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._batches is None:
-            # Start at the first batch, not in iter(): Lightning sets the epoch after iter().
+            # Start when the first batch is requested, not in iter(): Lightning sets the epoch after iter().
             self._position, self._batches = self._loader._start()
         batch = next(self._batches)
         # Count batches when the loop receives them, since workers make batches ahead.
@@ -72,9 +72,9 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     sampler
-        The `PackBatchSampler`. Its `graphs_per_batch`, the mean number of graphs per batch, is the `count` of a loss.
+        The `PackBatchSampler`. Pass its `graphs_per_batch`, the mean number of graphs per batch, as `count` to a loss.
     search
-        The search that chose the limits; None if they were given.
+        The search that chose the limits; None if limits were not searched.
     padded
         Whether batches are `PaddedBatch` of one static shape.
     """
@@ -93,8 +93,9 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # `_position`: the position of the latest iteration, or of a state that was loaded since. `_trains`: whether
-        # that iteration had gradients. After one with gradients, evaluations (without gradients) leave both unchanged.
+        # `_position`: the position of the latest iteration, or of a state that was loaded after it. `_trains`: whether
+        # gradients were enabled in that iteration; if so, later iterations without gradients (evaluations) change
+        # neither attribute.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -144,7 +145,7 @@ class PackedLoader(DataLoader[Any]):
         return _Iteration(self)
 
     def _start(self) -> tuple[_Position, Iterator[Any]]:
-        """Start an iteration, and return its position and its batches; skip the batches that a loaded state counts."""
+        """Start an iteration, and return its position and its batches; skip batches that a loaded state counts."""
         epoch, latest = self.sampler.epoch, self._position
         if self._trains and not torch.is_grad_enabled():
             # An evaluation has a position of its own, and begins at the first batch.
@@ -153,43 +154,44 @@ class PackedLoader(DataLoader[Any]):
         self._trains = torch.is_grad_enabled()
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
-                f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set since, as "
+                f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set afterwards, as "
                 "Lightning does if max_steps ended the fit before the checkpoint was saved; the remaining batches of "
                 f"epoch {latest.epoch} come first. To start epoch {epoch} instead, call set_epoch of the loader.",
                 UserWarning,
                 stacklevel=3,
             )
             epoch = latest.epoch
-        # Batches to skip. Only a position from a loaded state has a length.
+        # Number of batches to skip. Only a position from a loaded state has a `length` other than 0.
         done = latest.batches if latest.length and latest.epoch == epoch else 0
         self._position = _Position(epoch, done)
         self.sampler.set_epoch(epoch, skip=done)
         return self._position, super().__iter__()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position in the current epoch: plain values, a few hundred bytes, equal on all ranks.
+        """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
 
-        The position counts the batches that the loop over this loader received in the latest iteration. It does not
-        count batches that workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training
-        epochs. Lightning saves and restores the state with its checkpoints.
+        A state has a few hundred bytes. The position counts the batches that the loop over this loader received in the
+        latest iteration. It does not count batches that workers made ahead, or batches of an evaluation (under
+        ``torch.no_grad()``) between training epochs. Lightning saves and restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
         plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-        # The settings decide which batches are left.
+        # The settings determine which batches remain.
         return {**progress, **self.sampler._settings(), "plan": plan, "trains": self._trains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the next iteration after the batches that the loop had received when the state was saved.
 
-        This also sets the epoch to that of the state. If that epoch was complete, the next iteration has no batches.
+        This also sets the epoch to the epoch of the state. If that epoch was complete, the next iteration is empty.
         `set_epoch` with another epoch discards the state. `len` is still the length of the whole epoch.
 
         Raises
         ------
         SamplerError
-            The state comes from a loader with other settings or graphs; the message gives both values.
+            The state comes from a loader with other settings or graphs; the message gives both values
+            of the setting that differs.
         """
         self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
         self.sampler.set_epoch(self._position.epoch)
@@ -221,7 +223,7 @@ class _Position:
 
 
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
-    """Return the position in a state; SamplerError if the state has other settings or graphs."""
+    """Return the position that a state contains; SamplerError if the state has other settings or graphs."""
     if not isinstance(state, Mapping) or "version" not in state:
         raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; pass that result.")
     if state["version"] != _VERSION:
@@ -253,7 +255,7 @@ def _check_same(name: str, saved: Any, value: Any) -> None:
 
 
 def refuse_collate(collate: object, padded: bool) -> None:
-    """Raise InputError for a collate function that would replace the chosen one."""
+    """Raise InputError for a collate function that would replace the collate function of a loader."""
     if padded:
         raise InputError(
             f"a loader with padded=True makes batches of one static shape, but collate_fn={shown(collate)} would not; "

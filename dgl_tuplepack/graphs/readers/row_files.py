@@ -1,4 +1,4 @@
-"""Rows of an array that lies in several files, one after the other: numpy, CSV or parquet."""
+"""Read rows of an array that is stored in several numpy, CSV or parquet files, one file after the other."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.planning.sizes import IntArray
 
 FORMATS = ("csv", "numpy", "parquet")
-# Name of the shape of an array in the metadata of a parquet file, as DGL's tools write it.
+# Key in the metadata of a parquet file, under which DGL's tools write the shape of the array as text, "(5, 2)".
 SHAPE = b"shape"
 
 
 class RowFiles:
-    """The rows of the files of a ``ChunkFileSpec`` in `folder`, numbered from 0 over all files.
+    """The rows of several files, numbered from 0 over all files.
 
-    `what` names them in messages; `pairs`: each row is an edge, two integers. One numpy file at a time is mapped.
-    Files of the other formats are read once and stay in memory.
+    `spec` is an entry of ``metadata.json`` in `folder`: the format and the list of files (DGL's ``ChunkFileSpec``).
+    With `absolute`, absolute paths may lead out of the folder. With `pairs`, each row is an edge: two integers. `what`
+    describes the rows in messages. Only one numpy file is memory-mapped at a time; CSV and parquet files are read once
+    and stay in memory.
     """
 
     def __init__(self, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> None:
@@ -45,9 +47,10 @@ class RowFiles:
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
             raise FormatError(f"{what} has no files in {folder}; name at least one.")
-        # No rows, with the dtype and the shape of a row.
+        # An array without rows, with the dtype and row shape of the first file.
         self.empty = self._array(0)[:0] if self._files else np.empty((0, 2), np.int64)
         lengths = [len(self._array(i)) for i in range(len(self._files))]
+        # The number of the first row of each file, then the number of all rows.
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -55,6 +58,7 @@ class RowFiles:
 
     def __getitem__(self, rows: IntArray) -> Array:
         found = np.empty((len(rows), *self.empty.shape[1:]), self.empty.dtype)
+        # Index of the file that has each row.
         file_of = np.searchsorted(self._offsets, rows, side="right") - 1
         for i in np.unique(file_of).tolist():
             found[file_of == i] = self._array(i)[rows[file_of == i] - self._offsets[i]]
@@ -84,19 +88,21 @@ class RowFiles:
                 f"{file} holds {row} in each row, but {self._what} needs two integers, a source and a destination; "
                 "check the file and its delimiter."
             )
+        # `empty` is not set yet when the first file is read.
         first = getattr(self, "empty", array)
         if not self._pairs and (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
             raise FormatError(
                 f"{file} holds {row} in each row, but {self._files[0]} has {first.dtype} {list(first.shape[1:])}; "
-                "write both alike."
+                "write both with the same dtype and shape."
             )
         return array
 
 
 def inside(folder: Path, file: Any, absolute: bool) -> Path:
-    """Return the path of a file that ``metadata.json`` in `folder` names; FormatError if it leads out of the folder.
+    """Return the path of a file that is listed in ``metadata.json`` in `folder`.
 
-    With `absolute`, absolute paths may lead anywhere.
+    Raise FormatError if the path leads out of the folder, or if a relative path does not exist. With `absolute`, an
+    absolute path is returned unchecked.
     """
     path = as_path(file)
     if path.is_absolute() and absolute:
@@ -132,11 +138,11 @@ def _parquet(file: Path, *_: Any) -> Array:
     parquet = load("pyarrow.parquet")
     with open_file(file) as opened:
         table = parquet.read_table(opened)
-    # Pandas may have stored its index as columns.
+    # Drop the columns in which pandas may have stored its index.
     index = (table.schema.pandas_metadata or {}).get("index_columns", [])
     table = table.drop_columns([column for column in index if isinstance(column, str)])
     columns = [np.asarray(column.to_numpy()) for column in table.columns]
-    # A column of lists has a row in each list.
+    # In a column of lists, each list is one row.
     columns = [np.stack(column.tolist()) if column.dtype == object and len(column) else column for column in columns]
     array = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
     shape = (table.schema.metadata or {}).get(SHAPE)

@@ -11,7 +11,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> GraphSizes:
-    """Return the sizes of all graphs of a source, in its order.
+    """Return the sizes of all graphs of a source, in the order of the source.
 
     Parameters
     ----------
@@ -20,18 +20,19 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
         Graphs may be given as a list or dataset whose items are DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or
         PyG's Data or HeteroData. A dict of named graphs ``{"atoms": g, "bonds": h}`` may take the place of the
-        DGLGraph. Anything with a length and such items is a dataset: a DGLDataset, a PyG InMemoryDataset, a dataset
-        object of OGB, or a subset of one. Graphs may also be given as a `GraphStore`, a `MultiStore`, an `OgbFolder` or
-        a `ChunkedGraph` (DGL's chunked graph format).
+        DGLGraph. A dataset is anything with a length and such items: a DGLDataset, a PyG InMemoryDataset, a dataset
+        object of OGB, or a subset of a dataset. Graphs may also be given as a `GraphStore`, a `MultiStore`, an
+        `OgbFolder` or a `ChunkedGraph` (DGL's chunked graph format).
 
-        A path may lead to one of these four, to a part that `partition` wrote, or to a ``.bin`` file of
-        `dgl.save_graphs`.
+        A path may lead to a store, a dataset of shards, an OGB folder, a folder in DGL's chunked graph format, a part
+        that `partition` wrote, or a ``.bin`` file of `dgl.save_graphs`.
 
-        Sizes may be given as a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; as an array ``[N, k]`` or a
-        list of such rows; or as `GraphSizes`, which is returned unchanged.
+        Sizes may be given as a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; as an array ``[N, k]``, or a
+        list of N rows of k numbers; or as `GraphSizes`, which is returned unchanged.
     levels
-        For PyG graphs: what attributes belong to, as in `GraphStore.write`. An attribute that holds endpoints of edges,
-        such as `edge_label_index`, is an edge type and has a component, unless `levels` give it another level.
+        For PyG graphs: a dict from attributes to their levels, as in `GraphStore.write`. An attribute that holds
+        endpoints of edges, such as `edge_label_index`, is an edge type and has a component, unless `levels` assigns
+        another level to the attribute.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     Raises
     ------
     SizesError
-        The source is empty, cannot be read as graphs or sizes, or sizes are malformed.
+        The source is empty or cannot be read as graphs or sizes, or its sizes are malformed.
     SchemaError
         An item is not a graph, or graphs differ in their node or edge types.
     FormatError
@@ -51,8 +52,8 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
     Notes
     -----
-    Takes time O(N). Every item is read once. Features are not copied, except by PyG's `collate`, which joins PyG graphs
-    whose sizes cannot be read without it.
+    Takes time O(N) for N graphs. Every item is read once. Features are copied only if PyG graphs must be joined by
+    PyG's `collate` before their sizes can be read.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A source of graphs, or of their sizes only: the base class of all readers."""
+"""The base class of all readers: a source of graphs, or of sizes only."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 class Source(ABC):
     """A source of one kind. CONTRIBUTING.md lists the steps to add a kind.
 
-    The constructor reads only enough to recognise the source; the methods read the rest. Kinds with graphs in flat
-    arrays implement `blocks`: arrays of many graphs are copied at once. Other kinds implement `items`, which returns
-    the graphs one by one.
+    The constructor reads only what is needed to recognise the source; graphs and sizes are read by the methods. A kind
+    with graphs in flat arrays implements `blocks`, so that the arrays of many graphs are copied at once. Any other kind
+    with graphs implements `items`, which returns the graphs one by one.
 
-    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder that
-    is recognised by its files and needs a package. A package that only one method needs is loaded in that method, by
+    Examples: `BinFile` is a file with `items`, `OgbSource` is a folder with `blocks`, and `Stored` is a folder that is
+    recognised by its files and needs a package. If only one method needs a package, that method loads the package by
     `_core.optional.load`.
     """
 
-    # Whether sizes can be read without the graphs. Then limits are checked before anything is written.
+    # Whether sizes can be read without the graphs. If so, limits are checked before any graph is written.
     knows_sizes = False
-    # Whether transforms get graphs from `items`, although the kind also has `blocks`: from blocks they get DGLGraphs.
+    # For a kind with `items` and `blocks`: whether transforms get the items, not DGLGraphs made from blocks.
     prefers_items = False
-    # Levels of attributes of PyG graphs that the user sets, see `graphs.pyg_layout`.
+    # For PyG graphs: attribute -> level, for the levels that the user sets; see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
-    # `schema`: the `Schema` of the graphs, which `blocks` may set; if it is None, the first block determines it.
+    # `schema`: the `Schema` of the graphs. `blocks` may set it; if it stays None, it is derived from the first block.
     # `pre_transform`: the `PreTransform` that was applied to the graphs.
     schema: Any = None
     pre_transform: Any = None
@@ -54,8 +54,8 @@ class Source(ABC):
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
         """Return the source at a path; None for a path of another kind.
 
-        `settings` are keywords of `OgbFolder`, passed on by the command line and `preprocess_shards`; other kinds
-        ignore them.
+        `settings` are keyword arguments of `OgbFolder`, from the command line or `preprocess_shards`; other kinds of
+        sources ignore them.
         """
         return None
 
@@ -63,8 +63,8 @@ class Source(ABC):
     def of_object(cls, given: Any) -> Source | None:
         """Return the source of an object; None for an object of another kind.
 
-        This method is called for every object. So a kind whose objects are of another package must not import that
-        package, but look in `sys.modules` (as `graphs.named.is_graph` does).
+        This method is called for every object, of any kind. So if the objects of a kind come from another package, the
+        method must not import that package, but look it up in `sys.modules` (as `graphs.named.is_graph` does).
         """
         return None
 
@@ -77,7 +77,7 @@ class Source(ABC):
         return SizeHistogram.from_sizes(self.sizes())
 
     def with_levels(self, levels: Mapping[str, str | None] | None) -> Source:
-        """Return a copy of the source with these `levels`, which are checked; for None, the source itself."""
+        """Check `levels`, and return a copy of the source with these levels; for None, return the source itself."""
         if levels is None:
             return self
         from dgl_tuplepack.graphs.pyg_layout import checked_levels
@@ -87,21 +87,21 @@ class Source(ABC):
         return other
 
     def num_graphs(self) -> int | None:
-        """Return the number of graphs; None if it is unknown before they are read."""
+        """Return the number of graphs; None if the number is unknown before the graphs are read."""
         return None
 
     def splits(self) -> Mapping[str, Any]:
-        """Return the ids of each split by its name; empty without splits."""
+        """Return a mapping from split names to ids; it is empty if the source has no splits."""
         return {}
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs in order as blocks of flat arrays; None if there are only `items`."""
+        """Return all graphs in order as blocks of flat arrays; None if the source has no blocks."""
         return None
 
     def by_position(self) -> Any:
         """Return a dataset with a length and items, or a store; None if graphs can only be read in blocks.
 
-        An iterator is read into a list.
+        If the source is an iterator, it is read into a list.
         """
         return None
 
@@ -127,15 +127,15 @@ class SizedSource(Source):
         self._given = given
 
     def sizes(self) -> GraphSizes:
-        """Return the attribute `sizes`."""
+        """Return the attribute `sizes` of the object."""
         sizes: GraphSizes = self._given.sizes
         return sizes
 
     def num_graphs(self) -> int | None:
-        """Return the length."""
+        """Return the length of the object."""
         return len(self._given)
 
     def splits(self) -> Mapping[str, Any]:
-        """Return the attribute `splits`."""
+        """Return the attribute `splits` of the object."""
         splits: Mapping[str, Any] = self._given.splits
         return splits
