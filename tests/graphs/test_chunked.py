@@ -157,13 +157,27 @@ def test_damaged_files_are_named(folder: Path, file: str, content: bytes | None,
         tp.sizes_of(folder)
 
 
+def test_files_of_edges_may_have_different_integers(tmp_path: Path) -> None:
+    """Numbers of nodes that only the second file's dtype can hold were reduced to the dtype of the first file."""
+    ends = np.array([[0, 1], [300, 301], [1, 0], [301, 300]])
+    large = Large({"_N": 302}, {("_N", "_E", "_N"): ends}, graph_of={"_N": np.arange(302) // 2})
+    folder = write_large(tmp_path / "theirs", large, 2, edges_as="numpy", files=(2, 1))
+    first, second = sorted(folder.glob("*_E_*.npy"))
+    ends[[1, 2]] = ends[[2, 1]]
+    np.save(first, ends[:2].astype(np.uint8))
+    np.save(second, ends[2:].astype(np.uint16))
+    large.ends[("_N", "_E", "_N")] = ends
+    for found, right in zip(tp.GraphStore.write(tmp_path / "store", folder), items_of(large), strict=True):
+        assert_same_item(found, right)
+
+
 def test_a_truncated_array_and_files_of_two_dtypes_are_refused(folder: Path) -> None:
     whole = (folder / "_N_x-1.npy").read_bytes()
     (folder / "_N_x-1.npy").write_bytes(whole[:-4])
     with refused(FormatError, "_N_x-1.npy", "truncated"):
         tp.sizes_of(folder)
     np.save(folder / "_N_x-1.npy", np.zeros(2, np.float32))
-    with refused(FormatError, "float32", "float64", "alike"):
+    with refused(FormatError, "float32", "float64", "same dtype and shape"):
         tp.sizes_of(folder)
 
 

@@ -47,8 +47,9 @@ class RowFiles:
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
             raise FormatError(f"{what} has no files in {folder}; name at least one.")
-        # An array without rows, with the dtype and row shape of the first file.
-        self.empty = self._array(0)[:0] if self._files else np.empty((0, 2), np.int64)
+        # An array without rows: of int64 for edges, whose files may have different integer dtypes; otherwise, with the
+        # dtype and row shape of the first file.
+        self.empty = np.empty((0, 2), np.int64) if pairs else self._array(0)[:0]
         lengths = [len(self._array(i)) for i in range(len(self._files))]
         # The number of the first row of each file, then the number of all rows.
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
