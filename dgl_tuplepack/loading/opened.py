@@ -22,6 +22,7 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.temporary import temporary_store
@@ -137,7 +138,7 @@ def repeats_items(dataset: Any) -> bool:
     Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets of
     these. Subclasses that may change an item when the item is read do not count.
     """
-    while type(dataset) in (Subset, WithIds):
+    while type(dataset) is WithIds or chosen_from(dataset) is not None:
         dataset = dataset.dataset
     ogb = sys.modules.get("ogb.graphproppred")
     if type(dataset) in (list, tuple, getattr(ogb, "DglGraphPropPredDataset", None)):

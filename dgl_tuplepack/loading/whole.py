@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset
 
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
+from dgl_tuplepack.storage.reader import Stored
 from dgl_tuplepack.storage.view import BatchView, with_graph_ids
 
 
@@ -59,8 +60,9 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
     store = dataset
     if isinstance(dataset, str | os.PathLike | OgbFolder):
         store = dataset = opened(dataset, in_memory=True).items
-    if isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs) and len(dataset):
-        store = dataset.dataset.subset(dataset.indices)
+    stored = Stored.of_object(store)
+    if stored is not None:
+        store = stored.by_position()
     if isinstance(store, StoredGraphs | DeviceStore):
         return WholeBatches(dataset, store.batched(framework=framework, with_ids=with_ids))
     return None

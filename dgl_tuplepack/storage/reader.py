@@ -12,6 +12,7 @@ import numpy as np
 
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
+from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
@@ -35,10 +36,15 @@ class Stored(SizedSource):
         return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
 
     @classmethod
-    def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, a subset of one, or a view ``store.batched()``."""
+    def of_object(cls, given: Any) -> Stored | None:
+        """Recognise an opened store, a view ``store.batched()``, and a subset of one of these."""
         if isinstance(given, BatchView) and not given.shapes:
             given = given.store
+        subset = chosen_from(given)
+        # An empty subset is read like an empty list.
+        if subset is not None and len(subset.positions):
+            inner = cls.of_object(subset.dataset)
+            given = None if inner is None else inner.by_position().subset(subset.positions)
         return cls(given) if isinstance(given, StoredGraphs) else None
 
     def by_position(self) -> StoredGraphs:

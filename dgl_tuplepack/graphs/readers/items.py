@@ -67,7 +67,14 @@ class Items(Source):
         return self._number
 
     def splits(self) -> Mapping[str, Any]:
-        """Return the splits of an OGB dataset, or the attribute `splits`."""
+        """Return the splits of an OGB dataset, or the attribute `splits`.
+
+        A subset ``dataset[ids]`` of a PyG dataset has no splits: it inherits those of the whole dataset, whose ids are
+        positions there.
+        """
+        indices, length = (getattr(self._given, name, None) for name in ("indices", "len"))
+        if callable(indices) and callable(length) and [*indices()] != [*range(length())]:
+            return {}
         if not hasattr(self._given, "get_idx_split"):
             splits = getattr(self._given, "splits", None)
             return splits if isinstance(splits, Mapping) else {}

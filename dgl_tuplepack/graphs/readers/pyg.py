@@ -24,6 +24,7 @@ from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
 from dgl_tuplepack.graphs.readers.items import Items
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
@@ -232,21 +233,13 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
     Return None if `given` is not an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
     """
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
-    subset = sys.modules["torch.utils.data"].Subset
-    if type(given) is subset:
-        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from (None: all graphs).
-        inner = _in_memory(given.dataset)
+    subset = chosen_from(given)
+    if subset is not None:
+        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from.
+        inner = _in_memory(subset.dataset)
         if inner is None:
             return None
-        try:
-            chosen = np.asarray(given.indices, np.int64).reshape(-1)
-            number = len(given.dataset)
-        except (TypeError, ValueError):
-            return None
-        if len(chosen) and not -number <= chosen.min() <= chosen.max() < number:
-            return None
-        chosen = np.where(chosen < 0, chosen + number, chosen)
-        return inner[0], chosen if inner[1] is None else inner[1][chosen]
+        return inner[0], subset.positions if inner[1] is None else inner[1][subset.positions]
     if not isinstance(given, base) or any(getattr(type(given), name) is not getattr(base, name) for name in _OWN):
         return None
     has_slices = given.slices and isinstance(given.slices, Mapping)
