@@ -31,7 +31,7 @@ class MethodError(InputError):
 
 
 class SearchError(InputError):
-    """The settings of a search for limits contradict each other, or no limits reach its target."""
+    """The settings of a search for limits contradict each other, or no limits reach the target of the search."""
 
 
 class PlanError(InputError):
@@ -47,7 +47,7 @@ class SchemaError(InputError):
 
 
 class TransformError(InputError):
-    """A transform fails, returns the wrong thing, or enlarges graphs after their sizes were counted."""
+    """A transform fails, returns a wrong value, or enlarges graphs after their sizes were counted."""
 
 
 class UnsupportedError(InputError, AttributeError):
@@ -63,7 +63,7 @@ class FormatError(InputError):
 
 
 class ShardsError(InputError):
-    """Some shards of a dataset failed; the others are done."""
+    """Some shards of a dataset could not be made; all other shards are complete."""
 
 
 class MissingDependencyError(TuplepackError, ImportError):

@@ -1,6 +1,6 @@
-"""All uses of private parts of torch's compiler, by their names in torch 2.13.
+"""All code that uses private parts of torch, under the names that they have in torch 2.13.
 
-If torch lacks a part, the function that needs it returns None or False, and its caller works without the part.
+Most functions return None or False if torch lacks a private part; their callers then work without it.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import CompileError
 
-# Names of options: a pass over the joint graph, the number of threads of generated kernels, and the largest number of
-# operations that the scheduler may fuse.
+# Names of options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one
+# graph), the number of threads of a generated kernel, and the largest number of operations in one fused kernel.
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
+# The subfolder that `use_another_cache` chooses.
 _SECOND_CACHE = "after-a-failure"
-# The first version of torch whose scheduler keeps the order of scatters.
+# The first version of torch in which fused operations keep their order, see `our_options`.
 _FUSES_CORRECTLY = (2, 14)
 
 
 def our_options(device: str) -> dict[str, Any]:
-    """Return the options that `tp.compile` adds for a device type.
+    """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
-    Generated kernels get one thread: with several, sums over edges need atomic operations, which cost more than the
-    threads gain. Matrix products are calls to torch and keep all threads. Our pass is in `joint_pass`.
+    Generated kernels get one thread. With several threads, sums over edges need atomic operations, which cost more time
+    than the threads save. Matrix products use torch's own kernels, which keep all threads. The joint graph is changed
+    by `joint_pass.keep_no_bools`.
 
     Raises
     ------
     CompileError
-        This version of torch generates wrong code for the CPU, and has no option to prevent that.
+        The device is the CPU, and this version of torch may generate wrong code, since it lacks `FUSION_OPTION`.
 
     Notes
     -----
-    From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it. The operation
-    then loses its dependency on an in-place operation, such as a scatter, and a later fusion may move it before the
-    scatter. With a fusion size of 1 nothing is fused, so no loops are recomputed until the order of the operations is
-    final. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
+    In torch 2.5 to 2.13, the CPU scheduler may recompute the loops of an operation when it fuses operations. The
+    operation then loses its dependency on an earlier in-place operation, such as a scatter. So a later fusion may move
+    the operation before the scatter. If `FUSION_OPTION` is 1, nothing is fused, so no loops are recomputed until the
+    order of the operations is final. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
     (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()
@@ -72,21 +74,22 @@ def _version() -> tuple[int, ...]:
 
 @functools.cache
 def problem_at_start() -> str | None:
-    """Return why torch's compiler does not start, for example because no folder is writable; None if it starts."""
+    """Return a message if torch's compiler does not start, for example because no folder is writable; else None."""
     try:
         importlib.import_module("torch._inductor")
     except OSError as error:
         return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a writable folder"
     except ImportError:
-        # Functions that need the missing part handle this.
+        # Torch lacks a module. `known_options`, `options_of_mode` and `_joint_pass` then return None.
         return None
     return None
 
 
 def use_another_cache() -> bool:
-    """Make torch keep compiled code in a subfolder of its cache; return False if it already does.
+    """Make torch store compiled code in a subfolder of its cache; return False if torch already uses the subfolder.
 
-    Torch does not recognise files that a killed process left unfinished, so compiling fails as long as they exist.
+    If a process is killed while it writes a file of the cache, torch does not notice that the file is incomplete. From
+    then on, compiling fails until the file is deleted.
     """
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -98,7 +101,7 @@ def use_another_cache() -> bool:
 
 
 def known_options() -> frozenset[str] | None:
-    """Return the names of the options of torch's compiler, as callers write them; None if torch does not list them."""
+    """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch cannot list them."""
     if problem_at_start() is not None:
         return None
     try:
@@ -110,7 +113,7 @@ def known_options() -> frozenset[str] | None:
 
 
 def options_of_mode(mode: str) -> dict[str, Any] | None:
-    """Return the options that ``mode=`` stands for; None if torch does not list them."""
+    """Return the options that a mode of ``torch.compile`` stands for; None if torch cannot list them."""
     if problem_at_start() is not None:
         return None
     try:
@@ -122,7 +125,7 @@ def options_of_mode(mode: str) -> dict[str, Any] | None:
 
 
 def _joint_pass() -> Any:
-    """Return our pass as an object that torch's caches on disk can identify; None if torch has no `CustomGraphPass`."""
+    """Return `keep_no_bools` as an object that torch's disk cache can identify; None without `CustomGraphPass`."""
     try:
         from torch._inductor.custom_graph_pass import CustomGraphPass
     except ImportError:
@@ -130,7 +133,8 @@ def _joint_pass() -> Any:
 
     from dgl_tuplepack.compiling import joint_pass
 
-    # Torch's caches identify the pass by a hash of its source. With a plain function, torch would keep nothing on disk.
+    # Torch's disk cache identifies the function by a hash of its source. With a plain function as the option, torch
+    # would cache nothing on disk.
     source = Path(joint_pass.__file__).read_bytes()
 
     class KeepNoBools(CustomGraphPass):
@@ -144,7 +148,7 @@ def _joint_pass() -> Any:
 
 
 def is_inductor(arguments: Mapping[str, Any]) -> bool:
-    """Return whether the backend is Inductor, torch's own compiler; other backends do not have its options."""
+    """Return whether `arguments` of ``torch.compile`` choose Inductor; other backends lack Inductor's options."""
     return arguments.get("backend") in (None, "inductor")
 
 
@@ -155,12 +159,12 @@ def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_graph_break(error: BaseException) -> bool:
-    """Return whether torch could not trace a function as one graph."""
+    """Return whether the error means that torch could not trace a function as one graph."""
     return _is_one_of(error, "torch._dynamo.exc", ("Unsupported", "UserError", "UncapturedHigherOrderOpError"))
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Return whether the function itself fails, in torch or in Python code, so that it would also fail uncompiled."""
+    """Return whether the error comes from the function itself, so that the uncompiled function would also fail."""
     start = str(error)[:60]
     is_of_python = any(
         each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
@@ -169,15 +173,15 @@ def is_error_of_function(error: BaseException) -> bool:
 
 
 def is_about_recurrent_layers(error: BaseException) -> bool:
-    """Return whether torch refuses to trace an LSTM, GRU or RNN; torch's configuration can allow it."""
+    """Return whether the error means that torch refuses to trace an LSTM, GRU or RNN."""
     return is_graph_break(error) and "allow_rnn" in str(error)
 
 
 @contextmanager
 def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
-    """Let torch trace recurrent layers inside this context, if `enabled`.
+    """If `enabled`, let torch trace recurrent layers (LSTM, GRU, RNN) inside this context.
 
-    The context also switches oneDNN off, so that torch splits these layers into matrix products. With oneDNN, each
+    The context also switches off oneDNN, so that torch splits these layers into matrix products. With oneDNN, each
     layer is a single operation, for which torch 2.13 generates code that fails.
     """
     if not enabled:
@@ -195,12 +199,12 @@ def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
 
 
 def is_recompile_limit(error: BaseException) -> bool:
-    """Return whether torch has compiled a function so often that it gives up."""
+    """Return whether the error means that torch has compiled a function too often, and gives up."""
     return _is_one_of(error, "torch._dynamo.exc", ("FailOnRecompileLimitHit", "RecompileError"))
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether compiling failed after tracing, for example because of a missing C++ compiler."""
+    """Return whether the error means that compiling failed after tracing, for example without a C++ compiler."""
     return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
         error,
         "torch._inductor.exc",
@@ -209,7 +213,7 @@ def is_compiler_failure(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the innermost error that torch's compiler wraps, on one line."""
+    """Return, on one line, the class and message of the innermost error that `error` wraps."""
     while isinstance(inner := getattr(error, "inner_exception", None), BaseException):
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -217,21 +221,21 @@ def reason_of(error: BaseException) -> str:
 
 
 def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
-    """Return whether an error is of one of the classes `names` in `module`; torch may lack some of these classes."""
+    """Return whether an error is of one of the classes `names` in `module`. Torch may lack some of these classes."""
     return any(each.__module__ == module and each.__name__ in names for each in type(error).__mro__)
 
 
 def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
-    """Return the lines of Python code behind an error of the tracer, outermost first: file, line number, line."""
+    """Return the Python lines that led to a tracing error, outermost first, as (file, line number, line)."""
     stack = getattr(error, "real_stack", None) or ()
     return [(frame.filename, frame.lineno or 0, frame.line or "") for frame in stack]
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return how often a tensor was written to."""
+    """Return how many times a tensor was changed in place."""
     return tensor._version
 
 
 def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
-    """Return the hooks that change the gradient of a leaf."""
+    """Return the hooks of a tensor that may change its gradient."""
     return [*(tensor._backward_hooks or {}).values()]

@@ -1,4 +1,7 @@
-"""Blocks: consecutive graphs as flat arrays. Sources yield blocks, and stores write them. Also node and edge types."""
+"""Blocks: consecutive graphs as flat arrays. Sources yield blocks, and stores write blocks.
+
+Node types and edge types are defined here, too.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,21 @@ Array = NDArray[Any]
 ENDS = ("sources", "destinations")
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
-# Stands between the name of a named graph and one of its types, as in "mol/C"; see `graphs.named`.
+# An item may be a dict of named graphs: name -> DGLGraph. The separator stands between the name of a graph and one of
+# its types, as in "mol/C"; see `graphs.named`.
 SEPARATOR = "/"
 
 
 def public_type(t: Any) -> Any:
-    """Return a type of named graphs as users write it: for the edge type of a homogeneous graph, the graph's name."""
+    """Return a type of named graphs as users write it: an edge type of a homogeneous graph becomes the graph's name."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 
 def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], named: bool = False) -> tuple[str, ...]:
     """Return the names of the components of a size: node types, then edge types.
 
-    They are ("nodes", "edges") if there is only one node type and one edge type. Set `named` if the types belong to
-    named graphs.
+    Set `named` if the types belong to named graphs. Without named graphs, the names are ("nodes", "edges") if there is
+    only one node type and one edge type.
     """
     if named:
         return (*map(node_component, node_types), *(edge_component(public_type(e)) for e in edge_types))
@@ -60,7 +64,7 @@ class GraphBlock:
         return len(next(iter(self.num_nodes.values())))
 
     def column(self, column: tuple[str, Any, str]) -> Array:
-        """Return a feature or label. `column` has its content (such as "node_feature" or "label"), type and name."""
+        """Return a feature or label. `column` is (content, type, name), such as ("node_feature", "_N", "x")."""
         content, t, name = column
         by_type: Any = self.node_features if content == "node_feature" else self.edge_features
         values: Array = self.labels[name] if content == "label" else by_type[t][name]

@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def all_sparse_formats() -> Any:
-    """Return DGL's object for all sparse formats, cached: making it would take half as long as making a graph."""
+    """Return DGL's object for all sparse formats. It is cached, since it takes half as long to make as a graph."""
     return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
 
 
@@ -29,7 +29,7 @@ def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]
     """
     if len(node_types) == len(edge_types) == 1:
         return None
-    # The index of the source (destination) node type of each edge type.
+    # Two lists with one entry for each edge type: the index of its source node type, then of its destination node type.
     ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
     return load("dgl").graph_index.from_coo(len(node_types), *ends, True)
 
@@ -43,12 +43,12 @@ def build_graph(
 ) -> Any:
     """Return a DGLGraph with the given types, in the given order. The graph shares the memory of the features.
 
-    If the edges are sorted by destination, pass `row_pointers`, int64 ``[V + 1]`` for each edge type: the index of the
-    first edge into each destination node, then the number of edges. DGL then sums over incoming edges without a
-    conversion.
+    `row_pointers` may be given if the edges of each type are sorted by destination. For each edge type, it is int64
+    ``[V + 1]``: the index of the first edge into each of the V destination nodes, then the number of edges. DGL then
+    sums over incoming edges without a conversion to another sparse format.
 
-    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` would sort the types and check the
-    endpoints again, which takes as long as all other steps together, and waits for the device.
+    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` are not used, since they sort the
+    types and check the endpoints again. This check takes as long as all other steps together, and waits for the device.
     """
     dgl = load("dgl")
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
@@ -70,13 +70,13 @@ def relation(
     """Return DGL's index of the edges of one type; for `pointers` see `row_pointers` of `build_graph`."""
     index, formats = load("dgl").heterograph_index, all_sparse_formats()
     (src, dst), (source, _, destination) = ends, edge_type
-    # DGL's arguments: the number of node types, of source nodes and of destination nodes.
+    # DGL's arguments: the numbers of node types, source nodes and destination nodes.
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
         return index.create_unitgraph_from_coo(*sizes, src, dst, formats)
     # Edge ids are optional in DGL 1.1, but sums with edge features fail without them.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
-    # True: the pointers belong to destination nodes (CSC).
+    # The argument True means that the pointers belong to destination nodes (CSC).
     return index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
@@ -100,7 +100,7 @@ def build_batch(
 ) -> Any:
     """Return a batched DGLGraph.
 
-    `nodes_per_graph` and `edges_per_graph` are ``[B]`` for each type. For the other arguments see `build_graph`.
+    `nodes_per_graph` and `edges_per_graph` are ``[B]`` for each type. For the other arguments, see `build_graph`.
     """
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
@@ -124,7 +124,7 @@ def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
 
 
 def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a batched DGLGraph or, if there are `names`, a dict of them. `by_type` are arguments of `build_batch`."""
+    """Return a batched DGLGraph or, if there are `names`, a dict of such graphs. `by_type`: see `build_batch`."""
     return _built(names, build_batch, *by_type)
 
 
@@ -138,30 +138,32 @@ def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[An
 class BatchBuilder:
     """Build batches of one schema, without padding. Everything that depends only on the schema is made once.
 
-    For a batch of few graphs, putting tensors into the dicts that `build_batch` needs would take nearly as long as
-    filling the batch. So `build_batch` is used only for named graphs.
+    If a batch has few graphs, the dicts that `build_batch` needs take nearly as long to make as the tensors. So
+    `build_batch` is used only for named graphs.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
-        # Names of the features of each node type, then of each edge type, in the order of `totals` in `batch`.
+        # One list of feature names for each node type, then for each edge type, as in `totals` of `batch`.
         self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
         dgl = load("dgl")
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph. Named graphs are a dict of DGLGraphs.
+        """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph.
 
-        `totals` has the number of nodes of each type, of edges of each type, and of graphs. `tensors` has, in this
-        order: the nodes per graph, for each node type; the edges per graph, for each edge type; the sources and
-        destinations of each edge type; node features, edge features and labels, as in ``schema.columns()``.
+        For named graphs, a dict of DGLGraphs takes the place of the DGLGraph.
+
+        `totals` has, in this order: the number of nodes of each type, the number of edges of each type, the number of
+        graphs. `tensors` has, in this order: the nodes per graph, for each node type; the edges per graph, for each
+        edge type; the sources and destinations of each edge type; all features and labels, as in `Schema.columns`.
         """
         # `remaining` yields the tensors in the order above; `number` is the number of node types.
         schema, remaining, number = self._schema, iter(tensors), len(self._schema.node_types)
         num_nodes = dict(zip(schema.node_types, totals, strict=False))
-        # zip must read the types first: with `remaining` first, it would read one tensor too many and drop it.
+        # In each zip, `remaining` comes last. Otherwise, zip would read and lose one more tensor after the last type.
         nodes_per_graph = dict(zip(schema.node_types, remaining, strict=False))
         edges_per_graph = dict(zip(schema.edge_types, remaining, strict=False))
         if schema.graph_names:
@@ -172,7 +174,7 @@ class BatchBuilder:
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
             relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in schema.edge_types]
-            # One frame of features for each node type, then for each edge type.
+            # One DGL frame (features of a type) for each node type, then for each edge type.
             frames = [
                 self._new_frame(dict(zip(names, remaining, strict=False)), rows)
                 for names, rows in zip(self._features, totals, strict=False)

@@ -19,7 +19,8 @@ from dgl_tuplepack.errors import TransformError
 def seed_generators(key: int) -> None:
     """Seed the global generators of torch, numpy and Python by a key in 0..2**64-1.
 
-    Generators are seeded one by one, since `torch.manual_seed` also remembers the seed for CUDA devices not in use.
+    Torch's generators are seeded one by one. `torch.manual_seed` would also set the seed of CUDA devices that are not
+    in use yet.
     """
     for generator in _torch_generators():
         generator.manual_seed(key)
@@ -42,7 +43,7 @@ def kept_generators() -> Iterator[None]:
 
 
 def states() -> tuple[Any, ...]:
-    """Return the states of the global generators; two results are equal if nothing was drawn in between."""
+    """Return the states of the global generators. The states change if random numbers are drawn."""
     of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
     return (*of_torch, pickle.dumps(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
 
@@ -55,15 +56,15 @@ def _torch_generators() -> list[torch.Generator]:
 
 
 class Draws:
-    """The seed of a transform, and the epoch to use if the ids of a batch carry no epoch.
+    """The seed of a transform, and the epoch to use if the ids of a batch carry no epoch (see `items.EpochIds`).
 
     All worker processes share the epoch, including persistent workers.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
-        # Three numbers: the epoch; 1 if it was set, else 0; the id of the first graph that drew random numbers while
-        # the epoch was unknown, or -1.
+        # Three numbers: the epoch; 1 if the epoch was set, else 0; the id of the first graph for which the transform
+        # drew random numbers while the epoch was unknown, or -1 if there is none.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
@@ -76,8 +77,8 @@ class Draws:
     def epoch(self, of_ids: int | None) -> tuple[int, bool]:
         """Return the epoch, and whether it is known.
 
-        `of_ids` is the epoch that the ids of a batch carry. If it is None, use the epoch that `set_epoch` set; if
-        none was set, use 0, which does not count as known.
+        `of_ids` is the epoch that the ids of a batch carry, or None. For None, return the epoch that `set_epoch` set.
+        If no epoch was set, return (0, False).
         """
         if of_ids is not None:
             return of_ids, True
@@ -85,14 +86,18 @@ class Draws:
         return epoch, bool(is_set)
 
     def may_repeat(self, graph_id: int) -> bool:
-        """Return whether to watch this graph for draws while the epoch is unknown.
+        """Return whether to check if the transform draws random numbers for this graph, while the epoch is unknown.
 
-        Every graph is watched until one of them draws; then only the graph that drew, until it draws again.
+        All graphs are checked until the transform draws for one of them. From then on, only that graph is checked,
+        until this process has warned (see `notice_repetition`).
         """
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
-        """Remember the first graph that draws while the epoch is unknown; warn once when it draws again."""
+        """Handle a draw of random numbers for a graph while the epoch is unknown.
+
+        The first call stores the id of the graph. A later call for that graph warns, once in each process.
+        """
         first = int(self._shared[2])
         if first < 0:
             self._shared[2] = graph_id

@@ -17,11 +17,12 @@ def schema_of(
 ) -> Schema:
     """Return the schema of one item: DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or an item of `with_ids`.
 
-    The graph may also be named graphs, or a PyG graph. `levels` map attributes of a PyG graph to what they
-    belong to. Pass them if one graph is not enough to decide this.
+    The item may also have a dict of named graphs in place of the DGLGraph, or be a PyG graph. `levels` maps the names
+    of attributes of a PyG graph to their levels. Pass `levels` if the example alone does not show the levels. `ties`
+    and `indices` are declared by the user, see `graphs.relations`.
     """
     if not begins_with_pyg(example):
-        # Without DGL, the item cannot be a DGLGraph.
+        # If DGL is missing, this raises the error that says so; otherwise, `parts_of` would only refuse the item.
         load("dgl")
     graphs, label, graph_id = parts_of(example, "the example")
     if is_pyg(graphs):

@@ -26,14 +26,14 @@ from dgl_tuplepack.graphs.values import as_array, as_tensor
 def graph_blocks(
     items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of the first item, and blocks of all items.
+    """Return the schema of the items, and blocks of all items.
 
     An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); one of these with a dict of named graphs in place
-    of the DGLGraph; or a PyG graph. For PyG graphs, all items are read to find the schema, since one graph may not show
-    whether an attribute belongs to nodes, edges or graphs. `levels` can declare what attributes belong to.
+    of the DGLGraph; or a PyG graph. For DGLGraphs, the first item determines the schema. For PyG graphs, all items
+    are read to find the schema, since one graph may not show the level of an attribute. `levels` can declare the level.
 
-    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item is not a
-    graph or has another schema.
+    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has none of
+    these forms, or another schema.
     """
     iterator = iter(items)
     try:
@@ -45,7 +45,7 @@ def graph_blocks(
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = schema_of(first, ties, indices, levels)
-    # Pairs (parts, display names), each of a few hundred items.
+    # Pairs (parts, display names); each pair is for a few hundred items.
     blocks = parts_in_blocks(itertools.chain([first], iterator))
     return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)
 
@@ -56,7 +56,7 @@ def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
-        """Return endpoints counted from 0 in each graph; `end` counts nodes across all graphs."""
+        """Return endpoints counted from 0 in each graph; in `end`, they are counted across all graphs."""
         # For each edge, the number of nodes of type t in all earlier graphs.
         first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
         return as_array(end).astype(np.int64) - first
@@ -71,7 +71,7 @@ def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield (graph, label) for each graph of the blocks. Named graphs are a dict, a missing label is None."""
+    """Yield (graph, label) for each graph of the blocks. Named graphs are a dict; a missing label is None."""
     for block in blocks:
         yield from _items(schema, block)
 
@@ -90,10 +90,12 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
         """Return the source (destination) nodes of edges as one tensor for each graph."""
         return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
 
+    # By type and name (labels: by name only): one tensor for each graph.
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
-        # Endpoints, number of nodes, node features and edge features of graph i, by type; per_graph[i] has its rows.
+        # After the names: endpoints, numbers of nodes, node features and edge features of graph i. `per_graph` has one
+        # feature, as one tensor for each graph.
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},

@@ -1,4 +1,4 @@
-"""Items of a dataset: their graph, label and id; and datasets whose ids are positions."""
+"""Items of a dataset: their graph, label and id. `with_ids` gives each item its position as id."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from dgl_tuplepack._core.checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_graph, is_pyg
 
-# Enough for the full speed of `dgl.batch` and PyG's `collate`, and little memory even for large graphs.
+# The number of items that are joined at once: large enough for the full speed of `dgl.batch` and PyG's `collate`, and
+# small enough to need little memory even if graphs are large.
 _ITEMS_PER_BLOCK = 512
 
 
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, with the epoch (for random transforms) and the shape bucket of the batch.
 
-    `shape` is the index of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, also to
-    workers, so workers need no other channel for the epoch and the shape.
+    `shape` is the index of the shape bucket; None if there is only one bucket. Loaders pass the ids on unchanged, also
+    to workers. So workers get the epoch and the shape together with the ids.
     """
 
     def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
@@ -31,7 +32,7 @@ class EpochIds(list[int]):
 
 
 class BatchItems(list[Any]):
-    """Items of a batch, and the index of the batch's shape bucket; None if it is unknown."""
+    """Items of a batch. `shape` is the index of the batch's shape bucket; None if the index is unknown."""
 
     def __init__(self, items: Iterable[Any], shape: int | None) -> None:
         super().__init__(items)
@@ -71,9 +72,9 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these wrapped by `with_ids`.
 
-    The graph may also be a dict of named graphs, which is returned sorted by name. The labels of a PyG graph stay in
-    the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError for other items;
-    errors call the item `where`.
+    The graph may also be a dict of named graphs, which is returned sorted by name. A PyG graph is an item by itself:
+    its labels stay in the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError
+    for other items. `where` is the display name of the item, for errors.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
@@ -98,16 +99,19 @@ def parts_of(item: Any, where: str) -> Parts:
 
 
 def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | None]:
-    """Return the parts of each item of a batch, the display name of each item, and the epoch, None if it is unknown."""
+    """Return, for a batch, the parts of each item, the display name of each item, and the epoch (None if unknown)."""
     where = [f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
     return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
 
 
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the named graphs that an item begins with, or raise SchemaError. `item` is the sequence of its parts."""
+    """Return the named graphs that an item begins with, or raise SchemaError.
+
+    `given` is the item as the dataset returned it; `item` is the sequence of its parts.
+    """
     graphs = item[0] if item else None
-    # `item is given` if the dataset returned a tuple or list; only these begin with something.
+    # `item is given` if the dataset returned a tuple or list. Only then the error names the type of the first part.
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
@@ -138,16 +142,16 @@ def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[st
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item is a PyG graph, or begins with one or with a dict of them.
+    """Return whether an item, or its first part, is a PyG graph or a dict with a PyG graph.
 
-    `parts_of` accepts only the PyG graph itself, and refuses the other two.
+    Of these items, `parts_of` accepts only the PyG graph itself.
     """
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
 
 def begins_with_graph(item: Any) -> bool:
-    """Return whether an item is a DGL or PyG graph, or begins with one or with a dict of them."""
+    """Return whether an item, or its first part, is a DGL or PyG graph, or a dict with such a graph."""
     return holds_graphs(_first(item))
 
 
@@ -165,7 +169,7 @@ def as_item(parts: Parts) -> Any:
 
 
 def _id(value: Any, where: str) -> int:
-    """Return the id that is the third part of an item; raise SchemaError if it is not an id."""
+    """Return the third part of an item as an id; raise SchemaError if it is not an integer in 0..2**63-1."""
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:
         raise SchemaError(
@@ -194,12 +198,12 @@ class WithIds:
 
     def __getitem__(self, index: int) -> Identified:
         number = self._position(index)
-        # Ids are never negative, since the id -1 stands for padding.
+        # The id of a negative index is counted from the start: an id is never negative, since -1 stands for padding.
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
         """Return the items of a batch for a loader, with the epoch and shape bucket that the sampler's ids carry."""
-        # Positions, which may be negative: -1 is the last item.
+        # Positions, which may be negative: -1 is the last item. `fetch` is the dataset's own `__getitems__`, or None.
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
@@ -227,8 +231,8 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
     """Refuse (InputError) a list of items whose length differs from the number of ids."""
     if len(items) != len(ids):
         raise InputError(
-            f"a dataset returned {len(items)} items for {len(ids)} ids, but must return one for each; correct its "
-            "__getitems__."
+            f"a dataset returned {len(items)} items for {len(ids)} ids, but must return one item for each id; correct "
+            "its __getitems__."
         )
 
 

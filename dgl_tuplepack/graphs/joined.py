@@ -16,7 +16,8 @@ from dgl_tuplepack.graphs.relations import Column
 class JoinedGraphs:
     """B graphs of one schema, joined, with their labels, on one device.
 
-    Endpoints count nodes from 0 across all graphs. Columns that hold indices count nodes (edges) from 0 in each graph.
+    Endpoints are counted from 0 across all graphs. Indices in columns (features and labels) are counted from 0 in each
+    graph.
     """
 
     # Number of nodes or edges of each type; the key None has the number of graphs.
@@ -25,7 +26,7 @@ class JoinedGraphs:
     lengths: dict[GraphType, Tensor]
     # Source and destination node of each edge, [E].
     ends: dict[EdgeType, tuple[Tensor, Tensor]]
-    # Features [V, ...] and [E, ...], and labels [B, ...].
+    # Features [V, ...] and [E, ...], and labels [B, ...]. A key is (content, type, name); a label has the type None.
     columns: dict[Column, Tensor]
 
     @property
@@ -42,7 +43,8 @@ class JoinedGraphs:
         values, t = self.columns[column], column[1]
         if target is None:
             return values
-        # For each graph, the number of nodes (edges) in earlier graphs. A feature needs this number for each row.
+        # For each graph, the number of nodes (edges) of type `target` in earlier graphs; for a feature, one such number
+        # for each row.
         first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
         if t is not None:
             first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))

@@ -39,7 +39,7 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
 
 def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
     """Return the tensors of `batches`: a result of `dgl.batch`, or a dict with such a result for each name."""
-    # `t` is a type of the schema; `own` is its name in `graph`, the batch that has the type.
+    # `t` is a type of the schema; `graph` is the batch that has the type, and `own` is the name of the type in `graph`.
     made = JoinedGraphs({}, {}, {}, {})
     for t, graph, own in located_types(batches):
         is_nodes = isinstance(t, str)
@@ -50,7 +50,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, own)
         for name, spec in specs[t].items():
-            # If no graph has a node (edge) of the type, features of the type may be missing.
+            # If no graph has a node (edge) of the type, the feature may be missing, so use an empty tensor.
             made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
     made.numbers[None] = next(iter(by_name(batches).values())).batch_size
     made.columns.update({("label", None, name): value.to(made.device) for name, value in labels.items()})
@@ -58,7 +58,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
 
 
 def _nothing(schema: Schema) -> JoinedGraphs:
-    """Return a batch of no graphs."""
+    """Return the result of `joined` for no items."""
     none, types = torch.empty(0, dtype=torch.int64, device="cpu"), [*schema.types.values()]
     columns = {column: spec.filled(0, 0) for column, spec in schema.columns()}
     return JoinedGraphs(
@@ -68,7 +68,7 @@ def _nothing(schema: Schema) -> JoinedGraphs:
 
 
 def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return endpoints in the order of edge ids; not all sparse formats return them in this order."""
+    """Return endpoints in the order of edge ids; with some sparse formats, DGL returns edges in another order."""
     src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
     return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
 
@@ -77,8 +77,8 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
     """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
     dgl = load("dgl")
     try:
-        # DGL checks that the features of all graphs agree, but not their types. So compare the types of each graph with
-        # the schema, but features only once, for the batch. Only a failure needs a search for the graph that differs.
+        # `dgl.batch` checks that all graphs have the same features, but not the same types. So check the types of each
+        # graph, and the features once, of the batch. If a check fails, the second loop finds the graph that differs.
         for graph, item_name in zip(graphs, where, strict=True):
             schema.check_types(graph, item_name)
         batches = _by_dgl(dgl, graphs)
@@ -87,12 +87,12 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
             return batches
     except (dgl.DGLError, SchemaError):
-        # The checks below raise an error that names the item.
+        # The second loop raises an error that names the item.
         pass
     for graph, item_name in zip(graphs, where, strict=True):
         schema.check_graph(graph, item_name)
-    # No graph differs from the schema. DGL may have failed since a graph without nodes (edges) of a type has other
-    # features for that type, which is allowed.
+    # No graph differs from the schema. The first try may have failed because a graph that has no nodes (edges) of a
+    # type has other features for this type. That is allowed, so remove such features.
     return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 

@@ -1,7 +1,7 @@
-"""Items of several named graphs, read as one graph whose types include the names of the graphs.
+"""Items that are dicts of named graphs (name -> DGLGraph), read as one graph whose types include the graphs' names.
 
 The types of a homogeneous graph "atoms" become "atoms" and ("atoms", "_E", "atoms"); a type "C" of a heterograph "mol"
-becomes "mol/C". The types of a graph without a name, the usual item, are unchanged.
+becomes "mol/C". The usual item is one graph without a name; its types are unchanged.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
 
-    The graph is the one that has the type. For named graphs, the type includes the name of the graph; the own type does
-    not.
+    `graph` is the graph that has the type. For named graphs, the type includes the name of the graph, but the own type
+    is the type's name in `graph`.
     """
     # For each graph: its node types, its edge types, and the graph.
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
@@ -107,7 +107,7 @@ def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, own) for t, graph, own in located_types(graphs)}
-    # A shortcut for an item that is one graph, since reading sizes calls this function once for each item.
+    # A faster way for an item that is one graph: to read sizes, this function is called once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 
@@ -136,7 +136,7 @@ def check_alike(graphs: Any, where: str) -> None:
 
 
 def own_type(t: Any) -> Any:
-    """Return a type without the name of its graph: "C" for "mol/C", and "_N" for "atoms", a homogeneous graph."""
+    """Return a type without the name of its graph: "C" for "mol/C"; "_N" for "atoms", a type of a homogeneous graph."""
     if isinstance(t, tuple):
         return own_type(t[0]), t[1], own_type(t[2])
     _, separator, own = t.partition(SEPARATOR)
@@ -149,7 +149,7 @@ def name_of_type(t: GraphType) -> str:
 
 
 def of_graph(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:
-    """Return the entries of one named graph, with its own types as keys."""
+    """Return the entries of `by_type` for the types of one named graph; the keys are the graph's own types."""
     return {own_type(t): value for t, value in by_type.items() if name_of_type(t) == name}
 
 
@@ -162,13 +162,13 @@ def check_types(
 ) -> None:
     """Refuse (SchemaError) types that differ, or names of graphs that differ.
 
-    `found` and `expected` are pairs (node types, edge types). `names` has the names found and the names expected.
+    `found` and `expected` are pairs (node types, edge types). `names` has the names of graphs: found, expected.
     `where` is the display name of the graph with the types found; `other`, of the graph with the expected types.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)
         raise SchemaError(f"{where} has {theirs}, but {other} has {ours}; all items must have the same named graphs.")
-    # Types may be lists or tuples, which are not equal to each other.
+    # Types may be in lists or in tuples. A list never equals a tuple, so compare their entries.
     if found != expected and (*found[0], *found[1]) != (*expected[0], *expected[1]):
         raise SchemaError(
             f"{where} has node types {list(found[0])} and edge types {list(found[1])}, but {other} "

@@ -14,14 +14,15 @@ from dgl_tuplepack.graphs.blocks import GraphType
 
 
 class FeatureView(MutableMapping[str, Any]):
-    """Features of the nodes or edges of some types: name -> tensor; with several types, name -> dict by type."""
+    """Mapping from feature names to tensors or, with several node (edge) types, to dicts: type -> tensor."""
 
     def __init__(self, graph: Structure, types: Sequence[GraphType]) -> None:
         self._graph = graph
         self._types = types
 
     def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
-        # Read the frame from the graph each time: inside a local scope, the graph has other frames.
+        # A frame is a dict: feature name -> tensor. Read it from the graph each time, since `local_scope` replaces
+        # the frames of the graph.
         return self._graph.frames[of_type]
 
     def __getitem__(self, name: str) -> Any:
@@ -36,7 +37,8 @@ class FeatureView(MutableMapping[str, Any]):
                 "by type."
             )
         types = self._graph.types
-        # With one type, `value` is a tensor; with several, it is a dict: type -> tensor.
+        # With one type, `value` is a tensor; with several types, it is a dict: type -> tensor. An edge type may be
+        # given by its middle name; `known` is the full type.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
             known = types.node_type(of_type) if of_type in types.node_types else types.edge_type(of_type)
             check_rows(name, tensor, self._graph.rows[known], known)
@@ -67,7 +69,7 @@ class FeatureView(MutableMapping[str, Any]):
 
 
 def check_rows(name: str, value: Any, number: int, of_type: GraphType) -> None:
-    """Check that a feature is a tensor with one row for each node or edge."""
+    """Raise SchemaError unless a feature is a tensor with one row for each of the `number` nodes or edges."""
     owners = "nodes" if isinstance(of_type, str) else "edges"
     if not isinstance(value, Tensor):
         raise SchemaError(
@@ -87,7 +89,7 @@ class Space(NamedTuple):
 
 
 class NodeView:
-    """``graph.nodes``: ``nodes[TYPE].data`` and ``nodes(TYPE)``."""
+    """The view ``graph.nodes``, for ``nodes[TYPE].data`` and ``nodes(TYPE)``; TYPE must be one of the types `among`."""
 
     def __init__(self, graph: Structure, among: list[str]) -> None:
         self._graph = graph
@@ -102,7 +104,7 @@ class NodeView:
 
 
 class EdgeView:
-    """``graph.edges``: ``edges[TYPE].data`` and ``edges(form, order, etype)``."""
+    """The view ``graph.edges``, for ``edges[TYPE].data`` and ``edges(form, order, etype)``."""
 
     def __init__(self, graph: Structure) -> None:
         self._graph = graph
@@ -111,12 +113,12 @@ class EdgeView:
         return Space(FeatureView(self._graph, [self._graph.types.edge_type(_only_type(key))]))
 
     def __call__(self, form: str = "uv", order: str = "eid", etype: Any = None) -> Any:
-        """Return source and destination nodes ("uv"), ids of the edges ("eid"), or all three ("all")."""
+        """Depending on `form`, return source and destination nodes ("uv"), edge ids ("eid"), or all three ("all")."""
         return self._graph.all_edges(form, order, etype)
 
 
 def _only_type(key: Any) -> Any:
-    """Return the type in an index; for the index ``[:]``, return None, which stands for the only type."""
+    """Return the type that a view is indexed by; for ``[:]``, return None, which stands for the only type."""
     if key is None or isinstance(key, str | tuple):
         return key
     if isinstance(key, slice) and key == slice(None):
@@ -128,7 +130,11 @@ def _only_type(key: Any) -> Any:
 
 
 class GatheredFeatures(Mapping[str, Tensor]):
-    """Features of end nodes with one row for each edge; a feature is gathered when it is first read."""
+    """Features of the source (destination) nodes of edges, with one row for each edge.
+
+    `frame` has the features with one row for each node. `gather` returns, for each edge, the row of its end node. A
+    feature is gathered when it is first read.
+    """
 
     def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
         self._frame = frame

@@ -1,6 +1,8 @@
 """Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
 
-For the shifts of attributes, see `graphs.pyg.joined_data`.
+A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
+batch. A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a
+storage for each type, with the type as its key, and a storage for the whole graph, with the key None.
 """
 
 from __future__ import annotations
@@ -50,16 +52,16 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Graphs that are joined at once to read their sizes.
+# The number of graphs that are joined at once to read their sizes.
 _GRAPHS = 512
-# Bytes of joined graphs to keep in memory; more go to a temporary file.
+# Up to this number of bytes, joined graphs are kept in memory; above it, in a temporary file.
 _IN_MEMORY = 2**26
 
 
 def read(
     items: Iterable[Any], levels: Levels, ties: Ties | None, indices: Indices | None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of items, and blocks of all of them.
+    """Return the schema of the items, and blocks of all items.
 
     All items are read, once, before the schema is decided, since one graph may not show what an attribute belongs to.
     The blocks are made from the joined graphs, which are kept in memory or, above 64 MiB, in a temporary file.
@@ -77,14 +79,15 @@ def read(
 
 
 def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[JoinedData], bool]:
-    """Join all items into groups, and write these to a file.
+    """Join the items into groups of a few hundred, and write the groups to a file.
 
-    Return the groups without their values, and whether items have ids.
+    Return the groups without the values of attributes, and whether items have ids.
     """
     seen: list[JoinedData] = []
     has_ids = False
     for parts, where in parts_in_blocks(items):
         has_ids = has_ids or parts[0].id is not None
+        # All groups must have the types, attributes and specs of the first group.
         group = join_graphs([part.graph for part in parts], where, levels, seen[0] if seen else None)
         pickle.dump(group, file)
         seen.append(group.without_values())
@@ -104,14 +107,15 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
-    """Return whether PyG shifts only `edge_index`, and by its own rules. Sizes can then be read without `collate`."""
+    """Return whether `edge_index` is the only attribute that PyG shifts, and each type has its usual attributes."""
     others = {*data.keys()} - {ENDPOINTS}
-    # Any other level means that attributes define further node or edge types, see `Levels`.
+    # With any other level, attributes define further node or edge types, see `Levels` in `graphs.pyg_layout`.
     known = (NODE, EDGE, GRAPH, None)
     return (
         follows_pyg(type(data))
         and all(level in known for key, level in levels.items() if key != ENDPOINTS)
         and levels.get(ENDPOINTS, EDGE) == EDGE
+        # PyG's `__inc__` shifts attributes with these names.
         and not any("index" in key or "batch" in key or key == "face" for key in others)
     )
 
@@ -122,7 +126,8 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     if not is_usual(data, levels):
         group = join_graphs([data], [where], levels)
         return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
-    # Each type has its usual storage and attribute, so read the counts from there, without `collate`.
+    # In a usual graph, read the number of nodes (edges) of each type from its storage, without PyG's `collate`. `Types`
+    # has: whether the graph is a Data; the node types; for each edge type, the attribute with its endpoints.
     storages = dict(storages_of(data))
     counts: dict[GraphType, int] = {}
     node_types, edge_types = types_in(data)
@@ -135,10 +140,11 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     for t in types.all:
         storage, what = storages[types.storage_of(t)], named(where, types.storage_of(t))
         if isinstance(t, str):
+            # None if PyG would have to guess the number; `refuse_unknown` then raises the error.
             number = known_nodes(storage, what)
             counts[t] = refuse_unknown(what) if number is None else number
         elif ENDPOINTS in storage:
-            # Only checks: raises SchemaError if the endpoints are malformed.
+            # Called only for its checks: it raises SchemaError if the endpoints are malformed.
             described(storage[ENDPOINTS], ENDPOINTS, data, storage, f"the {ENDPOINTS} of {what}")
             counts[t] = int(storage[ENDPOINTS].shape[1])
         else:
@@ -147,14 +153,17 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
-    """Return the components of sizes, and the sizes of graphs. `graphs` yields pairs (graph, display name)."""
+    """Return the components of sizes, and the sizes of graphs, int64 ``[N, k]``.
+
+    `graphs` yields pairs (graph, display name).
+    """
     iterator, groups = iter(graphs), list[JoinedData]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
         groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
-    # The types that attributes index are not known yet (None), so only shifts of endpoints are checked.
+    # Check only the shifts of endpoints: None skips the check of an attribute.
     check_shifts(group, types, {p: None for p, a in group.attributes.items() if a.shifts is not None})
     return components_of(types.nodes, [*types.edges]), np.stack([*group.counts(types).values()], axis=1)
 
@@ -169,12 +178,13 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     attributes = _attributes(schema)
-    # The expected spec of a row of each attribute; none for endpoints.
+    # The expected spec of a row of each attribute; None for endpoints.
     specs: dict[Attribute, Any] = dict.fromkeys(types.edges.values())
     for (column, spec), attribute in zip(schema.columns(), attributes, strict=True):
         # If a label has several rows in each graph, its spec describes all rows of a graph, not one row.
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
+    # The level None leaves an attribute out.
     group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
     _check_types(group, types)
     counts, ends, columns = _unpacked(schema, group)
@@ -182,7 +192,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        """Return endpoints as positions among the nodes of all graphs; `values` are positions in each graph."""
+        """Return endpoints counted from 0 across all graphs; in `values`, they are counted in each graph."""
         # For each edge, the number of nodes of type t in all earlier graphs.
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
@@ -207,7 +217,7 @@ def block_of(schema: Schema, group: JoinedData) -> GraphBlock:
 
 
 def _attributes(schema: Schema) -> list[Attribute]:
-    """Return, for each feature and label, the key of the storage and the name of the attribute."""
+    """Return, for each feature and label, its attribute: (key of the storage, name)."""
     names = attribute_names(
         schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg
     )
@@ -216,8 +226,8 @@ def _attributes(schema: Schema) -> list[Attribute]:
 
 def _check_types(group: JoinedData, types: Types) -> None:
     """Refuse (SchemaError) graphs whose storages do not have the expected types."""
-    # `flat`: the graphs are `Data`. `storages`: the storages with endpoints. `own`: edge types whose endpoints are the
-    # `edge_index` of their own storage.
+    # `flat`: whether the graphs are `Data`. `storages`: keys of the storages that must have endpoints. `own`: edge
+    # types whose endpoints are the `edge_index` of the storage with that type as its key.
     flat, storages = not group.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
     own = [e for e, attribute in types.edges.items() if attribute == (e, ENDPOINTS)]
@@ -229,22 +239,22 @@ def _check_types(group: JoinedData, types: Types) -> None:
 def _unpacked(
     schema: Schema, group: JoinedData
 ) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
-    """Return counts by type, endpoints ``[E, 2]`` by edge type, and features and labels by column.
+    """Return the counts ``[B]`` by type, endpoints ``[E, 2]`` by edge type, and features and labels by column.
 
     Raise SchemaError for graphs of another schema.
     """
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     counts, columns = group.counts(types), [column for column, _ in schema.columns()]
-    # Column -> attribute; attribute that holds indices -> type that it indexes.
+    # `attributes`: column -> attribute. `indexed`: attribute that holds indices -> type that it indexes.
     attributes = dict(zip(columns, _attributes(schema), strict=True))
     indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
-    # Names of attributes whose indices the user declared, although PyG did not shift them when the schema was found.
+    # Names of attributes that the user declared as indices. PyG did not shift these when the schema was found.
     declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
     check_shifts(group, types, indexed, declared)
     found: dict[Any, Tensor] = {}
     for column, (t, key) in attributes.items():
-        # `number` is the number of rows of a label in each graph.
+        # `number`: how many rows a label has in each graph. `expected`: the right number of rows of each graph, [B].
         joined, number = group.attributes[t, key], schema.pyg.rows.get(column, 1)
         is_label = column[0] == "label"
         expected = np.full(len(group.where), number) if is_label else counts[column[1]]  # type: ignore[index]
@@ -258,9 +268,9 @@ def _unpacked(
                 f'levels={{"{key}": "{key}"}}.'
             )
         value = joined.value
-        # A label with several rows in each graph gets an axis for them.
+        # A label with several rows in each graph becomes [B, number, ...].
         found[column] = value.reshape(len(group.where), number, *value.shape[1:]) if is_label and number != 1 else value
-    # Both endpoints of each edge, [E, 2].
+    # For each edge, its source and destination node: [E, 2].
     ends = {e: group.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
         for end, t in zip(both.T, (e[0], e[2]), strict=True):

@@ -1,6 +1,8 @@
 """Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined.
 
-For the shifts of attributes, see `graphs.pyg.joined_data`.
+A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
+batch. A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a
+storage for each type, with the type as its key, and a storage for the whole graph, with the key None.
 """
 
 from __future__ import annotations
@@ -47,14 +49,14 @@ def join_graphs(
     """Join graphs by PyG's `collate`; raise SchemaError if they differ from each other or from `like`.
 
     `like` is a group of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
-    of the graphs. Of `levels`, only the attributes to leave out are used.
+    of the graphs. Of `levels`, only the attributes with the level None are used: they are left out.
     """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
     node_types, edge_types = types_in(graphs[0])
     if isinstance(like, JoinedData):
         node_types, edge_types = like.node_types, like.edge_types
-    # storages[i]: key -> storage, of graph i.
+    # storages[i]: the storages of graph i, by key.
     storages = [dict(storages_of(data)) for data in graphs]
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
@@ -68,6 +70,7 @@ def join_graphs(
     ]
     expected = keys[0] if specs is None else list(specs)
     for found, item_name in zip(keys, where, strict=True):
+        # Missing endpoints have an error of their own.
         for t, key in {*expected} - {*found}:
             if key == ENDPOINTS:
                 refuse_without_ends(named(item_name, t))
@@ -86,12 +89,14 @@ def join_graphs(
     # Keys of the storages that have nodes.
     counted: list[GraphType | None] = [*node_types] if isinstance(graphs[0], HeteroData) else [None]
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
+    # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
     nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in counted}
-    # PyG's batch and, for each attribute: the first row of each graph, and the sum of the shifts of earlier graphs.
+    # `made`: PyG's batch. By attribute, `slices` has the first row of each graph, and `shifts` has, for each graph, the
+    # sum of the shifts of earlier graphs.
     made, slices, shifts = _collated(graphs, where, left_out)
     attributes = {}
     for (t, key), (dim, spec) in read.items():
-        # The same three for the storage of the attribute; only a HeteroData nests them by storage.
+        # `made`, `slices` and `shifts` of storage t. Unless t is None, `slices` and `shifts` each have a dict for t.
         own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
         attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
     return JoinedData(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
@@ -101,7 +106,7 @@ def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) 
     """Return the sorted names of the attributes to read from a storage; add the names of text attributes to `texts`."""
     found = []
     for key, value in storage.items():
-        # Storages of nodes, and the storage of a Data, may have `num_nodes`; elsewhere the name is refused below.
+        # Storages of nodes, and the storage of a Data, may have `num_nodes`. The name is refused in other storages.
         is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
         if is_number or key in left_out:
             continue
@@ -120,15 +125,15 @@ def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) 
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a value is text, or a list or tuple of text that is not empty."""
+    """Return whether a value is text, or a non-empty list or tuple of only text."""
     if isinstance(value, list | tuple):
         return bool(value) and all(map(_is_text, value))
     return isinstance(value, str)
 
 
 def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Attribute]) -> NoReturn:
-    """Raise the error for a graph whose attributes are not the expected ones."""
-    # Attributes of edge types come last; endpoints are not named.
+    """Raise the error for a graph whose attributes `found` differ from the attributes `expected`."""
+    # Display names of attributes, without endpoints; attributes of edge types come last.
     names, right = (
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
         for attributes in (found, expected)
@@ -144,7 +149,7 @@ def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Att
 
 
 def _name(attribute: Attribute) -> str:
-    """Return the display name of an attribute, without a graph."""
+    """Return the display name of an attribute, without the name of a graph."""
     t, key = attribute
     return key if t is None else f"{key} of {t}"
 
@@ -156,8 +161,9 @@ def _checked(
     """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if graphs differ.
 
     For each graph, `values` has the value of the attribute, and `storages` has the storages by key. `expected` is the
-    spec that all must have; if it is None, the spec of the first graph counts.
+    spec that all graphs must have; None means the spec of the first graph.
     """
+    # `first`: the axis in the first graph, and the spec that all graphs must have.
     (t, key), first = attribute, None
     for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
         what = named_attribute(key, item_name, t)
@@ -177,7 +183,10 @@ def _checked(
 
 
 def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple[int | None, ArraySpec]:
-    """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if it cannot be batched."""
+    """Return the axis of the rows of an attribute (None if PyG adds an axis), and the spec of a row.
+
+    Raise SchemaError if the attribute cannot be batched. `what` is its display name.
+    """
     is_number = isinstance(value, bool | int | float) and (not isinstance(value, int) or -(2**63) <= value < 2**63)
     plain = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
     if not is_number and (not plain or value.is_nested or value.is_meta):
@@ -191,7 +200,7 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     try:
         dim = data.__cat_dim__(key, value, storage)
     except Exception as error:
-        # The method of a user's class may raise anything.
+        # The method of a user's class may raise any exception.
         raise SchemaError(
             f"{what} cannot be joined, since __cat_dim__ of {type(data).__name__} fails: {type(error).__name__}: "
             f"{error!s:.200}; correct it."
@@ -236,10 +245,10 @@ def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], i
 
 
 def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
-    """Return the result of PyG's `collate` for the graphs and one more graph: the batch, first rows and sums of shifts.
+    """Join the graphs, and one added graph, by PyG's `collate`; return the batch, first rows and sums of shifts.
 
-    For each graph, PyG returns the sum of the shifts of all graphs before it. So the shift of the last graph is known
-    only if another graph follows.
+    For each graph, `collate` returns the sum of the shifts of all graphs before that graph. So the shift of the last
+    graph is known only if another graph follows.
     """
     with warnings.catch_warnings():
         # PyG warns when it guesses the number of nodes of bipartite graphs.
@@ -247,7 +256,8 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
         try:
             return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
         except Exception as error:
-            # The methods of a user's class may raise anything. Join attributes one by one to find the one that fails.
+            # The methods of a user's class may raise any exception. Find the attribute that fails: join each graph with
+            # itself, one attribute at a time.
             for data, name in zip(graphs, where, strict=True):
                 for key in {*data.keys()} - {*left_out}:
                     try:
@@ -267,8 +277,8 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
 def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:
     """Return an attribute of PyG's batch, without the graph that `_collated` added, and with the shifts undone.
 
-    `value` is the attribute in the batch. `slices` has the first row of each graph, and the number of rows. `sums` has,
-    for each graph, the sum of the shifts of earlier graphs.
+    `value` is the attribute in the batch. `slices` has the first row of each graph, then the number of all rows.
+    `sums` has, for each graph, the sum of the shifts of earlier graphs.
     """
     # The last two entries of `slices` are the first row of the added graph, and the number of all rows.
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
@@ -278,7 +288,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
     every = sums.numpy(force=True)
     if not every.any():
         return Joined(dim, spec, rows, None, dtype, value)
-    # The shift of each graph: a number, or for two ends [2, 1].
+    # [B, ...]: the shift of each graph, which is one number, or [2, 1] if each end of edges has its own shift.
     shifts = np.diff(every, axis=0)
     is_ends = spec.shape == (2,) and dim in (-1, 1) and shifts.shape[1:] == (2, 1)
     if is_ends or shifts[0].size == 1:
@@ -286,7 +296,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
         # Shifts must be whole numbers.
         number = shifts.astype(np.int64)
         if (number == shifts).all():
-            # For each row, the sum of the shifts that PyG added.
+            # For each row, the sum of shifts that PyG added to the row.
             before = torch.from_numpy(np.repeat(every[:-1].reshape(len(rows), -1), rows, axis=0)).to(value.device)
             before = before if is_ends else before.view(-1, *[1] * (value.ndim - 1))
             return Joined(dim, spec, rows, number if is_ends else number[:, 0], dtype, value - before)

@@ -1,7 +1,8 @@
 """Several PyG graphs, joined: the rows of each attribute, and by how much PyG shifts them.
 
 A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
-batch. For storages, see `graphs.pyg_layout`.
+batch. A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a
+storage for each type, with the type as its key, and a storage for the whole graph, with the key None.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from dgl_tuplepack.planning.sizes import IntArray
 class Joined:
     """An attribute of B graphs, joined.
 
-    `dim` is the axis of its rows; None if PyG adds an axis. `spec` describes a row. `rows` has the number of rows of
-    each graph. `shifts` has the number that each graph adds to the values of all later graphs: ``[B]``, or ``[B, 2]``
-    with a column for each end of edges, or None without shifts. `dtype` is the dtype in PyG's batch. `value` has all
-    rows, not shifted, along the first axis.
+    `dim` is the axis of the rows in a graph; None if PyG adds an axis. `spec` describes a row. `rows`, ``[B]``, has the
+    number of rows of each graph. `shifts` has the shift of each graph: ``[B]``, or ``[B, 2]`` with a column for each
+    end of edges, or None if all shifts are 0. `dtype` is the dtype in PyG's batch. `value` has the rows of all graphs,
+    along the first axis and without shifts.
     """
 
     dim: int | None
@@ -51,7 +52,7 @@ class JoinedData:
     node_types: list[str]
     edge_types: list[EdgeType]
     attributes: dict[Attribute, Joined]
-    # Key of each storage that has nodes -> number of nodes of each graph; None if PyG would guess the numbers.
+    # Key of each storage that has nodes -> number of nodes of each graph, [B]; None if PyG would guess a number.
     nodes: dict[GraphType | None, IntArray | None]
     # Keys of the storages that have `num_nodes`.
     numbered: set[GraphType | None]
@@ -68,10 +69,10 @@ class JoinedData:
         return None in self.nodes
 
     def counts(self, types: Types) -> dict[GraphType, IntArray]:
-        """Return the number of nodes and edges of each type in each graph; raise SchemaError if a number is unknown."""
+        """Return the number of nodes (edges) of each graph, ``[B]``, by type; raise SchemaError if one is unknown."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
-            # What counts the nodes or edges of the type: `num_nodes`, or an attribute with a row for each of them.
+            # The attribute `key` counts the nodes (edges): it is `num_nodes`, or has one row for each node (edge).
             storage, key = attribute = types.attribute_of(t)
             if key == NUMBER:
                 known = self.nodes[storage]
@@ -88,36 +89,36 @@ class JoinedData:
         return found
 
     def without_values(self) -> JoinedData:
-        """Return the structure of the graphs: the group without the values of attributes."""
+        """Return the group without the values of attributes."""
         return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
 
 
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    All groups must have the types, attributes and specs of the first one; `join_graphs` with the first as `like` makes
-    sure of that.
+    All groups must have the types, attributes and specs of the first group. `join_graphs` checks this if `like` is the
+    first group.
     """
     first = groups[0]
 
     def joined(arrays: list[IntArray | None]) -> IntArray | None:
-        """Return the numbers of all groups; None if they are unknown for a group."""
+        """Return the numbers of nodes of all groups, joined; None if the numbers of a group are None."""
         known = [array for array in arrays if array is not None]
         return np.concatenate(known) if len(known) == len(arrays) else None
 
     def merged_values(attribute: Attribute) -> Joined:
         """Return an attribute of all groups, joined."""
         each = [group.attributes[attribute] for group in groups]
-        # A group has no shifts if they are all 0. If another group has shifts, fill in the zeros.
+        # If all shifts of a group are 0, its `shifts` are None. If another group has shifts, replace None by zeros.
         shifted = next((a.shifts for a in each if a.shifts is not None), None)
         shifts = None
         if shifted is not None:
             zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
             given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
-            # If some groups have one shift for each graph and others two, give all of them two.
+            # If some groups have shifts [B] and other groups [B, 2], convert all shifts to [B, 2].
             widths = {a.ndim for a in given}
             shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
-        # As in PyG, indices of 32 and 64 bits together become int64.
+        # As in PyG, indices become int64 if some groups have int32 and other groups int64.
         dtype = torch.int32 if {a.dtype for a in each} == {torch.int32} else torch.int64
         return replace(
             each[0], rows=np.concatenate([a.rows for a in each]), shifts=shifts,
@@ -133,5 +134,5 @@ def merged(groups: Sequence[JoinedData]) -> JoinedData:
 
 
 def two_columns(shifts: IntArray) -> IntArray:
-    """Return shifts as ``[B, 2]``, with a column for each end of edges; ``[B]`` means that both are equal."""
+    """Return shifts as ``[B, 2]``, with a column for each end of edges; ``[B]`` means equal shifts for both."""
     return shifts if shifts.ndim == 2 else np.stack([shifts, shifts], axis=1)

@@ -1,4 +1,8 @@
-"""Find what each attribute of PyG graphs belongs to (nodes or edges of a type, or graphs), and return the schema."""
+"""Find what each attribute of PyG graphs belongs to (nodes or edges of a type, or graphs), and return the schema.
+
+An `Attribute` is (key of a storage, name). A storage is one of PyG's dicts of attributes. In a `Data`, the key is None;
+in a `HeteroData`, it is a node or edge type, or None for the whole graph.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ from dgl_tuplepack.graphs.pyg_layout import (
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 
-# The owner of an attribute, that is, what it belongs to: the content of its column, such as "node_feature", and a type,
-# None for graphs.
+# The owner of an attribute is what the attribute belongs to: (content, type). The content is "node_feature",
+# "edge_feature" or, for graphs, "label"; the type is None for graphs.
 _Owner = tuple[str, GraphType | None]
 _GRAPH: _Owner = ("label", None)
 
@@ -40,17 +44,18 @@ def schema_of_joined(
 ) -> Schema:
     """Return the schema of the graphs in `group`; raise SchemaError if it is unclear.
 
-    `group` holds all graphs that decide the schema. `declared` are the indices that the user declares.
+    `group` holds all graphs that decide the schema. `declared` has the indices that the user
+    declares: name of an attribute -> component.
     """
     types = types_of(group, levels)
-    # Attributes that are left out because they are text, not by `levels`.
+    # Attributes that are left out because they are text. `levels` leaves out the other attributes in `left_out`.
     for key in sorted(key for key in group.left_out if levels.get(key, "") is not None):
         warnings.warn(
             f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
             f'levels={{"{key}": None}}.',
             stacklevel=2,
         )
-    # Attribute that PyG shifts, except endpoints -> type that it indexes; None if the user declares the indices.
+    # Attribute that PyG shifts (except endpoints) -> type that it indexes; None if the user declares the indices.
     indexed = {
         attribute: index_target(attribute, group, types, declared or {})
         for attribute, joined in group.attributes.items()
@@ -71,12 +76,13 @@ def _schema(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
     counts = group.counts(types)
-    # `rest`: all attributes except endpoints. `of_graphs`: the names of those that belong to graphs, not to a type.
+    # `rest`: all attributes except endpoints. `of_graphs`: the names of the attributes that belong to graphs.
     rest = {attribute: a for attribute, a in group.attributes.items() if attribute not in types.edges.values()}
     owners = {attribute: _owner(attribute, a, types, counts, group, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
     of_graphs = [key for (_, key), owner in owners.items() if owner == _GRAPH]
     labels: dict[str, ArraySpec] = {}
+    # For `dims` and `rows`, see `PygLayout`: they leave out the usual axis 0 and the usual number of rows 1.
     dims: dict[Column, int | None] = {}
     rows: dict[Column, int] = {}
     indices: dict[Column, GraphType | None] = {}
@@ -106,6 +112,7 @@ def _schema(
     layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
     by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
     idtype = torch.int32 if ends == {torch.int32} else torch.int64
+    # Type -> name of its component; `counts` has the node types, then the edge types.
     components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
     return Schema(
         types.nodes, tuple(types.edges), *by_type, labels, idtype, has_ids, indices=_by_name(indices, components),
@@ -120,6 +127,7 @@ def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[Gra
     """
     found: dict[str, str] = {}
     for (_, _, name), target in indices.items():
+        # `target` is None if the user declares the component.
         if target is not None and found.setdefault(name, components[target]) != components[target]:
             raise SchemaError(
                 f"the attribute {name!r} indexes {found[name]} and {components[target]}; indices of one name must "
@@ -138,8 +146,8 @@ def _owner(
 ) -> _Owner:
     """Return the owner of an attribute, considering all graphs; raise SchemaError if it is unclear."""
     t, key = attribute
-    # Owner whose storage has the attribute -> number of rows that the attribute needs in each graph to belong to this
-    # owner. If PyG adds an axis to an attribute of a `Data`, the attribute can only belong to graphs.
+    # Possible owner (its storage has the attribute) -> number of rows that the attribute needs in each graph, [B]. If
+    # PyG adds an axis to an attribute of a `Data` (`dim` is None), the attribute can only belong to graphs.
     possible: dict[_Owner, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
         for of, number in counts.items()
@@ -148,7 +156,7 @@ def _owner(
     if t is None:
         possible[_GRAPH] = np.ones_like(joined.rows)
     chosen = _chosen(attribute, possible, types, levels)
-    # The owners that need as many rows as the attribute has, in every graph.
+    # The chosen owners for which the attribute has the right number of rows in every graph.
     fitting = [owner for owner in chosen if np.array_equal(joined.rows, possible[owner])]
     if joined.dim is None:
         fitting = [owner for owner in fitting if owner == _GRAPH]
@@ -158,11 +166,12 @@ def _owner(
         _check_rows(attribute, joined, owner, possible[owner], group.where)
         return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # If several owners fit, names decide. (PyG does the same for a graph with as many nodes as edges.)
-    # `names`: for each owner, the name of the attribute that counts its nodes or edges; no hint in a plain `Data`.
+    # If several owners fit, names decide. (PyG also decides by names if a graph has as many nodes as edges.)
+    # `names`: for each owner, the name of the attribute that counts its nodes or edges, without "_index". The names are
+    # empty in a plain `Data`.
     names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
-    # Narrow the choice by one hint after another: the name contains the level, equals the name of the attribute that
-    # counts the owner (without "_index"), or has the same suffix as that name.
+    # Apply three hints in this order: `key` contains the owner's level (or is "y", for graphs); `key` equals the
+    # owner's name in `names`; `key` has the same suffix as this name. A hint without an owner that fits has no effect.
     for hinted in (
         [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)],
         [owner for owner, name in names.items() if key == name],
@@ -181,12 +190,12 @@ def _owner(
 
 
 def _counter(owner: _Owner, types: Types) -> str:
-    """Return the name of the attribute that counts the nodes or edges of a type; empty for graphs."""
+    """Return the name of the attribute that counts the nodes or edges of an owner; empty for graphs."""
     return "" if owner[1] is None else types.attribute_of(owner[1])[1]
 
 
 def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
-    """Return the possible owners that the level of an attribute allows; without a level, those that its name allows."""
+    """Return the possible owners that fit the level of the attribute or, if it has no level, its name."""
     key, level = attribute[1], levels.get(attribute[1])
     # Name of the attribute that counts the nodes or edges of an owner (empty for graphs) -> that owner.
     own = {_counter(owner, types): owner for owner in possible}
@@ -200,7 +209,8 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
                 f"{' or '.join(map(repr, names))}, or None to leave the attribute out; correct levels."
             )
         return found
-    # Without a level: an attribute that counts a type belongs to it. Other names that PyG uses mean nodes or edges.
+    # An attribute that counts the nodes (edges) of a type belongs to this type. Names such as `x` mean nodes, and names
+    # such as `edge_attr` mean edges. All other names allow all owners.
     name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
     return [own[name]] if name in own and name else list(possible)
 
@@ -208,13 +218,13 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
 def _check_rows(attribute: Attribute, joined: Joined, owner: _Owner, counts: IntArray, where: Sequence[str]) -> None:
     """Refuse (SchemaError) a number of rows that is wrong for the owner of an attribute.
 
-    If an attribute belongs to nodes (edges), it needs one row for each node (edge); `counts` has their number in each
-    graph. If it belongs to graphs, it needs the same number of rows in all graphs.
+    If an attribute belongs to nodes (edges), it needs one row for each node (edge); `counts` has the number of nodes
+    (edges) in each graph. If an attribute belongs to graphs, it needs the same number of rows in all graphs.
     """
     rows, level, key = joined.rows, LEVELS[owner[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if owner != _GRAPH:
-        # Indices of the graphs with a wrong number of rows: if PyG adds an axis, every graph.
+        # Positions of the graphs with a wrong number of rows. If PyG adds an axis, every graph is wrong.
         differ = np.flatnonzero(rows != counts) if joined.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])
