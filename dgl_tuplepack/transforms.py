@@ -3,7 +3,7 @@
 ::
 
     PadToLimits(limits)                     a DGLGraph in, a padded DGLGraph out
-    AddNoise, FlipSigns, MaskNodes          a PaddedBatch in, the same batch out; pass as batch_transform=
+    AddNoise, FlipSigns, MaskNodes          change a PaddedBatch and return it; pass as batch_transform=
 """
 
 from __future__ import annotations

@@ -76,20 +76,20 @@ def plot(
 ) -> None:
     """Draw one picture of SOURCE.
 
-    KIND is sizes (graphs by two components); distributions (the fraction of graphs up to each size); search (the limits
-    tried); fill (how full the packs of a plan are); or methods (plans of several methods compared). Without --limits,
-    plans use the limits that a search for --graphs-per-batch advises.
+    KIND is one of: sizes (graphs by two components), distributions (the fraction of graphs up to each size), search
+    (the limits that were tried), fill (how full the packs of a plan are), methods (a comparison of the plans of several
+    methods). Without --limits, plans use the limits that a search for --graphs-per-batch advises.
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
     options.check_ending("--out", out, ENDINGS)
     limits = _one_shape(options.given_limits(given, graphs_per_batch))
     histogram = read_histogram(source, root, split)
-    # These pictures show two components; the others show any number.
+    # The pictures "sizes" and "search" show two components; the other pictures show any number of components.
     check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
         check(histogram.components, component or None, source)
-    # The search runs only if its result is needed.
+    # `search()` runs the search; only some pictures need its result.
     search = partial(search_for_plan, histogram, graphs_per_batch, oversize)
     if limits is None and picture in ("fill", "methods"):
         limits = search().best.limits
@@ -110,7 +110,7 @@ def _drawn(
     scale: str,
     seed: int,
 ) -> Any:
-    """Draw a picture and return its Axes; the pictures of plans need `limits`."""
+    """Draw a picture and return its Axes; the pictures "fill" and "methods" need `limits`."""
     if picture == "distributions":
         return plots.plot_distributions(histogram, limits, components=components, scale=scale)
     if picture == "sizes":
@@ -120,7 +120,7 @@ def _drawn(
     assert limits is not None
     if picture == "fill":
         return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
-    # Name in the picture -> method and heuristic; only best fit depends on the heuristic.
+    # Label of the plan in the picture -> (method, heuristic). Of these methods, only best_fit uses the heuristic.
     methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
     methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
     methods["auto"] = ("auto", "product")
@@ -143,7 +143,7 @@ def _announce(out: Path, kind: str, as_json: bool) -> None:
 
 
 def _name(source: str) -> str:
-    """Return the default name of a SOURCE."""
+    """Return the default of --name for a SOURCE."""
     if source == "-":
         return "graphs from standard input"
     return Path(source.removeprefix("example:")).name or source

@@ -1,4 +1,4 @@
-"""Run a command as a process: an error becomes one line and an exit code; a closed pipe prints nothing."""
+"""Run a command as a process: report an error in one line, ignore a closed pipe, and return an exit code."""
 
 from __future__ import annotations
 
@@ -18,44 +18,49 @@ from dgl_tuplepack.tools.cli.output import note
 def run() -> int:
     """Run the command in `sys.argv`; return its exit code, 130 for an interrupt."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names may contain characters that the terminal cannot encode.
+        # Escape characters that the terminal cannot encode; names of components may contain any characters.
         sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: note(str(message))
         try:
-            # Typer turns an interrupt into 130.
+            # If the user interrupts the command, Typer returns 130.
             code: int = app(standalone_mode=False) or 0
             _flush()
         except BrokenPipeError:
             return 1
         except Exception as error:
             code = _explained(error)
-            # The command may have failed while it wrote, with output left in the buffer.
+            # The command may have failed after it printed text that is still in the buffer.
             with contextlib.suppress(OSError):
                 _flush()
     return code
 
 
 def _flush() -> None:
-    """Write the output that is left in the buffer; raise OSError if that fails."""
+    """Write the buffered text of standard output; raise OSError if the write fails."""
     try:
         print(end="", flush=True)
     except OSError:
-        # Redirect standard output, else Python flushes again at exit and reports the error again.
+        # Python flushes again at exit. Redirect standard output, so that the second flush cannot fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise
 
 
 def _explained(error: Any) -> int:
-    """Print in one line why the command failed; return the exit code. Raise an unexpected error again: it is a bug."""
+    """Print one line that states why the command failed, and return the exit code.
+
+    Raise an unexpected error again: such an error is a bug of this package.
+    """
     code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
-    # Typer's errors come from click or from its own copy of click; Typer exports no class for them.
+    # The class of a usage error is in click, or in Typer's private copy of click. So recognise a usage error by its
+    # method.
     if hasattr(error, "format_message"):
         advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         code, text = error.exit_code, error.format_message() + advice
     elif isinstance(error, TuplepackError):
-        # Only options cause these two errors. GraphTooLargeError is a subclass of LimitsError, but its exit code is 1.
+        # Exit code 2 means wrong usage: only wrong options cause a LimitsError or a MethodError. A GraphTooLargeError
+        # is a LimitsError too, but gives exit code 1.
         code, text = 2 if type(error) in (LimitsError, MethodError) else 1, str(error)
     elif isinstance(error, ImportError) and package in EXTRAS:
         text = str(missing(package, error))

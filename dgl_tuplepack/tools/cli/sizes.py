@@ -27,7 +27,8 @@ def sizes(
 ) -> None:
     """Show how large the graphs of SOURCE are.
 
-    With --json or --csv, print the histogram. Other commands accept it as SOURCE: a file, or - for standard input.
+    With --json or --csv, print the histogram. Other commands can read the printed text: save it to a .json or .csv file
+    and give the file as SOURCE, or pipe it and give - as SOURCE.
     """
     options.check_output(as_json, as_csv)
     options.check_ending("--out", out, (".json", ".csv"))
@@ -44,6 +45,7 @@ def sizes(
 def _show(histogram: SizeHistogram) -> None:
     """Print the total, the mean and quantiles of each component."""
     rows = []
+    # sizes[i, column]: size of size class i in this component. counts[i]: number of graphs of size class i.
     for column, (name, total) in enumerate(histogram.totals().items()):
         values = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))
         rows.append([name, total, total / histogram.num_graphs, *values])

@@ -19,9 +19,9 @@ _EXAMPLE = "example:"
 
 
 def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
-    """Return the histogram of a SOURCE, or of its split `split`.
+    """Return the histogram of all graphs of a SOURCE, or of the graphs of its split `split`.
 
-    Raise BadParameter if SOURCE is a saved histogram and `root` or `split` is given, or if it has no such split.
+    Raise BadParameter if SOURCE has no such split, or if SOURCE is a histogram and `root` or `split` is given.
     """
     opened = open_source(source, root)
     if split is None:
@@ -32,17 +32,18 @@ def read_histogram(source: str, root: Path | None = None, split: str | None = No
     if split not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --split out" if splits else "leave --split out"
         raise typer.BadParameter(f"{source} has no split {split!r}; {advice}.")
-    # The ids of this histogram would be positions in the split, not ids of the dataset, so leave them out.
+    # Leave out `graph_classes`: its indices would be positions in the split, not ids in the dataset.
     return SizeHistogram.from_sizes(sizes.take(splits[split])).without_ids()
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Open a SOURCE without reading it; raise BadParameter if it is a saved histogram and `root` is given.
+    """Open a SOURCE without reading its graphs; raise BadParameter if SOURCE is a histogram and `root` is given.
 
-    `settings` are the arguments of `OgbFolder` for an OGB folder.
+    If SOURCE is an OGB folder, `settings` are arguments of `OgbFolder`.
     """
     counted = _counted(source)
     if counted is None:
+        # also: kinds of SOURCE to list in the error message, next to the kinds that `resolve` lists.
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
     if root is not None:
         _refuse_option(source, "--root")
@@ -50,17 +51,20 @@ def open_source(source: str, root: Path | None = None, settings: dict[str, Any] 
 
 
 def path_of(source: str, root: Path | None) -> str:
-    """Return the path of a SOURCE that contains graphs: the OGB folder of this name in `root`, or SOURCE itself."""
+    """Return the path of a SOURCE with graphs.
+
+    If `root` is given, SOURCE is the name of an OGB dataset in this folder; otherwise, SOURCE is the path.
+    """
     return source if root is None else str(folder_of(root, source))
 
 
 def _refuse_option(source: str, option: str) -> NoReturn:
     """Raise BadParameter for an option that does not apply to histograms."""
-    raise typer.BadParameter(f"{source} is a histogram, and {option} does not apply to histograms; leave it out.")
+    raise typer.BadParameter(f"{source} is a histogram, and histograms accept no {option}; leave the option out.")
 
 
 def _counted(source: str) -> Counted | None:
-    """Return the source if it is a histogram, None if it contains graphs."""
+    """Return a source that loads the histogram SOURCE when needed, or None if SOURCE is not a histogram."""
     if source == "-":
         return Counted("standard input", _standard_input)
     if source.startswith(_EXAMPLE):
@@ -78,6 +82,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # No CSV begins with a brace and a quote: a name that contains a quote would itself be in quotes.
+    # JSON begins with {" or [[. CSV does not begin with {", because CSV puts a name that contains a quote in quotes.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

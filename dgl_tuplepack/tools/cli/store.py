@@ -60,7 +60,7 @@ def preprocess(
     overwrite: options.Overwrite = False,
     root: options.Root = None,
     split_scheme: Annotated[
-        str | None, typer.Option(help="Split scheme of an OGB folder, such as scaffold; default: the usual one.")
+        str | None, typer.Option(help="Split scheme of an OGB folder, such as scaffold; default: OGB's choice.")
     ] = None,
     add_inverse_edge: Annotated[
         bool | None, typer.Option(help="Whether to add the reverse of each edge of an OGB folder.")
@@ -75,14 +75,15 @@ def preprocess(
 ) -> None:
     """Read each SOURCE, write stores and plans, and verify them.
 
-    One SOURCE becomes one store. Several SOURCEs, or one with --workers or --dask, become a folder with a manifest and
-    a store for each shard; a second run processes only missing or changed shards. Without --limits, find limits for
-    --graphs-per-batch.
+    One SOURCE becomes one store. Several SOURCEs, or one SOURCE with --workers or --dask, become a folder with a
+    manifest, which lists the shards, and a store for each shard. A second run processes only missing or changed
+    shards. Without --limits, find limits for --graphs-per-batch.
     """
     chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers runs on this machine, --dask on a cluster; leave one out.")
-    # Pass only settings that were given: a shard whose settings differ from the last run counts as changed.
+    # Leave out settings that the user did not give: a shard counts as changed if its settings differ from its settings
+    # in the last run.
     asked = {"split": split_scheme, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
@@ -122,7 +123,7 @@ def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: di
 
 
 def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
-    """Print a summary of the store or dataset that was written, with the additional entries `more`."""
+    """Print a summary of `done`, the result of `preprocess` or `preprocess_shards`, with additional entries `more`."""
     packs = done.packs_per_batch
     summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
     if as_json:
@@ -130,8 +131,9 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         return
     _show(summary)
     if "plans" in summary:
+        # names: the components. summary["plans"]: name of a split -> result of `summarise`.
         names = next(iter(summary["plans"].values()))["efficiency"]
-        # Plans with shape buckets minimise slots, not packs, so a bound on packs does not measure them.
+        # With shape buckets, plans minimise slots, not packs, so do not show a gap, which counts packs.
         bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
             [split or "all", *(plan[name] for name in ["graphs", "packs", *bound]),
@@ -181,7 +183,10 @@ def info(
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, the system and the packages that matter; "absent" for missing packages."""
+    """Return the versions of Python, the operating system and packages, and the number of processors.
+
+    The version of a package that is not installed is "absent".
+    """
     found = {"dgl_tuplepack": __version__, "python": platform.python_version(), "system": platform.platform()}
     found["processors"] = str(os.cpu_count())
     for package in _PACKAGES:
@@ -207,7 +212,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        # A store without plans is valid, but the user may have lost them.
+        # A store without plans is valid, but report it, since the user may have lost the plans.
         plans = "" if sharded or plan_files(opened.segments[0].data) else "; it has no plans"
         print_line(f"{store}: {len(opened):,} graphs, intact{plans}")
 
@@ -216,7 +221,8 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
     """Return the contents of a store or of shards as plain data."""
     from dgl_tuplepack.storage.multi_store import MultiStore
 
-    # Shards may store integers in different dtypes; this shows the first shard.
+    # An entry describes one array file; its type is a node type, an edge type (a tuple) or None. Shards may store
+    # integers in different dtypes; `stored` is the dtype in the first shard.
     columns = [
         {
             "content": entry.content,
@@ -261,6 +267,7 @@ def _show(summary: dict[str, Any]) -> None:
     ]
     if summary["pre_transform"] is not None:
         rows.append(["transformed by", summary["pre_transform"]["transform"]])
+    # ties: component of nodes -> component of edges. indices: name of a feature or label -> component that it indexes.
     rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
     rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
     if "shards" in summary:
@@ -275,6 +282,6 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _bounds(limits: Any) -> str:
-    """Return the limits of one shape or of several shapes as text; `limits` is the result of their `to_dict`."""
+    """Return limits as text; `limits` is the result of `Limits.to_dict`, or for shape buckets a list of results."""
     shapes = limits if isinstance(limits, list) else [limits]
     return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

@@ -1,4 +1,4 @@
-"""Compare the plans of several methods and their training speed."""
+"""Compare several methods of batching: their plans, and the speed of training on their batches."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 from dgl_tuplepack.planning.plan import PackPlan
 
-# Number of measured rounds, and steps of each contender in a round.
+# Number of measured rounds. In each round, each contender trains _STEPS steps.
 _ROUNDS, _STEPS = 5, 4
 
 
 @dataclass
 class Contender:
-    """One row of the table: a batching method, its plan and its measured speed in graphs per second.
+    """One row of the table that the demo prints: a batching method, its plan and its speed in graphs per second.
 
-    With `compiled`, the network runs compiled.
+    `graphs_per_second` is None before the measurement. If `compiled` is True, the network runs compiled.
     """
 
     name: str
@@ -39,7 +39,10 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Make a plan by each method: plain batching (one graph per pack, as two may not fit), next fit, best fit, auto."""
+    """Make a plan with each method: plain batching, next fit, best fit with each heuristic, and auto.
+
+    Plain batching puts one graph in each pack, because two graphs may exceed the limits.
+    """
     methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     methods += [("next fit", {"method": "next_fit", "seed": seed})]
     methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
@@ -53,20 +56,21 @@ def measure(
     packs_per_batch: int,
     train_step: Callable[[PaddedBatch, bool], Any],
 ) -> None:
-    """Measure the speed of each contender: fetching, collating and training on its batches.
+    """Measure how fast each contender fetches, collates and trains on batches, and set its `graphs_per_second`.
 
-    `batches_of` yields batches of a plan without end. `train_step` accepts a batch and whether to run compiled.
+    `batches_of` yields the batches of a plan, epoch after epoch, without end. `train_step` accepts a batch and whether
+    to run compiled.
 
-    All batches have one shape, so the time of a step hardly depends on its content. The speed is the mean number of
-    graphs per batch of a whole epoch, divided by the median time of a step. Rounds are interleaved, so that a busy
-    moment of the machine does not slow only one contender.
+    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The speed is the
+    mean number of graphs per batch, over a whole epoch, divided by the median time of a step. The contenders take
+    turns, so that a busy moment of the machine does not slow only one contender.
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
-    # All contenders take turns in each round.
+    # turns: (number of the round, index of the contender). seconds[row]: times of the steps of contender `row`.
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
     for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
-        # The first round only warms up and compiles.
+        # Round 0 is not measured: its only step warms up and compiles.
         for _ in range(_STEPS if round_number else 1):
             begin = time.perf_counter()
             train_step(next(streams[row]), rows[row].compiled)

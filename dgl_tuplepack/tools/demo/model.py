@@ -15,21 +15,31 @@ from dgl_tuplepack.nn import MaskedBatchNorm1d
 
 
 class PlainGINE(nn.Module):
-    """GINE layer on plain tensors: a perceptron on the sum of a node and its messages ``relu(source + edge)``."""
+    """GINE layer on plain tensors: apply a perceptron to the features of each node plus the sum of its messages.
+
+    The message of an edge is ``relu(features of the source node + features of the edge)``.
+    """
 
     def __init__(self, perceptron: nn.Module) -> None:
         super().__init__()
         self.perceptron = perceptron
 
     def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
-        """Return new node features, ``[V, width]``; `messages` holds the encoded features of the edges."""
+        """Return new node features, ``[V, width]``.
+
+        `x` has the node features ``[V, width]``, `edge_index` the source and destination nodes ``[2, E]``, and
+        `messages` the encoded edge features ``[E, width]``.
+        """
         src, dst = edge_index
         result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
         return result
 
 
 def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
-    """Return the mean of the rows of `x` in each slot, 0 for a slot without rows; ``slots[i]`` is the slot of row i."""
+    """Return the mean of the rows of `x` in each of `number` graph slots, or 0 for a slot without rows.
+
+    ``slots[i]`` is the graph slot of row i.
+    """
     counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
     return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
 
@@ -40,8 +50,8 @@ class MaskedGIN(nn.Module):
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
     `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once per layer and
-    returns a module that maps edge features ``[E, ...]`` to ``[E, width]``. `feature` is the name of both features.
-    `framework`, "dgl", "pyg" or "torch", provides the layers and the readout.
+    returns a module that maps edge features ``[E, ...]`` to ``[E, width]``. `feature` is the name of the node
+    feature and of the edge feature. `framework`, "dgl", "pyg" or "torch", provides the layers and the readout.
     """
 
     def __init__(
@@ -74,12 +84,13 @@ class MaskedGIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
-        """Return the outputs of each graph slot, ``[G, num_outputs]``; outputs of padding are arbitrary but finite.
+        """Return the outputs of each graph slot, ``[G, num_outputs]``.
 
-        In compiled code, pass ``batch.tensors``.
+        The outputs of padding slots are arbitrary but finite. In compiled code, pass ``batch.tensors``.
         """
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
+        # graph: for DGL layers, the batch as a graph; for other layers, the source and destination nodes [2, E].
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
             edges = encode_edges(batch.edge_features[self.feature])
             out = layer(graph, x, edges) if self.framework == "dgl" else layer(x, graph, edges)
@@ -88,7 +99,7 @@ class MaskedGIN(nn.Module):
         return result
 
     def _readout(self, batch: PaddedBatch | BatchTensors, graph: Any, x: Tensor) -> Tensor:
-        """Return the mean over the nodes of each graph, ``[G, width]``."""
+        """Return the mean of the node features `x` over the nodes of each graph slot, ``[G, width]``."""
         mean: Tensor
         if self.framework == "dgl":
             with graph.local_scope():

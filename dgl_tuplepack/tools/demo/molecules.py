@@ -13,10 +13,12 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 
-# Running sums of shares in thousandths, roughly as in drug-like molecules: C, N, O, S, halogens, others.
+# Running sums of the frequencies of atom kinds, in thousandths, roughly as in drug-like molecules: C, N, O, S,
+# halogens, others.
 _ATOMS = np.cumsum([740, 100, 120, 20, 15, 5])
-# The same for bonds: aromatic, single, double, triple.
+# Running sums of the frequencies of bond kinds, in thousandths: aromatic, single, double, triple.
 _BONDS = np.cumsum([480, 420, 95, 5])
+# Kinds of two atoms: their indices in _ATOMS.
 _NITROGEN, _OXYGEN = 1, 2
 
 NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
@@ -25,10 +27,10 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 class Molecules(Source):
     """One random molecule-like graph for each size, as plain arrays.
 
-    `sizes` must have the components ("nodes", "edges"), and a graph with edges must have a node, else SizesError is
+    `sizes` must have the components ("nodes", "edges"). A graph with edges must have nodes. Otherwise, SizesError is
     raised. `seed` is in 0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature
-    ``"kind"``, int64. The label, float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that a model has
-    something to learn.
+    ``"kind"``, int64. The label of a graph, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an
+    oxygen, else 0. A model can learn this label.
     """
 
     knows_sizes = True
@@ -56,18 +58,20 @@ class Molecules(Source):
         # first_nodes[i] and first_edges[i]: position of the first node and edge of graph i in the block.
         first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
         num_nodes, num_edges = sizes.array.sum(axis=0)
+        # ends: source and destination of each edge, as indices of nodes within its graph. atoms, bonds: kind of each
+        # node and edge. The kernels below fill these arrays.
         ends = np.empty((2, num_edges), dtype=np.int64)
         atoms, bonds = np.empty(num_nodes, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
-        # A key for each random stream: bonds, kinds of atoms, kinds of bonds. The kernels below fill the arrays.
+        # Keys of three random streams: for bonds, kinds of atoms and kinds of bonds.
         keys = [np.uint64(derive_key(np.uint64(self._seed), np.uint64(0), np.uint64(purpose))) for purpose in range(3)]
         draw_bonds(sizes.array, np.append(first_edges, num_edges), ends, keys[0])
         draw_kinds(_ATOMS, atoms, keys[1])
         draw_kinds(_BONDS, bonds, keys[2])
 
         graph_of_edge = np.repeat(np.arange(len(sizes)), sizes.num_edges)
-        # Kinds of the atoms at both ends of each edge; `ends` counts nodes within each graph.
+        # src, dst: kind of the source atom and of the destination atom of each edge.
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
-        # Whether each graph has a bond from a nitrogen to an oxygen.
+        # bound[i]: whether graph i has an edge from a nitrogen to an oxygen.
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(
             {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},
@@ -79,5 +83,5 @@ class Molecules(Source):
         )
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return one block with all molecules."""
+        """Return an iterator over one block, which holds all molecules."""
         return iter([self.block()])

@@ -39,7 +39,7 @@ from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, M
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
-# Packs of "auto" hold 8.8 graphs on average, so that 8 packs hold about GRAPHS_PER_BATCH graphs.
+# Packs of the method "auto" hold 8.8 graphs on average, so 8 packs hold about GRAPHS_PER_BATCH graphs.
 GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
 # Width of the network.
 _WIDTH = 48
@@ -49,7 +49,7 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     """Run all steps from sizes to training; return the results as plain data.
 
     Print tables to `console`, and write two pictures to the folder `out`, which is created if needed. Use `num_graphs`
-    of the 32,901 sizes; None: all.
+    of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
     """
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -71,20 +71,21 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
     """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
-    # If plans have equally many packs, choose the last, because baselines come first.
+    # If several plans have the fewest packs, choose the last of these plans, because the baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler, this row would repeat the uncompiled row; a warning has reported the failure.
+        # Without a working compiler, the compiled row would repeat the uncompiled row. `compile` has already warned
+        # about the failure.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
     console.print(
-        f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to recognise "
+        f"Training a GIN on the packs of '{best.name}', filled with other graphs in each epoch, to recognise "
         f"molecules with an N-O bond: {len(losses)} steps, mean loss "
-        f"{first:.3f} over the first {window}, {last:.3f} over the last {window}. "
+        f"{first:.3f} over the first {window} steps, {last:.3f} over the last {window} steps. "
         f"Accuracy on all {len(store):,} molecules: {accuracy:.2%}."
     )
     pictures = _draw(histogram, rows, best, out)
@@ -107,7 +108,7 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
 
 
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
-    """Return the sizes of `number` graphs (None: all) in random order."""
+    """Return the sizes of `number` random graphs of the histogram (None: of all graphs), in random order."""
     most = histogram.num_graphs
     # rows[i]: size class of graph i.
     rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
@@ -126,7 +127,7 @@ def _framework(console: Console) -> str:
 
 
 def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
-    """Return a sampler of the packs of a plan and the loader of its batches."""
+    """Return a sampler of the packs of a plan, and a loader of the batches that the sampler chooses."""
     sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
     batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
     return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
@@ -156,7 +157,7 @@ class _Trainer:
 
 
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Measure the speed of each row, and store the speed in the row; return whether compilation succeeded."""
+    """Measure the speed of each contender, and store the speed in its row; return whether compilation succeeded."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
         """Yield the batches of a plan, epoch after epoch, without end."""
@@ -166,13 +167,13 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
             yield from loader
 
     trainer = _Trainer(framework)
-    # The loss gets the number of graph slots as its count, since the value does not affect the speed.
+    # The `count` of the loss does not affect the speed, so any number will do: here, the number of graph slots.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 
 
 def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:
-    """Return the losses of all steps, and the accuracy on all graphs afterwards."""
+    """Train a new network; return the losses of all steps, and the accuracy of the trained network on all graphs."""
     (sampler, loader), trainer = _loader(store, plan, seed), _Trainer(framework)
     losses: list[float] = []
     for epoch in range(epochs):
@@ -194,6 +195,7 @@ def _table(rows: list[Contender], best: Contender) -> Table:
     table = Table(title="One epoch at the same static shape (gap: packs above the lower bound)")
     for heading in ("method", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+    # All plans have the same limits, so the largest of their lower bounds holds for all of them.
     bound = max(row.plan.lower_bound for row in rows)
     for row in rows:
         summary = row.to_dict()
@@ -203,8 +205,8 @@ def _table(rows: list[Contender], best: Contender) -> Table:
         cells = [row.name, *(f"{n:,}" for n in counts), *efficiency, *(f"{n:,}" for n in rest)]
         table.add_row(*cells, style="bold green" if row is best else None)
     table.caption = (
-        "plain batching: one graph per pack, because only one is sure to fit; next fit: in random order, as dynamic "
-        "batch samplers do; "
+        "plain batching: one graph per pack, because only one graph is sure to fit; next fit: in random order, as "
+        "dynamic batch samplers do; "
         "empty: node slots that hold padding; "
         "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
         + "; compiled: the same network and packs with tp.compile"
@@ -220,7 +222,7 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
     sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (ogbg-molhiv, training)")
     fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
-    # Titles of subfigures are above the legends; titles of Axes would overlap them.
+    # Titles of subfigures are above the legends; titles of Axes would overlap the legends.
     left, right = fill_figure.subfigures(1, 2)
     fill_ax = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")

@@ -1,9 +1,11 @@
 """Pictures of histograms, batches, plans and searches.
 
-Every function draws into matplotlib Axes `ax` and returns them; if `ax` is None, it makes a new figure.
-Errors: SizesError for unknown components or a wrong number of them, LimitsError for limits of other components,
-SearchError for a search of shape buckets, PlanError for plans of several histograms, InputError for an unknown scale or
-batches that do not fit.
+Every `plot_` function draws into the matplotlib Axes `ax` and returns `ax`; if `ax` is None, the function makes
+a new figure and returns its Axes.
+
+Errors: SizesError for unknown components or a wrong number of components; LimitsError for limits whose
+components differ from those of the histogram; SearchError for a search for shape buckets; PlanError for plans of
+different histograms; InputError for an unknown scale, or for batches that are too large for their slots.
 
 All pictures are readable in greyscale: colour maps are perceptually uniform, and lines also differ in style and marker.
 """

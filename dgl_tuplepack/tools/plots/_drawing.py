@@ -14,21 +14,22 @@ from dgl_tuplepack.planning.histogram import quantiles
 from dgl_tuplepack.planning.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
+# For the cells of histograms; `whole_cells` explains both numbers.
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
-# Longer names would leave no room for the picture, so they are shortened in the middle.
+# Maximum characters of a name. Longer names would leave no room for the picture, so shorten them in the middle.
 _LONGEST_NAME = 30
-# Characters per line of a legend.
+# Maximum characters per line of a legend.
 _LEGEND_WIDTH = 44
 ACCENT = "#b2182b"
 # Colours that colour-blind readers can distinguish, from dark to light so that they also differ in greyscale.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The legend is above the picture, one line per entry, so that it covers nothing.
+# Arguments of `Axes.legend` that put the legend above the picture, so that the legend covers nothing.
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
-# An axis is logarithmic if half of the graphs would share the first twelfth of a linear axis.
+# With the scale "auto", an axis is logarithmic if half of the graphs would share the first twelfth of a linear axis.
 _LONG_TAIL = 12
 
 
@@ -36,19 +37,22 @@ def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
     """Return `ax`; if it is None, the Axes of a new figure of `width` by `height` inches."""
     if ax is not None:
         return ax
-    # Without pyplot, a Figure needs no global state and no display.
+    # A Figure that is made without pyplot needs no global state and no display.
     return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def label(name: str) -> str:
-    """Return a name for a picture: on one line, never read as a formula, with escapes for characters without glyphs."""
+    """Return a name as text for a picture: one line, which matplotlib never reads as a formula.
+
+    Long names are shortened, and characters without a glyph in any font are escaped.
+    """
     name = printable(name)
-    # A function of each font that returns 0 for a character that the font lacks.
+    # glyphs: for each font, a function that returns 0 for a character that the font lacks.
     glyphs = [font.get_char_index for font in _fonts()]
     name = "".join(c if any(glyph(ord(c)) for glyph in glyphs) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
-    # Legends omit labels that begin with an underscore.
+    # Escape "$", which begins a formula. Put a space before a leading "_": legends omit labels that begin with "_".
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
 
 
@@ -85,7 +89,10 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Return the columns of the two `chosen` components; None: of all components, if there are exactly two."""
+    """Return the column indices of the two `chosen` components; None: of all components, which must be two.
+
+    Raise SizesError unless these are two different components. `what` is as in `columns_of`.
+    """
     columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(
@@ -95,9 +102,10 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 
 
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
-    """Return the columns of the `chosen` components; None: of all components.
+    """Return the column indices of the `chosen` components; None: of all components.
 
-    In messages, `what` names the object that has the components, such as "the plan".
+    Raise SizesError for an unknown component. In messages, `what` names the object that has the components, such as
+    "the plan".
     """
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
         raise SizesError(f"components is {chosen!r}, but must be None or a list of names from {components}.")
@@ -111,29 +119,34 @@ def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: st
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
     """Return whether each axis is logarithmic.
 
-    `values` has, for each axis, the sizes of all size classes; `counts` has the graphs of each class. The axes end at
-    `largest`.
+    Each argument except `counts` has an entry for each axis: the scale, the sizes of all size classes, and the end of
+    the axis. `counts` has the number of graphs in each size class.
     """
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
-    # tails[a]: end of axis a / median size.
+    # tails[a]: end of axis a, divided by the median size, which counts as at least 1.
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
-    # If one axis is logarithmic, a shorter tail suffices for the other, so that proportional sizes lie on a line.
+    # If one axis has a long tail, half as long a tail is enough for the other axes. If both axes are logarithmic,
+    # proportional sizes lie on a straight line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make axis `which` ("x" or "y") of whole numbers logarithmic; if 0 occurs, the axis has a tick at 0."""
+    """Make the axis `which` ("x" or "y"), which shows whole numbers, logarithmic.
+
+    The numbers are in `smallest`..`largest`. If `smallest` is 0, the axis has a tick at 0.
+    """
     ticker = load("matplotlib.ticker")
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
         set_scale("log")
-        # Label 1, 2 and 5 in each decade, or only 1 if there are many decades.
+        # Put ticks at 1, 2 and 5 in each decade, or only at 1 if there are more than two decades.
         subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
         axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
     else:
+        # symlog: linear from 0 to 1, and logarithmic above 1.
         set_scale("symlog", linthresh=1, linscale=0.3)
         axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
     _separate_thousands(axis)
@@ -141,21 +154,23 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Return the borders of at most about `_MOST_CELLS` histogram cells for all values, halfway between whole numbers.
+    """Return the borders of at most about `_MOST_CELLS` histogram cells, which together hold all values.
 
-    The width of a cell is a multiple of the step between values, such as 2 for numbers of edges if each edge also has
-    its reverse; logarithmic cells never get narrower than a step. Narrower cells would show as stripes.
+    Each border is halfway between two whole numbers. The step is the greatest common divisor of the differences between
+    values: for example, 2 for numbers of edges if each edge also has its reverse. The width of a cell is a multiple of
+    the step, since narrower cells would show as stripes. If `log` is True, cells of larger values are wider.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # If the range spans only a few steps, the values may share the step by chance; cells that wide would show sizes
-    # that do not occur.
+    # If the values span fewer than _FEWEST_CELLS steps, the step may be a coincidence, so use 1: wide cells would show
+    # sizes that do not occur.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
         # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
         return low - 0.5 + width * np.arange((high - low) // width + 2)
-    # A cell that begins at b is b * growth wide, rounded down to a multiple of the step, but at least one step.
+    # A cell that begins at b has the width b * growth, rounded down to a multiple of the step, but at least one step.
+    # Without rounding, _MOST_CELLS such cells would hold all values.
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     edges = [low]
     while edges[-1] <= high:
@@ -164,9 +179,9 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
 
 
 def set_whole(axis: Any) -> None:
-    """Put ticks of a linear axis on whole numbers with thousands separators."""
+    """Put the ticks of a linear axis at whole numbers, and label the ticks with thousands separators."""
     ticker = load("matplotlib.ticker")
-    # A larger min_n_ticks would allow ticks at fractions, which the formatter rounds to whole numbers.
+    # A larger min_n_ticks would allow ticks at fractions, and the formatter would round their labels to whole numbers.
     axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     _separate_thousands(axis)
 

@@ -11,20 +11,21 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Neighbouring graphs differ in colour, also in greyscale.
+# Colours of the graphs in a bar, in turn. Neighbouring graphs differ in colour, also in greyscale.
 _SLICES = ("#0f4c81", "#2f93b5", "#8fd0c6")
+# Width of a bar. The centre of bar i is at x = i.
 _WIDTH = 0.8
 
 
 def plot_batches(
     batches: Sequence[Sequence[int]], ax: Any = None, *, slots: int | None = None, padding: str = "0.7"
 ) -> Any:
-    """Draw each batch as a bar of its graphs, one above the other.
+    """Draw each batch as a bar that stacks the graphs of the batch.
 
     Parameters
     ----------
     batches
-        For each batch, the number of nodes of each of its graphs; another component works too.
+        For each batch, the sizes of its graphs in one component, such as their numbers of nodes.
     slots
         Height to which padding fills every bar; None: no padding.
     padding
@@ -33,7 +34,7 @@ def plot_batches(
     Raises
     ------
     InputError
-        There are no batches, or a batch exceeds `slots`.
+        There are no batches, or the sum of a batch exceeds `slots`.
     """
     if not batches:
         raise InputError("the picture needs at least one batch, but batches is empty.")
@@ -44,11 +45,12 @@ def plot_batches(
     for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
         if slots is not None:
             _fill(ax, number, [0], [slots], padding)
-        # The first colour fills the bar and the others cover it, which keeps vector files small.
+        # Fill the whole bar with the first colour, then cover some graphs with the other colours. This keeps vector
+        # files small.
         _fill(ax, number, [0], [total], _SLICES[0])
         # Graph i covers the bar from ``ends[i] - batch[i]`` to ``ends[i]``.
         ends = np.cumsum(batch)
-        # Every third graph has this colour, from the graph with the index `first` on.
+        # Every third graph has the colour `colour`, from the graph with the index `first` on.
         for first, colour in enumerate(_SLICES[1 : len(batch)], 1):
             chosen = slice(first, None, len(_SLICES))
             _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)

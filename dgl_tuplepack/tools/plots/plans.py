@@ -13,40 +13,44 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The axis begins at _FULL, or lower if more than a fraction _LEFT_OUT of the packs would be left out.
+# In `plot_fill`, the axis begins at the fill _FULL, or lower if more than the fraction _LEFT_OUT of the packs is
+# below _FULL.
 _FULL, _LEFT_OUT = 0.9, 0.005
-# Per cent above the bound up to which the axis is linear.
+# In `plot_methods`, the axis is linear up to this many per cent above the lower bound.
 _LINEAR = 1.0
-# Below this percentage, the number of packs is more informative.
+# If a plan is less than this many per cent above the lower bound, its label has a number of packs instead.
 _NEGLIGIBLE = 0.01
 
 
 def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
-    """Draw a histogram of the contents of packs, as fractions of the limit, for each component.
+    """Draw, for each component, a histogram of the contents of packs as fractions of the limit.
 
     Parameters
     ----------
     plan
-        Any number of components.
+        It may have any number of components.
     components
         Names of the components to show; None: all.
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    # fills[c][q]: content / limit of a pack of pattern q. ``plan.repeats[q]``: number of these packs.
+    # fills[c][q]: content / limit of a pack of pattern q, in the chosen component c. plan.repeats[q]: number of packs
+    # of pattern q. plan.pattern_contents[q, column]: content of one such pack.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
-    # Begin of the axis, rounded down to a multiple of 5 %. Only the legend counts the packs below it: a few very empty
-    # packs would leave no room for the rest.
+    # low: begin of the axis, rounded down to a multiple of 5 %. Only the legend counts the packs below `low`: a few
+    # very empty packs would leave no room for the other packs.
     low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
         name, inside = plan.histogram.components[column], fill >= low
+        # packs: number of packs in each cell. full: fraction of full packs. below: number of packs below `low`.
         borders = drawing.whole_cells(plan.pattern_contents[inside, column])
         packs = np.histogram(plan.pattern_contents[inside, column], bins=borders, weights=plan.repeats[inside])[0]
         full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
         text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
         text += f", {below:,} below {low:.0%}" if below else ""
         style: dict[str, Any] = {"fill": True, "color": "0.7"}
+        # The first component is a grey area, the other components are lines.
         if number:
             style = drawing.line_style(number - 1) | {"linewidth": 1.6}
             del style["marker"]
@@ -59,22 +63,22 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
 
 
 def _quantile(values: Any, packs: Any, share: float) -> float:
-    """Return the smallest value v such that more than a fraction `share` of all packs have at most v.
+    """Return the smallest value v such that more than a fraction `share` of all packs have a value of at most v.
 
-    `packs` is the number of packs with each of the `values`.
+    ``packs[i]`` is the number of packs with the value ``values[i]``.
     """
     order = np.argsort(values, kind="stable")
     return float(values[order][np.searchsorted(np.cumsum(packs[order]), share * packs.sum(), side="right")])
 
 
 def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
-    """Draw how many per cent each plan is above the lower bound, with its number of packs.
+    """Draw how many per cent each plan is above the lower bound, and label the plan with its number of packs.
 
     Parameters
     ----------
     plans
-        Name for the axis -> plan, from top to bottom; all of one histogram. Plans with looser limits or a looser cap on
-        graphs than others (`node_only`, for example) have open markers.
+        Label on the axis -> plan, from top to bottom. All plans must have the same histogram. A plan has an open marker
+        if another plan has a tighter limit or a tighter cap on graphs; the method "node_only" gives such plans.
     """
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):
@@ -82,11 +86,12 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
             f"a comparison needs plans of one histogram, but got {len(plans)} of "
             f"{'different ones' if plans else 'none'}; pack the same histogram with each method."
         )
-    # A lower bound for looser limits also holds for tighter ones, so the largest bound holds for the tightest limits.
+    # A lower bound for looser limits also holds for tighter limits, so the largest bound holds for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
+    # maxima[p]: the limits of plan p, and its cap on graphs. above[p]: packs of plan p above the bound, in per cent.
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
-    # Whether the limits and the cap of each plan are the tightest of all plans.
+    # within[p]: whether the limits and the cap of plan p are the tightest of all plans.
     within = (maxima == maxima.min(axis=0)).all(axis=1)
     rows = np.arange(len(plans))
 
@@ -120,7 +125,11 @@ def _per_cent(value: float) -> str:
 
 
 def _scale(ax: Any, above: Any) -> None:
-    """Leave room for text on the right; if a plan exceeds 10 %, make the axis logarithmic above 1 %."""
+    """Set the range of the axis, with room for text on the right.
+
+    `above` is in per cent above the lower bound. If a plan is more than 10 % above it, make the axis logarithmic from
+    1 % on.
+    """
     ticker = load("matplotlib.ticker")
     if above.max() > 10 * _LINEAR:
         ax.set_xscale("symlog", linthresh=_LINEAR, linscale=0.6)

@@ -50,8 +50,9 @@ def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> Non
 def picture_bytes(ax: Any, ending: str, dpi: float = 150) -> bytes:
     """Return the content of a picture file; `ending` has no dot."""
     content = io.BytesIO()
+    # A fixed salt gives the elements of SVG files the same ids in each run.
     with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
-        # A subfigure cannot be saved, so Axes in one are saved with the whole figure.
+        # A subfigure cannot be saved. If `ax` is in a subfigure, save the whole figure.
         figure = ax.figure if hasattr(ax.figure, "savefig") else ax.figure.figure
         figure.savefig(content, format=ending, dpi=dpi, metadata=_METADATA[ending])
     return content.getvalue()

@@ -15,31 +15,35 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
-# White with a black edge stands out on light and dark, in colour and in greyscale.
+# White markers with a black edge stand out on light and on dark dots, in colour and in greyscale.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
 
 def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
-    """Draw a dot for each candidate, coloured by its harmonic mean; mark the best and the Pareto front.
+    """Draw a dot for each candidate, coloured by the harmonic mean of its efficiencies.
+
+    Candidates are limits that the search tried. Mark the best candidate, and the Pareto front of harmonic mean and
+    slots per pack.
 
     Parameters
     ----------
     search
-        The picture shows two of its components. Candidates with equal limits of these two share a dot, which has the
-        colour of the best of them.
+        The picture shows two of its components. Candidates with equal limits of these two components share a dot, with
+        the colour of the highest harmonic mean.
     components
-        Names of the two components, for x and y; needed unless the search has exactly two.
+        Names of the two components, for x and y; needed unless the search has exactly two components.
     """
     columns = list(drawing.two_components(search.components, components, "the search"))
     if len(all_of(search.best.limits)) > 1:
         raise SearchError("this picture shows limits of one shape, but the search has several; search without shapes=.")
     limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
-    # points: the distinct pairs of limits. point_of[i]: point of candidate i. scores[p]: best harmonic mean at point p.
+    # limits[i]: the two limits of candidate i. points: the distinct pairs of limits. point_of[i]: index in `points` of
+    # limits[i]. scores[p]: highest harmonic mean of the candidates at point p.
     points, point_of = np.unique(limits, axis=0, return_inverse=True)
     scores = np.full(len(points), -np.inf)
     np.maximum.at(scores, point_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
-    # If all scores were equal, matplotlib would centre them in a range that may exceed 100 %.
+    # If all scores are equal, set a range that ends at this score: matplotlib's own range might exceed 100 %.
     low = scores.min() if scores.min() < scores.max() else scores.max() - _RANGE_OF_EQUALS
     # Draw the best dots last, so that they are on top.
     order = np.argsort(scores, kind="stable")

@@ -12,9 +12,10 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Fraction of each axis that stays free at both ends: about one cell.
+# Fraction of each axis that stays free at each end: about the width of one cell.
 _MARGIN = 0.012
-# A limit beyond this multiple of the largest size would leave the picture mostly empty; only the legend names it.
+# A limit of more than this multiple of the largest size is named in the legend, but not drawn: the picture would be
+# mostly empty.
 _FAR = 3
 # Corner of the legend -> the part of the picture that the legend covers: (begin, end) of x, then of y, as fractions.
 _CORNERS = {
@@ -42,9 +43,9 @@ def plot_sizes(
     histogram
         The picture shows two of its components.
     limits
-        Drawn as lines; the legend also names limits far beyond the largest size.
+        Drawn as lines. A limit far beyond the largest size is only named in the legend.
     components
-        Names of the two components, for x and y; needed unless the histogram has exactly two.
+        Names of the two components, for x and y; needed unless the histogram has exactly two components.
     scale
         "linear", "log" or "auto" (logarithmic if half of the graphs would share a small section of the axis).
         The counts of graphs always have logarithmic scales.
@@ -56,16 +57,16 @@ def plot_sizes(
     largest = _largest_shown(sizes, maxima)
     logs = drawing.log_axes([scale] * 2, list(sizes.T), histogram.counts, largest.tolist())
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
-    # edges[i]: borders of the cells on axis i. cells[i, j]: number of graphs in column i from the left and row j from
-    # below.
+    # edges[a]: borders of the cells on axis a. cells[i, j]: number of graphs in the cell of column i, from the left,
+    # and row j, from below.
     cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
 
     ax = drawing.axes_or_new(ax, 6.4, 5.6)
     norm = load("matplotlib.colors").LogNorm(1, max(2, cells.max()))
     shown = np.where(cells > 0, cells, np.nan).T
-    # Vector files get one raster image; thousands of separate cells would show hairlines.
+    # In vector files, draw all cells as one raster image: separate cells would show hairlines between them.
     mesh = ax.pcolormesh(*edges, shown, norm=norm, cmap=drawing.count_colours(), rasterized=True)
-    # Keep the outermost cells, often of a single graph, clear of the frame.
+    # Leave a margin around the outermost cells, which often hold a single graph: the frame would hide such cells.
     mesh.sticky_edges.x.clear()
     mesh.sticky_edges.y.clear()
     ax.margins(_MARGIN)
@@ -90,12 +91,12 @@ def plot_distributions(
     components: Sequence[str] | None = None,
     scale: str = "auto",
 ) -> Any:
-    """Draw, for each component, the share of graphs up to each size, without binning.
+    """Draw the cumulative distribution of each component: the share of graphs up to each size, without binning.
 
     Parameters
     ----------
     histogram
-        Any number of components.
+        It may have any number of components.
     limits
         Drawn as vertical lines in the style of their component.
     components
@@ -111,7 +112,8 @@ def plot_distributions(
     log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
     ax = drawing.axes_or_new(ax)
     for number, (name, column) in enumerate(zip(names, columns, strict=True)):
-        # distinct: ascending sizes. members[i]: index there of size class i. share: fraction of graphs up to each size.
+        # distinct: the sizes that occur, ascending. members[i]: index in `distinct` of the size of class i. share[j]:
+        # fraction of graphs with a size of at most distinct[j].
         distinct, members = np.unique(histogram.sizes[:, column], return_inverse=True)
         share = np.cumsum(np.bincount(members, weights=histogram.counts)) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
@@ -119,7 +121,7 @@ def plot_distributions(
         label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"
         if maxima is not None:
             label += f", limit {maxima[column]:,}"
-        # Put markers at the quartiles and the 99th percentile.
+        # Put markers at the quartiles and the 99th percentile. The + 1 skips the first point of the line, at share 0.
         marks = np.unique(np.searchsorted(share, (0.25, 0.5, 0.75, 0.99)) + 1).tolist()
         steps = np.concatenate([distinct[:1], distinct]), np.concatenate([[0.0], share])
         ax.plot(*steps, drawstyle="steps-post", label=label, markevery=marks, markersize=6, **style)
@@ -140,13 +142,13 @@ def plot_distributions(
 
 
 def _largest_shown(sizes: Any, maxima: Any) -> Any:
-    """Return the end of each axis: the largest size, or a larger limit unless it is far beyond."""
+    """Return the end of each axis: the limit if it is 1 to _FAR times the largest size, otherwise the largest size."""
     largest = sizes.max(axis=0)
     return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
 
 
 def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
-    """Draw the sums of `cells` over each axis, and the colour bar; return the Axes above and to the right."""
+    """Draw the marginals (sums of `cells` over one axis) and the colour bar; return the Axes of the marginals."""
     top, right, bar = _axes_next_to(ax)
     ax.figure.colorbar(mesh, cax=bar, label="graphs in a cell")
     top.stairs(cells.sum(axis=1), edges[0], fill=True, color="0.45")
@@ -157,7 +159,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Use few ticks and none at 1, whose label would touch the last label of the central picture.
+    # Use few ticks, and no tick at 1: its label would touch the last label of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
@@ -166,7 +168,10 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
 
 
 def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
-    """Return new Axes above, to the right and further right. If `ax` is in a grid, all share the grid cell of `ax`."""
+    """Return new Axes above `ax`, to the right of `ax`, and further to the right.
+
+    If `ax` is in a grid, `ax` and the new Axes share the grid cell that `ax` had.
+    """
     spec = ax.get_subplotspec()
     if spec is None:
         # (left, bottom, width, height) as fractions of `ax`.
@@ -185,6 +190,7 @@ def _draw_limits(
 ) -> None:
     """Draw the limits as lines, and a legend. ``shown[i]`` is whether limit i is inside the picture."""
     style: dict[str, Any] = {"color": drawing.ACCENT, "linestyle": "--", "linewidth": 1.3}
+    # lines[i]: the functions that draw limit i, in the central picture and in the marginal.
     lines = ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline))
     for value, inside, draws in zip(maxima.tolist(), shown.tolist(), lines, strict=True):
         for draw in draws if inside else ():
@@ -201,6 +207,7 @@ def _emptiest_corner(cells: Any) -> str:
     """Return the corner in which a legend hides the fewest cells with graphs."""
 
     def occupied(corner: str) -> int:
+        # ranges: the indices of the cells in this corner, on each axis.
         ranges = [
             slice(round(low * length), max(1, round(high * length)))
             for (low, high), length in zip(_CORNERS[corner], cells.shape, strict=True)

@@ -17,13 +17,16 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 # With more graphs than this, epochs in random order are not simulated.
 _MOST_SIMULATED = 20_000_000
-# Makes this random order independent of other uses of the seed.
+# Makes the random order of `joined_batches` independent of other uses of the seed.
 _PURPOSE = 0x9A7C
 
 
 @dataclass(frozen=True)
 class Batching:
-    """A method of batching at one static shape, and the slots that it needs in one epoch, by component."""
+    """A method of batching to one static shape, and the slots of one epoch, by component.
+
+    The page shows `note` as an explanation of the method.
+    """
 
     name: str
     note: str
@@ -39,8 +42,8 @@ class Batching:
 class Findings:
     """All figures of a report. Graphs that were left out are counted only in `dropped`.
 
-    `quantiles` holds the median, the 99th percentile and the largest size of each component. The last of `batchings`
-    is packing.
+    `quantiles` holds the median, the 99th percentile and the largest size of each component. The last entry of
+    `batchings` is packing.
     """
 
     histogram: SizeHistogram
@@ -70,7 +73,7 @@ class Findings:
 
 
 def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
-    """Search limits, pack within `limits` (None: the best limits found), and compare with plain batching."""
+    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
@@ -79,7 +82,8 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plan = plans["auto"] = pack(histogram, chosen, seed=seed)
-    # The search chose its number of packs per batch for the limits that it advises; for other limits, compute it here.
+    # A search for graphs per batch also chose the packs per batch, but only for the limits that it advises. Otherwise,
+    # compute the packs per batch here.
     found = search.way == "graphs_per_batch" and chosen == search.best.limits
     packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
     sizes = {
@@ -91,15 +95,15 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
 
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
-    """Return component -> slots of a batch: the limits of its packs plus one reserved node of each type."""
+    """Return component -> slots of a batch: `packs` times the limit, plus one reserved node of each node type."""
     # nodes: indices of the components that count nodes.
     nodes = components_of_kind(limits.components, "nodes")
     return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
-    """Compare methods of batching: `graphs` graphs per batch without packing, and `packs` packs per batch."""
-    # largest: slots by component if every graph has the largest size.
+    """Return the methods to compare. Without packing, a batch has `graphs` graphs; with packing, `packs` packs."""
+    # largest: slots by component if every graph is padded to the largest size.
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:
@@ -112,7 +116,9 @@ def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:
-    """Return component -> slots of an epoch in random order, if every batch is padded to the largest batch.
+    """Return component -> slots of an epoch of batches of `batch_size` graphs, all padded to the largest batch.
+
+    The graphs are in random order.
 
     Examples
     --------

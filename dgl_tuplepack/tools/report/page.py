@@ -1,4 +1,4 @@
-"""Render the page: findings, pictures and the template."""
+"""Render the page of a report from findings, pictures and a template."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.plots.saving import picture_bytes
 from dgl_tuplepack.tools.report.findings import Findings
 
-# Size of a picture in inches (96 pixels on a desktop screen). It is still readable at two thirds of this on a phone.
+# Size of a picture in inches; a desktop screen shows an inch as 96 pixels. On a phone, a picture is still readable at
+# two thirds of this size.
 _WIDTH, _HEIGHT = 5.2, 4.1
-# Python code on the page, see `use`. Its lines are short enough for a phone.
+# Python code on the page; `use` fills in the fields. The lines are short enough for a phone.
 _USE = """\
 import dgl_tuplepack as tp
 
@@ -35,8 +36,8 @@ for epoch in range(epochs):
 def render(findings: Findings, name: str, seed: int) -> str:
     """Return the HTML of the page."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # Names come from files and may hold anything, so `finalize` makes every plain str printable. It must not touch the
-    # Python code on the page, which keeps its line breaks: the template's `|e` has made that a Markup.
+    # Names come from files and may contain any characters, so `finalize` makes every plain str printable. The Python
+    # code keeps its line breaks, because the template's `|e` turns the code into a Markup, which is not a plain str.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -65,9 +66,10 @@ def render(findings: Findings, name: str, seed: int) -> str:
 
 
 def use(findings: Findings, seed: int) -> str:
-    """Return Python code that batches these graphs to the shape on the page."""
+    """Return Python code that loads the dataset in batches of the shape on the page."""
     oversize = '\n    oversize="drop",' if findings.dropped else ""
     search = findings.search
+    # `packed_loader(graphs_per_batch=...)` finds the advised limits again; other limits must be in the code.
     if search.way == "graphs_per_batch" and findings.advised:
         limits, size = "", f"graphs_per_batch={search.aim['graphs_per_batch']}"
     else:
@@ -77,7 +79,7 @@ def use(findings: Findings, seed: int) -> str:
 
 
 def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of the page with their texts. Two of them need at least two components."""
+    """Yield the pictures of the page with their texts; for a single component, only the last two pictures."""
     histogram, search, plan = findings.histogram, findings.search, findings.plan
     pair = histogram.components[:2]
     shares = "; ".join(
@@ -95,7 +97,7 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
         yield _picture(
             plots.plot_search(search, _axes(), components=pair),
             "Limits that were tried",
-            "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: advised.",
+            "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: the advised limits.",
             f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
         )
     means = ", ".join(f"{name} {value:.2%}" for name, value in plan.efficiency.items())
@@ -118,7 +120,10 @@ def _axes() -> Any:
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
-    """Return an image as a data URI, with alternative text for screen readers."""
+    """Return a picture for the template: texts, size in pixels, and the image as a data URI.
+
+    `alternative` is the text for screen readers.
+    """
     content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
     return {
