@@ -82,6 +82,13 @@ class PaddedBatch(BatchContent):
 
         return graphs_tuple(self)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Python calls this for missing attributes only, such as `x` and `ndata`, which batches of PyG and DGL have.
+            hint = "; models get batch.graph (DGL), batch.pyg (PyG) or batch.tensors"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def graph(self) -> DGLGraph:
         """The batch as one batched DGLGraph of G graphs, built at first use on the device of the batch.

@@ -140,9 +140,9 @@ def _distance(one: Tensor, other: Tensor) -> float:
     """Return the norm of the difference of entries that are finite in both tensors; infinity if others differ."""
     total = 0.0
     for a, b in _chunks(one, other):
-        finite = a.isfinite() & b.isfinite()
+        finite = a.isfinite()
         # Give NaN, inf and -inf three different numbers, since NaN does not equal itself.
-        if not torch.equal(
+        if not torch.equal(finite, b.isfinite()) or not torch.equal(
             a.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5), b.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5)
         ):
             return math.inf

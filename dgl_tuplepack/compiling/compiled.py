@@ -306,7 +306,7 @@ class CompiledFunction:
 
 
 class CompiledModule(nn.Module):
-    """A module that calls another module compiled, and has the attributes, parameters and mode of that module."""
+    """A module that calls another module in compiled form, and has the attributes, parameters and mode of the other."""
 
     def __init__(self, module: nn.Module, compiled: Callable[..., Any]) -> None:
         super().__init__()

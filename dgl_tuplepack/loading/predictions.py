@@ -158,7 +158,8 @@ class Predictions:
         raise InputError(
             "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
             + ". For each epoch, make new Predictions and add each batch once. Ids are positions in the source of the "
-            "loader; drop_last=True and oversize='drop' leave graphs out."
+            "loader, also with splits=, where Predictions needs the ids of the split; drop_last=True and "
+            "oversize='drop' leave graphs out."
         )
 
     def _check_same(self, outputs: Mapping[str, Tensor]) -> None:

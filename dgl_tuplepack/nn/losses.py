@@ -80,7 +80,12 @@ def masked_loss(
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
     # The second axis of the outputs may be classes; the labels have no such axis.
     of_outputs = dropped if outputs.shape == labels.shape else dropped.unsqueeze(1)
-    losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
+    try:
+        losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
+    except RuntimeError as error:
+        if not labels.is_floating_point():
+            error.add_note(f"The labels are {labels.dtype}. If the loss needs floats, pass labels.float().")
+        raise
     if not isinstance(losses, Tensor) or losses.ndim == 0:
         raise SchemaError(
             "the loss function returns a single number, which includes padding and missing labels; make it return a "

@@ -226,3 +226,11 @@ def test_batches_do_not_share_memory_with_the_dataset() -> None:
     batch.labels.fill_(77)
     assert not (one[0].ndata["x"] == 77).any()
     assert one[1].item() == 1.0
+
+
+def test_an_attribute_of_a_framework_batch_is_missing_with_a_hint() -> None:
+    batch = collate()([item()])
+    for name in ("x", "edge_index", "ndata"):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; models get batch.graph"):
+            getattr(batch, name)
+        assert not hasattr(batch, name)

@@ -142,9 +142,11 @@ def test_entries_that_are_not_finite_must_stand_at_the_same_places(monkeypatch: 
     x[3, 2] = torch.nan
     Miscompiles(monkeypatch)
     assert tp.compile(lambda x: x * 2)(x).isnan().sum() == 1
-    Miscompiles(monkeypatch, lambda result: result.nan_to_num(nan=0.0))
-    with refused(CompileError, "the output result is "):
-        tp.compile(lambda x: x * 2)(x)
+    # Numbers that the comparison itself writes in the place of NaN and infinity must not equal them.
+    for number in (0.0, 1.5, 2.5, 3.5):
+        Miscompiles(monkeypatch, lambda result, number=number: result.nan_to_num(nan=number))
+        with refused(CompileError, "the output result is "):
+            tp.compile(lambda x: x * 2)(x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

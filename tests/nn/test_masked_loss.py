@@ -197,3 +197,15 @@ def test_other_arguments_are_refused(changes: dict[str, Any], parts: tuple[str, 
     }  # fmt: skip
     with refused(SchemaError, *parts):
         masked_loss(**(arguments | changes))
+
+
+def test_integer_labels_for_a_loss_of_floats_get_a_hint() -> None:
+    outputs, labels, mask = torch.zeros(3), torch.ones(3, dtype=torch.int64), torch.tensor([True, True, False])
+    loss_fn = nn.BCEWithLogitsLoss(reduction="none")
+    with pytest.raises(RuntimeError) as found:
+        tp.nn.masked_loss(loss_fn, outputs, labels, mask)
+    assert found.value.__notes__ == ["The labels are torch.int64. If the loss needs floats, pass labels.float()."]
+    assert tp.nn.masked_loss(loss_fn, outputs, labels.float(), mask) > 0
+    with pytest.raises(RuntimeError) as other:
+        tp.nn.masked_loss(lambda a, b: torch.zeros(2) + torch.zeros(3), outputs, labels.float(), mask)
+    assert not hasattr(other.value, "__notes__")

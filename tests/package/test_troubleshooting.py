@@ -47,6 +47,41 @@ def batch_of(items: list[Any] = DATASET[:3], **settings: Any) -> tp.PaddedBatch:
     return tp.PaddedCollate(tp.Limits(nodes=24, edges=60, graphs=5), items[0], **settings)(items)
 
 
+def test_a_plain_mean_of_losses_includes_padding() -> None:
+    batch = batch_of([(graph_of(3), torch.tensor([label])) for label in (1.0, 1.0, 0.0)])
+    out, loss_fn = torch.zeros(6, 1), nn.BCEWithLogitsLoss()
+    out[batch.graph_mask] = torch.tensor([[2.0], [3.0], [-1.0]])
+    expected = loss_fn(out[:3], torch.tensor([[1.0], [1.0], [0.0]]))
+    assert loss_fn(out, batch.labels) > 1.5 * expected
+    right = tp.nn.masked_loss(nn.BCEWithLogitsLoss(reduction="none"), out, batch.labels, batch)
+    torch.testing.assert_close(right, expected)
+    losses = torch.ones(25)
+    losses[~batch.node_mask] = 7.0
+    assert losses.mean() > 4
+    assert tp.nn.masked_mean(losses, batch.node_mask, count=3) == 3
+
+
+def test_a_mean_over_nodes_divides_by_the_mean_number_of_nodes() -> None:
+    loader = tp.packed_loader(DATASET, limits=tp.Limits(nodes=24, edges=48, graphs=3))
+    mean_nodes = tp.sizes_of(DATASET).array[:, 0].mean()
+    true_mean = torch.cat([graph.ndata["x"] for graph, _ in DATASET]).mean()
+    wrong, right = [], []
+    for batch in loader:
+        x, mask = batch.node_features["x"], batch.node_mask
+        wrong.append(tp.nn.masked_mean(x, mask))
+        right.append(tp.nn.masked_mean(x, mask, count=loader.graphs_per_batch * mean_nodes))
+    assert torch.stack(wrong).mean() < 0.8 * true_mean
+    torch.testing.assert_close(torch.stack(right).mean(), true_mean, **CLOSE)
+
+
+def test_a_loss_without_padding_is_biased_too_if_each_batch_has_its_own_mean() -> None:
+    loader = tp.packed_loader(DATASET, limits=LIMITS, padded=False)
+    labels = [labels for _, labels in loader]
+    assert torch.stack([each.mean() for each in labels]).mean() > 1.5 * LABELS.mean()
+    right = torch.stack([each.sum() / loader.graphs_per_batch for each in labels]).mean()
+    torch.testing.assert_close(right, LABELS.mean(), **CLOSE)
+
+
 def test_a_loss_without_count_is_biased_towards_large_graphs() -> None:
     loader = tp.packed_loader(DATASET, limits=LIMITS)
     batches = list(loader)

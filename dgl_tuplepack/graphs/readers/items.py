@@ -44,7 +44,7 @@ class Items(Source):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise iterables, except for single graphs and mappings, and objects with `sizes`."""
+        """Recognise objects with `sizes`, and iterables other than single graphs and mappings."""
         can_be = is_iterable(given) and not isinstance(given, Mapping)
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
@@ -69,8 +69,8 @@ class Items(Source):
     def splits(self) -> Mapping[str, Any]:
         """Return the splits of an OGB dataset, or the attribute `splits`.
 
-        A subset ``dataset[ids]`` of a PyG dataset has no splits: it inherits those of the whole dataset, whose ids are
-        positions there.
+        Ignore the splits of a subset ``dataset[ids]`` of a PyG dataset. The subset inherits them from the whole
+        dataset, so their ids are positions in the whole dataset, not in the subset.
         """
         indices, length = (getattr(self._given, name, None) for name in ("indices", "len"))
         if callable(indices) and callable(length) and [*indices()] != [*range(length())]:
