@@ -23,8 +23,8 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     # Both dicts have node types first, then edge types, then None.
     schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
-    # A key has the content, the type (None for graphs and labels) and, for a feature or label, the name. The columns
-    # of a schema are such keys. `ENDS` is ("sources", "destinations"), the contents for the ends of edges.
+    # A key is a tuple: a word for what the tensor holds, such as "mask"; the type, None for graphs and labels; and the
+    # name of a feature or label. The columns of a schema are such keys. `ENDS` is ("sources", "destinations").
     tensors: dict[Key, Tensor] = {
         ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
     }

@@ -22,7 +22,7 @@ def schema_of(
     and `indices` are declared by the user, see `graphs.relations`.
     """
     if not begins_with_pyg(example):
-        # If DGL is missing, this raises the error that says so; otherwise, `parts_of` would only refuse the item.
+        # If DGL is missing, raise the error that says so; `parts_of` would only refuse the item.
         load("dgl")
     graphs, label, graph_id = parts_of(example, "the example")
     if is_pyg(graphs):

@@ -137,8 +137,8 @@ def _node_type(
 ) -> str | None:
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
-    If several types fit, their names decide. Return None if `shifts` do not equal numbers of nodes, but the numbers of
-    rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or rows, or
+    If several types fit, their names decide. Return None if `shifts` equal no numbers of nodes, but equal the numbers
+    of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or rows, or
     if it is unclear whether the attribute refers to nodes or to edges.
 
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph. `ends` are

@@ -83,8 +83,9 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):
         raise PlanError(
-            f"a comparison needs plans of one histogram, but got {len(plans)} of "
-            f"{'different ones' if plans else 'none'}; pack the same histogram with each method."
+            "a comparison needs plans of one histogram, but got "
+            f"{f'{len(plans)} plans of different histograms' if plans else 'no plans'}; pack the same histogram with "
+            "each method."
         )
     # A lower bound for looser limits also holds for tighter limits, so the largest bound holds for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
