@@ -351,7 +351,7 @@ def test_other_wrong_input_is_refused() -> None:
     with refused(PlanError, "plans of one histogram", "none"):
         plot_methods({})
     other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
-    with refused(PlanError, "plans of one histogram", "different ones"):
+    with refused(PlanError, "plans of one histogram", "different histograms"):
         plot_methods({"one": PLAN, "other": other})
     for plot in (plot_sizes, plot_distributions):
         with refused(LimitsError, "limits must be Limits", "(222, 502)"):

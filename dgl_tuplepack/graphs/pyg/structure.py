@@ -138,8 +138,8 @@ def _node_type(
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
     If several types fit, their names decide. Return None if `shifts` equal no numbers of nodes, but equal the numbers
-    of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or rows, or
-    if it is unclear whether the attribute refers to nodes or to edges.
+    of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or
+    rows, or if it is unclear whether the attribute refers to nodes or to edges.
 
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph. `ends` are
     all attributes that may hold endpoints.
