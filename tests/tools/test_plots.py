@@ -348,7 +348,7 @@ def test_other_wrong_input_is_refused() -> None:
         plot_sizes(HISTOGRAM, scale="cubic")
     with refused(LimitsError, "give exactly one limit for each component"):
         plot_sizes(HISTOGRAM, Limits(222))
-    with refused(PlanError, "plans of one histogram", "none"):
+    with refused(PlanError, "plans of one histogram", "no plans"):
         plot_methods({})
     other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
     with refused(PlanError, "plans of one histogram", "different histograms"):
