@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+# What torch 2.13 prints if it aborts at the exit of a process that has trained with gloo. On a busy machine, a script of
+# DistributedDataParallel alone, without this package, does so in every fifth run.
+ABORTED = b"terminate called without an active exception"
 TUTORIALS = sorted((Path(__file__).resolve().parents[2] / "docs" / "tutorials").glob("*.py"))
 
 
@@ -23,10 +26,14 @@ def test_a_tutorial_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shortened = re.sub(r"^num_graphs = \d+$", "num_graphs = 400", source, flags=re.MULTILINE)
     threads = torch.get_num_threads()
     try:
-        exec(compile(shortened, str(path), "exec"), {"__name__": "__main__"})
+        for remaining in (3, 2, 1, 0):
+            try:
+                exec(compile(shortened, str(path), "exec"), {"__name__": "__main__"})
+                break
+            except subprocess.CalledProcessError as error:
+                if ABORTED not in error.stderr or not remaining:
+                    pytest.fail(f"{error}\n{error.stderr.decode()}")
         assert plt.get_fignums(), "a tutorial shows at least one picture"
-    except subprocess.CalledProcessError as error:
-        pytest.fail(f"{error}\n{error.stderr.decode()}")
     finally:
         plt.close("all")
         torch.set_num_threads(threads)
