@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-# What torch 2.13 prints if it aborts at the exit of a process that has trained with gloo. On a busy machine, a script of
-# DistributedDataParallel alone, without this package, does so in every fifth run.
+# What torch 2.13 prints if it aborts at the exit of a process that has trained with gloo. On a busy machine, a script
+# without this package, which only uses DistributedDataParallel, does so in every fifth run.
 ABORTED = b"terminate called without an active exception"
 TUTORIALS = sorted((Path(__file__).resolve().parents[2] / "docs" / "tutorials").glob("*.py"))
 
