@@ -109,7 +109,7 @@ def packed_loader(
         the named splits. The other splits are read completely, in the order of their plans. If any split is shuffled,
         `content`, `replan_every` and `drop_last` apply only to the shuffled splits.
     padded
-        Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as DGL's
+        Whether batches are `PaddedBatch`, whose shapes are static. False: batches without padding, as DGL's
         collate makes them; they never exceed the limits.
     limits
         Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
