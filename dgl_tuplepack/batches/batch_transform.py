@@ -94,7 +94,7 @@ class BatchTransform:
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
                 "batch; change the batch in place and return it."
             )
-        # Copy features that were written into the graph to the batch.
+        # If the transform has written features into the graph, copy them to the batch.
         batch._exchange_features()
         changed = [name for name, value in _structure(batch).items() if not _same(value, structure[name])]
         if changed:
@@ -114,7 +114,7 @@ class BatchTransform:
             expected = found_specs if self._specs is None else self._specs[content, t]
             if found_specs != expected:
                 raise TransformError(
-                    f"after the transform {self.name}, {where} has the {content}s {_listed(found_specs)}, but a "
+                    f"after the transform {self.name}, {where} has these {content}s: {_listed(found_specs)}, but a "
                     f"padding-only batch has {_listed(expected)}; all batches need the same names, shapes and dtypes."
                 )
 

@@ -80,8 +80,8 @@ class PaddedCollate:
     levels
         The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
         the attribute belongs to: "node", "edge" or "graph"; or the name of an attribute that counts nodes or holds
-        endpoints of edges. With None, the attribute is left out. An attribute whose level is its own name becomes a
-        separate component.
+        endpoints of edges. An attribute with the level None is left out. An attribute whose level is its own name
+        becomes a separate component.
 
     Raises
     ------

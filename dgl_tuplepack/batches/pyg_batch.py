@@ -174,7 +174,7 @@ class Template:
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
         # `at`: storage index. `slots`, `pointers`, `mask`, `number`: names of attributes there; `number` is None if
-        # an attribute with one row for each node counts the nodes. `counted`: types that always need num_nodes.
+        # the node type is itself an attribute, such as x_s. `counted`: types that always need num_nodes.
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
             attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
@@ -251,8 +251,8 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
-    # For each feature or label, the column c: (key of its storage, name, rows in each graph). A feature has one row for
-    # each node (edge) of its type c[1]. A label, with the type None, has one row, or the number of rows in `rows`.
+    # For each feature or label: (key of its storage, name, number of rows in each graph). c: its column. A feature has
+    # one row for each node (edge) of its type c[1]. A label, with the type None, has rows[c] rows; by default, one row.
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
     # Add the endpoints, which have one row for each edge.

@@ -26,7 +26,7 @@ class CollatedView:
         Function from a list of items to a batch.
     ids
         The ids that become the `graph_ids` of a batch: an int64 array ``[N]`` with the id of each position in the
-        dataset; or "own", for the ids that the items have; or None, to leave items unchanged.
+        dataset; or "own", for the ids that the items have; or None, to add no ids.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:

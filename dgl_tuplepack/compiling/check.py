@@ -31,7 +31,7 @@ class Checked(NamedTuple):
     difference
         Description of the worst difference, with both numbers; empty if there is none.
     writes
-        Names of the tensors that the function writes to, except buffers; empty if there are none.
+        Names of up to three tensors that the function writes to, except buffers; empty if there are none.
     skipped
         Reason why nothing was compared; empty if the call was compared.
     not_finite
@@ -77,7 +77,7 @@ def check_call(
         reference = run()
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
-        return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {first_line}")
+        return Checked(skipped=f"on copies of its tensors, it raises {type(error).__name__}: {first_line}")
     # id of a tensor that the run read, or (position of the module, name) of a buffer -> name in messages.
     names = _names(modules, reference, paths)
     written_ids = [id(each.original) for each in reference.copies if each.is_written()]

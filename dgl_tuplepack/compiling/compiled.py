@@ -288,7 +288,7 @@ class CompiledFunction:
         # changed: differences from the most similar earlier set of shapes, as (path, old description, new description).
         changed = min((differences(before, shapes) for before in self._compiled_shapes), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
-        text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
+        text += f", and {len(changed) - 4} more" if len(changed) > 4 else ""
         if all(is_number(leaves.get(path)) for path, *_ in changed):
             remedy = "a Python number is part of compiled code: give a 0-dimensional tensor, torch.tensor(value)"
         else:

@@ -50,7 +50,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
 
 
 def _held_by(value: Any) -> Iterable[Any]:
-    """Return the objects that a value refers to directly; for functions, also the globals that their code names."""
+    """Return the objects that a value refers to directly; for functions, also the globals that their code uses."""
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):

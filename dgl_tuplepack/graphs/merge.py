@@ -77,8 +77,9 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
     """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
     dgl = load("dgl")
     try:
-        # `dgl.batch` checks that all graphs have the same features, but not the same types. So check the types of each
-        # graph, and the features once, of the batch. If a check fails, the second loop finds the graph that differs.
+        # `dgl.batch` checks that all graphs have the same features; it does not compare their types. So check the types
+        # of each graph, but compare features with the schema only once, for the whole batch. If a check fails, the
+        # second loop finds the graph that differs.
         for graph, item_name in zip(graphs, where, strict=True):
             schema.check_types(graph, item_name)
         batches = _by_dgl(dgl, graphs)

@@ -131,7 +131,7 @@ def check_alike(graphs: Any, where: str) -> None:
             if theirs != ours:
                 raise SchemaError(
                     f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; graphs of one "
-                    f"item must have the same {what} (g.long() and g.int() convert the index type)."
+                    f"item must have the same {what} (g.int() or g.long() sets the index type, g.to() the device)."
                 )
 
 

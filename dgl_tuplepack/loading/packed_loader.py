@@ -28,7 +28,10 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`; `view` maps ids to a batch. A single id, from a lost sampler, is an error."""
+    """The dataset of a `PackedLoader`; `view` maps ids to a batch.
+
+    A single id is an error: the loader has lost its sampler.
+    """
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -76,7 +79,7 @@ class PackedLoader(DataLoader[Any]):
     search
         The search that chose the limits; None if limits were not searched.
     padded
-        Whether batches are `PaddedBatch` of one static shape.
+        Whether each batch is a `PaddedBatch` of a static shape.
     """
 
     sampler: PackBatchSampler
@@ -258,7 +261,7 @@ def refuse_collate(collate: object, padded: bool) -> None:
     """Raise InputError for a collate function that would replace the collate function of a loader."""
     if padded:
         raise InputError(
-            f"a loader with padded=True makes batches of one static shape, but collate_fn={shown(collate)} would not; "
+            f"a loader with padded=True makes batches of static shapes, but collate_fn={shown(collate)} would not; "
             "leave it out, or use it with padded=False."
         )
     raise InputError(

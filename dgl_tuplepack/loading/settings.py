@@ -130,4 +130,4 @@ def _check_applies(name: str, padded: bool) -> None:
             f"{name} cannot be given with padded=False, since DGL's collate ignores them; write a store with "
             f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
         )
-    raise InputError(f"{name} applies only to padding, but padded=False; leave {name} out.")
+    raise InputError(f"{name} applies only to padded batches, but padded=False; leave {name} out.")

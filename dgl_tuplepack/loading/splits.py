@@ -24,7 +24,10 @@ _TRAINING = "train"
 
 
 def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
-    """Return the user's plans by split name; raise InputError if `plan` is not a mapping from names of splits."""
+    """Return `plan`, the user's plans by split name; an empty dict if it is None.
+
+    Raise InputError if `plan` is neither None nor a mapping, or if it names an unknown split.
+    """
     if plan is None:
         return {}
     if not isinstance(plan, Mapping):
@@ -84,7 +87,9 @@ def splits_of(
     if not isinstance(chosen, Mapping):
         raise InputError(f"splits must be a mapping of names to ids, True or None, but is {shown(splits)}.")
     if not chosen:
-        raise SizesError(f"{found.title} has no splits; give splits={{'train': ids, ...}}, or None for all graphs.")
+        raise SizesError(
+            f"no splits are defined for {found.title}; give splits={{'train': ids, ...}}, or None for all graphs."
+        )
     sizes = graphs.sizes(declared)
     ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in ids_by_name.items() if not len(ids)]

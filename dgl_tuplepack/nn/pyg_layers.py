@@ -43,7 +43,10 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Make an aggregation pad groups to the largest number of real rows in a group; groups of padding may be larger."""
+    """Make an aggregation pad groups to the largest number of real rows in a group.
+
+    Groups of padding can be larger; the aggregation then leaves out their last rows.
+    """
     # `index` has the group of each row.
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)

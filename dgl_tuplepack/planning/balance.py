@@ -82,7 +82,7 @@ def totals_of(array: IntArray, assigned: IntArray, parts: int) -> IntArray:
 
 
 def imbalance_of(totals: IntArray) -> FloatArray:
-    """Return the imbalance of each component, float64 ``[k]``, from `totals`, int64 ``[P, k]``, as from `totals_of`.
+    """Return the imbalance of each component, float64 ``[k]``; `totals`, int64 ``[P, k]``, is a result of `totals_of`.
 
     The imbalance is the largest total of a part, divided by the mean over the parts; 1 if all totals are 0.
     """

@@ -81,7 +81,7 @@ class SizeHistogram:
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
-        """Store `graph_classes`; raise SizesError unless they match `counts`, and sizes ascend (`order` is 0..C-1)."""
+        """Store the classes; raise SizesError unless sizes ascend (`order` is 0..C-1) and classes match `counts`."""
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
         if (
             not np.array_equal(order, np.arange(len(order)))
@@ -383,7 +383,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Raise FormatError unless `row` is a size and a count; the message has `where`, and `written` or else `row`."""
+    """Raise FormatError unless `row` is a size and a count; the message shows `row`, or `written` if given."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(

@@ -224,7 +224,7 @@ class PackPlan:
         Raises
         ------
         PlanError
-            Names the first wrong pattern or size.
+            A check fails. The message names the first wrong pattern or size, if there is one.
         """
         self._check_structure()
         self._check_counts()
@@ -336,9 +336,9 @@ class PackPlan:
 def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
     """Return `limits` with every missing limit set, so that batches have static shapes.
 
-    A missing limit on edges or graphs becomes the largest number in any pack of the plans. With shape buckets, only
-    packs of the same shape or a smaller shape count. A limit that is already set never changes: if all limits are set,
-    all splits and all training runs have the same shapes.
+    A missing limit on edges or graphs becomes the largest number in any pack of the plans. For a shape bucket, packs
+    of larger shapes are ignored. A limit that is already set never changes: if all limits are set, all splits and all
+    training runs have the same shapes.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []

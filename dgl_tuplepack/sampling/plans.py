@@ -24,8 +24,7 @@ class Packs:
     """A plan expanded into its packs.
 
     Pack p holds the graphs with the indices ``graphs[offsets[p]:offsets[p + 1]]`` and has ``work[p]`` real nodes and
-    edges; ``shapes[p]`` is the index of its shape bucket. The indices number the graphs class by class; they are not
-    ids.
+    edges; ``shapes[p]`` is the index of its shape bucket. Graphs are indexed class by class; these indices are not ids.
     """
 
     plan: PackPlan

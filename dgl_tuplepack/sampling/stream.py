@@ -46,7 +46,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         graphs are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
-        None: items are DGLGraphs, or pairs that contain a DGLGraph.
+        None: items are graphs, or tuples that begin with a graph.
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
@@ -152,7 +152,7 @@ class StreamPacker(IterableDataset[list[Item]]):
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
         """Return the limits, with components in the order of sizes, and a function from (index, item) to a size.
 
-        `number` is the index in the stream of the item `first`.
+        `number` is the index of the item `first` in the stream.
         """
         size_of = self.size_of
         if size_of is not None:

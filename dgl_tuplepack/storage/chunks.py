@@ -86,7 +86,7 @@ def write_chunks(
     Notes
     -----
     Each node has, as the data ``graph_id``, the position of its graph in the source. Schema, labels and splits are in a
-    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds only one chunk at a time, but the
+    file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds one chunk at a time, and the
     labels of all graphs. A source other than a store is first written to a temporary store in the folder.
 
     Examples

@@ -33,8 +33,8 @@ class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
     Torch operations assemble batches on the device. All shapes are known in advance, so the CPU never waits for the
-    device. For each batch, only the row numbers of its graphs are sent to the device, from pinned memory if it is a
-    CUDA device. Batches are equal to the batches of `GraphStore`.
+    device. For each batch, only the ids and row numbers of its graphs are sent to the device, from pinned memory if
+    it is a CUDA device. Batches are equal to the batches of `GraphStore`.
 
     Raises
     ------

@@ -171,7 +171,7 @@ def is_begun(path: Path) -> bool:
 
 
 def _remove_data(path: Path, keep: str | None) -> None:
-    """Remove all data folders except the folder named `keep`, and all partial metadata files."""
+    """Remove all partial metadata files, and all data folders except the folder named `keep`."""
     for folder in path.glob(f"{_DATA}*"):
         if folder.name != keep:
             # Ignore errors: the next write tries again.

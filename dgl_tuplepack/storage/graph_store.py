@@ -202,7 +202,7 @@ class GraphStore(StoredGraphs):
 
     @property
     def plans(self) -> dict[str, PackPlan]:
-        """The plans that `preprocess` made: one for each split, or one for all graphs under an empty name.
+        """The plans that `preprocess` made: one for each split, or one plan with an empty name, for all graphs.
 
         Raises
         ------

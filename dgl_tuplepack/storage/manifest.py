@@ -33,7 +33,7 @@ class ShardEntry:
         whole_number("num_graphs of a shard", document["num_graphs"], 1)
         entry = cls(**document)
         if not PLAIN_NAME.fullmatch(entry.name):
-            raise ValueError(f"an entry of the shards is {document!r:.200}")
+            raise ValueError(f"a shard has a name that is not a plain file name: {document!r:.200}")
         return entry
 
 

@@ -57,7 +57,7 @@ class PartTask:
 
 
 def write_part(task: PartTask) -> bool:
-    """Write the folder of a part, completely or not at all. If an intact part exists already, only return False."""
+    """Write the folder of a part, completely or not at all. If this part exists and is intact, only return False."""
     folder = task.out / f"part{task.part}"
     try:
         if is_there(folder / PART) and check_files(folder) == _identity_of(task):

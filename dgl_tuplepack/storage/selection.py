@@ -226,8 +226,8 @@ def check_same_schema(
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:
             raise SchemaError(
-                f"the graphs of {other} have the {what.replace('_', ' ')} {_shown(theirs)}, but the graphs of {where} "
-                f"have {_shown(ours)}; {reason}."
+                f"the graphs of {other} have the {what.replace('_', ' ').replace('pyg', 'PyG layout')} "
+                f"{_shown(theirs)}, but the graphs of {where} have {_shown(ours)}; {reason}."
             )
 
 

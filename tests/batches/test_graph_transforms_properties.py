@@ -353,7 +353,7 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
                 call(setting)
     with refused(InputError, "as_stored", "copied from a store"):
         tp.packed_loader(store, 8, padded=False, as_stored=True, collate_fn=list)
-    with refused(InputError, "sort_edges applies only to padding"):
+    with refused(InputError, "sort_edges applies only to padded batches"):
         tp.packed_loader(store, 8, padded=False, sort_edges=True)
     assert next(iter(tp.packed_loader(store, 8, padded=False, as_stored=True)))[0].ndata["x"].dtype != torch.int64
     indexed = tp.GraphStore.write(tmp_path / "indexed", [(item[0], {"y": 0}) for item in items], indices={"y": "nodes"})

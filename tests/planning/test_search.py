@@ -253,7 +253,7 @@ def test_a_search_is_a_sequence_that_says_what_it_found() -> None:
         ({"graphs_per_batch": 11}, SearchError, ("graphs_per_batch", "1..10", "11")),
         ({"graphs_per_batch": 1}, SearchError, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
         ({"graphs_per_batch": 5, "graphs": 4}, SearchError, ("graphs_per_batch=5 is out of reach", "4 graphs")),
-        ({"packs_per_batch": 2}, SearchError, ("packs_per_batch", "'smallest'", "none of them")),
+        ({"packs_per_batch": 2}, SearchError, ("packs_per_batch", "'smallest'", "no such arguments")),
         ({"graphs_per_batch": 8, "packs_per_batch": "many"}, SearchError, ("packs_per_batch", "'auto'", "'many'")),
         (
             {"graphs_per_batch": 2, "packs_per_batch": 2},

@@ -284,7 +284,7 @@ def test_of_more_components_the_best_in_a_place_is_shown() -> None:
     assert len(places) == len(dots.get_offsets()) < len(search)
     for place, value in zip(dots.get_offsets().astype(int).tolist(), dots.get_array(), strict=True):
         assert value == pytest.approx(max(c.harmonic_mean for c in search if c.limits.values[1:] == tuple(place)))
-    with refused(SizesError, "two different components, but the search has nodes, edges, triplets; name two"):
+    with refused(SizesError, "name two different components for this picture; the search has nodes, edges, triplets."):
         plot_search(search)
 
 
@@ -333,9 +333,9 @@ def test_pictures_can_be_read_in_grey() -> None:
 
 def test_pictures_of_two_components_refuse_others() -> None:
     histogram = SizeHistogram.from_counts({(3,): 2})
-    with refused(SizesError, "two different components, but the histogram has nodes;"):
+    with refused(SizesError, "name two different components for this picture; the histogram has nodes."):
         plot_sizes(histogram)
-    with refused(SizesError, "two different components", "name two"):
+    with refused(SizesError, "name two different components", "the histogram has nodes, edges, triplets"):
         plot_sizes(THREE, components=("nodes", "nodes"))
     with refused(SizesError, "no component 'angles'; choose one of nodes, edges, triplets"):
         plot_sizes(THREE, components=("nodes", "angles"))

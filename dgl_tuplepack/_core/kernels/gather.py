@@ -40,10 +40,11 @@ def _prefetch_rows(arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatri
 def gather_rows(
     arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
-    """Copy the `rows` of all graphs to the address `out`, as rows of `width` values of `dtype`, of `row_bytes` in all.
+    """Copy the `rows` of all graphs to the address `out`.
 
-    Integers may be stored in a narrower dtype, and are then converted. The caller must check that the rows exist in
-    their segments, and that they fit into the batch.
+    Each row is written as `width` values of `dtype`, which are `row_bytes` bytes together. Integers may be stored in a
+    narrower dtype, and are then converted. The caller must check that the rows exist in their segments, and that they
+    fit into the batch.
     """
     # The first AHEAD iterations only prefetch.
     for i in range(-AHEAD, len(segments)):

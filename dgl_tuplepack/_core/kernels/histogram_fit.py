@@ -34,9 +34,9 @@ class Placing(NamedTuple):
     Groups are sorted by the priority of the room left in each pack: the fullest group has the lowest priority. With
     `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest group with room.
 
-    The search for a group begins at the priority of the size. After the first placement of a size, the search begins at
-    the next higher priority; but with `by_the_text`, still at the priority of the size. A group is inserted after all
-    groups of equal priority; with `random_ties`, it is inserted before or after them at random, drawn with `key`.
+    Only groups with at least the priority of the size are searched. After the first placement of a size, only groups
+    with a higher priority are searched, unless `by_the_text` is set. A group is inserted after all groups of equal
+    priority; with `random_ties`, it is inserted before or after them at random, drawn with `key`.
     """
 
     fullest_first: bool

@@ -33,7 +33,7 @@ def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> d
             )
     if set(sources) != set(destinations):
         raise SchemaError(
-            f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both of each type."
+            f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both the same types."
         )
     return {t: _relation(t, sources[t], destinations[t], numbers[t[0]], numbers[t[2]]) for t in sorted(sources)}
 
@@ -174,7 +174,7 @@ def _of_all_types(
         by_type = _by_type(argument, hetero, values, only_type)
         if set(by_type) != set(types):
             raise SchemaError(
-                f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give all of them."
+                f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give the types of the graph."
             )
         listed += [(argument, each, by_type[each]) for each in types]
     return listed

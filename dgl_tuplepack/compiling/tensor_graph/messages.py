@@ -209,7 +209,7 @@ def propagate(
 
 
 def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Call an apply function with the features of the nodes, updated by `result`; if it is None, return `result`."""
+    """Call an apply function with the nodes' features, updated by `result`; if `function` is None, return `result`."""
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))

@@ -92,8 +92,8 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may hold endpoints: it is `edge_index`, or its shape, shifts and level fit."""
     key = attribute[1]
-    # Endpoints have no level, the attribute's name as level, or a level such as "x_s -> x_t". Any other level makes the
-    # attribute a feature or label.
+    # For endpoints, the level is missing, or it is the attribute's own name, or a level such as "x_s -> x_t". Any other
+    # level makes the attribute a feature or label.
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
@@ -116,8 +116,8 @@ def _targets(
         known = [*group.node_types] if not group.is_flat else [k for _, k in group.attributes] + [NODE_TYPE]
         if len(both) != 2 or not {*both} <= {*known}:
             raise SchemaError(
-                f"levels map {key!r} to {level!r}, but must name the attributes that count the nodes of both ends, "
-                f"such as 'x_s -> x_t'; correct levels: possible names are {', '.join(sorted(known))}."
+                f"levels map {key!r} to {level!r}, but must name the attributes that count the nodes of both ends "
+                f"(in a HeteroData, node types), as in 'x_s -> x_t'; use only these names: {', '.join(sorted(known))}."
             )
         return both[0], both[1]
     # With PyG's own `__inc__`, and for every `edge_index` of a HeteroData, the storage determines the types.
@@ -137,9 +137,9 @@ def _node_type(
 ) -> str | None:
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
-    If several types fit, their names decide. Return None if `shifts` equal no numbers of nodes, but equal the numbers
-    of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts` equal no numbers of nodes or
-    rows, or if it is unclear whether the attribute refers to nodes or to edges.
+    If several types fit, their names decide, or in a HeteroData, the storage. Return None if `shifts` equal no numbers
+    of nodes, but equal the numbers of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts`
+    equal no numbers of nodes or rows, or if it is unclear whether the attribute refers to nodes or to edges.
 
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph. `ends` are
     all attributes that may hold endpoints.
@@ -248,7 +248,7 @@ def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) 
     )
     raise SchemaError(
         f"{what} is shifted by {used[wrong].reshape(-1).tolist()}, which __inc__ returns, but must be shifted by "
-        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as other graphs show; "
+        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
 

@@ -133,8 +133,8 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
     """Return the sizes of items; there must be at least one item.
 
-    For PyG graphs, the types are found from all graphs together. If `edge_index` is the only attribute with indices in
-    the first graph (`is_usual`), the types are found from the first graph.
+    The types of PyG graphs are found from the first graph if `edge_index` is its only attribute with indices
+    (`is_usual`), and else from all graphs together.
     """
     iterator = iter(items)
     first = next(iterator)

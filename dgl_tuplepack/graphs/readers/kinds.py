@@ -50,10 +50,11 @@ class Kind:
 
     # Returns the class of the source. It is called only when the kind is tried, so unneeded modules stay unloaded.
     load: Callable[[], type[Source]]
-    # Display names of a path and of an object of this kind; empty if no path (object) can be of this kind.
+    # Names of a path and of an object of this kind, for lists in messages; these lists leave out empty names.
     path: str = ""
     object: str = ""
-    # Every folder of this kind has at least one of these files; other folders are not opened. If empty, all are.
+    # Every folder of this kind has at least one of these files; other folders are not opened. If `signs` is
+    # empty, every folder is opened.
     signs: tuple[str, ...] = ()
     # Returns False if no object can be of this kind, since the module of such objects is not loaded.
     may_be_object: Callable[[], bool] = lambda: True

@@ -124,7 +124,10 @@ class NpzTable:
         with opened_npz(path, f"{member!r:.200} in {path}") as arrays:
             array = np.asarray(arrays[member])
             if array.ndim < (1 if row is None else 2) or (row is not None and len(array) <= row):
-                raise ValueError(f"its shape is {array.shape}, but it must have a row for each graph, node or edge")
+                raise ValueError(
+                    f"its shape is {array.shape}, but it must have a row for each graph, node or edge (edge_index: two "
+                    "rows)"
+                )
             array = array if row is None else array[row]
             self._rows: Array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 

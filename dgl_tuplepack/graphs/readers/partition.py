@@ -33,7 +33,8 @@ def checksum_of(file: Path) -> str:
 def check_files(folder: Path) -> str:
     """Return the identity of a part; raise FormatError if a file has changed since it was written.
 
-    The identity has a hash of all graphs of the partition and of the part of each graph, and the number of this part.
+    The identity has the number of this part, and a hash of the whole partition: all graphs, and the part that holds
+    each graph.
     """
     with PART_FILE.reading(folder / PART) as document:
         identity, checksums = str(document["identity"]), dict(document["files"])

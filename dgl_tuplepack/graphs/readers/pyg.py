@@ -143,8 +143,8 @@ class PygDataset(Items):
     def _structure(self) -> Any:
         """All graphs as a `JoinedData` without values.
 
-        A shift is what PyG adds to an attribute in all later graphs of a batch. Attributes that PyG shifts in the
-        sample have the shifts of PyG's own rule; the shifts of other attributes are None.
+        The shift of a graph is the number that PyG adds to an attribute in all later graphs of a batch. Attributes that
+        PyG shifts in the sample have the shifts of PyG's own rule; the shifts of other attributes are None.
         """
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
@@ -230,7 +230,7 @@ class PygDataset(Items):
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
     """Return the dataset that holds all graphs, and the ids of the graphs that `given` has (None: all graphs).
 
-    Return None if `given` is not an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
+    Return None unless `given` is an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
     """
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = chosen_from(given)

@@ -78,8 +78,8 @@ def lower_bound(
         deadline = None if time_limit is None else time.monotonic() + time_limit
         allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
-        # `points` begins with the relaxation that has the best bound. Solve only this relaxation as an LP, which starts
-        # from its duals, and without known patterns.
+        # `points` begins with the relaxation that has the best bound. Solve the LP of only this relaxation. The LP
+        # starts from the duals of the relaxation, without known patterns.
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:

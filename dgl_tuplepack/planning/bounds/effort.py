@@ -7,7 +7,7 @@ import time
 from dgl_tuplepack._core.checks import real_number
 from dgl_tuplepack.errors import MethodError
 
-# Units of work in an effort of 1. A unit takes about ten nanoseconds, so an effort of 1 is half a second of one core.
+# Units of work in an effort of 1. A unit takes about ten nanoseconds.
 _WORK = 50_000_000
 
 

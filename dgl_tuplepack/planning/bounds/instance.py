@@ -36,7 +36,7 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return the instance with other `counts` ``[C]``, less classes of count 0; and the indices of kept classes."""
+        """Return the instance with new `counts` ``[C]``, without empty classes; and the indices of the kept classes."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 

@@ -125,7 +125,7 @@ def first_patterns(
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
         # `_repeated` packs one share of the graphs, repeats its packs for every share, then packs the graphs left over
-        # by the division. With `equal` shares, about as many graphs are left over as one share has.
+        # by the division. If the number of shares is `equal`, about as many graphs are left over as one share has.
         equal = math.isqrt(graphs // len(histogram))
         # Use shares only if a pack holds more than 2 * `equal` graphs on average.
         if graphs > 2 * equal * packs:

@@ -21,7 +21,7 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# Most graphs for next fit: with this many, it needs two GiB of memory and some seconds.
+# The largest number of graphs for next fit: with this many, it needs two GiB of memory and some seconds.
 _MOST_GRAPHS = 1 << 25
 
 

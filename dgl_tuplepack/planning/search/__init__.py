@@ -185,7 +185,7 @@ def search_for_batches(
     try:
         return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch=packs_per_batch, **settings)
     except SearchError:
-        # Without a number of graphs per batch, `search_limits` accepts neither of the two.
+        # Without `graphs_per_batch`, `search_limits` accepts neither `shapes` nor `packs_per_batch`.
         if settings.get("shapes") is not None or packs_per_batch != AUTO:
             raise
         return search_limits(histogram, **settings)
@@ -203,7 +203,7 @@ def strategy_of(**asked: Any) -> Strategy:
     if unused:
         raise SearchError(
             f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
-            f"{'only ' + ', '.join(accepted) if accepted else 'none of them'}; leave "
+            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
             f"{'them' if len(unused) > 1 else 'it'} out."
         )
     return strategy(**given)

@@ -104,8 +104,8 @@ def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None
     if failed:
         causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(
-            f"{len(failed)} of {number} {what} failed, the others are done; correct the causes and run again: a "
-            f"new run does only what is missing.{causes}"
+            f"{len(failed)} of {number} {what} failed; correct the causes and run again: a new run does only what is "
+            f"missing.{causes}"
         )
 
 

@@ -48,8 +48,8 @@ _WIDTH = 48
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
     """Run all steps from sizes to training; return the results as plain data.
 
-    Print tables to `console`, and write two pictures to the folder `out`, which is created if needed. Use `num_graphs`
-    of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
+    Print the results to `console`, and write two pictures to the folder `out`, which is created if needed. Use
+    `num_graphs` of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
     """
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)

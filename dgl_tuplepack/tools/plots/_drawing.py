@@ -95,9 +95,7 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
     """
     columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
-        raise SizesError(
-            f"this picture shows two different components, but {what} has {', '.join(components)}; name two of them."
-        )
+        raise SizesError(f"name two different components for this picture; {what} has {', '.join(components)}.")
     return columns[0], columns[1]
 
 
@@ -134,7 +132,7 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make the axis `which` ("x" or "y"), which shows whole numbers, logarithmic.
+    """Make an axis of whole numbers logarithmic; `which` is "x" or "y".
 
     The numbers are in `smallest`..`largest`. If `smallest` is 0, the axis has a tick at 0.
     """

@@ -18,7 +18,7 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 _FULL, _LEFT_OUT = 0.9, 0.005
 # In `plot_methods`, the axis is linear up to this many per cent above the lower bound.
 _LINEAR = 1.0
-# If a plan is less than this many per cent above the lower bound, its label has a number of packs instead.
+# If a plan is less than this many per cent above the lower bound, its label has the difference in packs.
 _NEGLIGIBLE = 0.01
 
 

@@ -19,8 +19,9 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # The LP starts with at most this many patterns of the plan so far.
 _MOST_COLUMNS = 2000
-# A dive rounds repeats up if their fractional part is at least _NEARLY. If no pattern then has a whole pack, the dive
-# may fix several patterns at once; after the first pattern, only patterns whose repeats are above _LIKELY.
+# A pattern that repeats 2.3 times has 2 whole packs; a fractional part of at least _NEARLY counts as a whole pack. If
+# no pattern has a whole pack, a dive fixes one pack of the pattern that repeats most, and possibly one pack of each
+# other pattern that repeats more than _LIKELY times.
 _NEARLY, _LIKELY = 0.95, 0.5
 # Each dive after the first adds random noise below _NOISE to the repeats.
 _NOISE = 0.3
@@ -53,7 +54,8 @@ def closed(
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
     """
-    # centre: duals that the LP starts from, with nearly full packs `found` [M, C]. columns: starting patterns [M, C].
+    # centre: duals that the LP starts from; each row of `centre.found` is a nearly full pack. columns: the patterns
+    # that the LP starts with, [M, C].
     centre = linear_duals(instance, effort)
     columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
     effort.spend(columns.size // _CELLS_PER_WORK)
@@ -75,8 +77,8 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     Solve the LP of the remaining graphs, and fix some packs of its solution, so that they become part of the result.
     Repeat until no graphs remain. `_fixed` chooses these packs; if `trial` is above 0, with random noise.
 
-    Each LP gets new patterns, but only until its solution needs no more packs, fractions included, than the dive may
-    still use. The dive solves at most `packs` LPs.
+    New patterns are added to each LP only until the number of packs in its solution, which may be fractional, is at
+    most the number of packs that the dive may still use. The dive solves at most `packs` LPs.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".

@@ -69,7 +69,7 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
     E entries, with S = `tuning.steps`; memory O(C d), plus the patterns.
 
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
-    Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
+    Hindi 2002, "New heuristics for one-dimensional bin-packing" (MBS', which fixes the first item). Differs from
     both: it packs a histogram and repeats patterns; its search is bounded; it weights several components by scarcity;
     and most of each pack is a sample of all remaining graphs, so that the last packs get as good a mix of sizes as the
     first packs.
