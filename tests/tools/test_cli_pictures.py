@@ -52,7 +52,7 @@ def test_a_picture_of_some_components(run: Run, tmp_path: Path) -> None:
         assert done.code == 0, done.err
     done = run("plot", "sizes", tmp_path / "three.json", "--out", out)
     assert done.code == 2
-    assert "three.json has nodes, edges, triplets; name two" in " ".join(done.err.replace("│", " ").split())
+    assert "name two different components for this picture" in " ".join(done.err.replace("│", " ").split())
 
 
 def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
