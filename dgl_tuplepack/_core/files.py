@@ -120,8 +120,8 @@ def is_there(path: Path) -> bool:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        # Only these two errors show that the path is missing. After any other error, assume that the path exists:
-        # reading it later reports the error.
+        # Only FileNotFoundError and NotADirectoryError show that the path is missing. After any other error, assume
+        # that the path exists: reading it later reports the error.
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 

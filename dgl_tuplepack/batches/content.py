@@ -122,7 +122,7 @@ class BatchContent:
 
     @property
     def type_names(self) -> tuple[str, EdgeType] | None:
-        """Node type and edge type of homogeneous graphs; None if both are DGL's defaults, and for all other graphs."""
+        """Node type and edge type of homogeneous graphs; None for other graphs, or if both are DGL's defaults."""
         names = self.node_types, self.edge_types
         if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
             return None
@@ -180,7 +180,7 @@ class BatchContent:
         return dict(zip((*names, "graphs"), masks, strict=True))
 
     def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
-        """Return the type that the values of a feature or label index; None if they are not indices.
+        """Return the node type or edge type that a feature or label indexes; None if its values are not indices.
 
         The result is also None if the user has replaced the indices by values that are not int32 or int64.
         """

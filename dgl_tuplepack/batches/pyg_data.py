@@ -126,10 +126,11 @@ def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribut
     """Return whether these rules are PyG's default for an attribute; the default depends on the attribute's name."""
     t, key = attribute
     if "batch" in key:
-        # By default, PyG shifts the attribute by its own maximum.
+        # By default, PyG shifts the attribute by its own maximum plus 1.
         return False
     is_index = "index" in key or (is_flat and key == "face")
-    # By default, values with "index" in their name (or "face") are indices; in a HeteroData, only in storages of edges.
+    # By default, attributes with "index" in their name hold indices; in a HeteroData, only in storages of edges. In a
+    # Data, the attribute "face" holds indices too.
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
     ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]

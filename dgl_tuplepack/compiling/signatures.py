@@ -46,7 +46,7 @@ def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values inside the arguments of a call by path; a path begins with the name of a parameter."""
+    """Return path -> value for each value inside the arguments of a call; a path begins with a parameter's name."""
     try:
         named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):

@@ -121,7 +121,7 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
         packs = _packs_for(request.graphs_per_batch, [plans[name] for name in leading])
     else:
         packs = request.packs_per_batch or 1
-    how = "given" if search is None else f"searched among {len(search)}"
+    how = "given" if search is None else f"searched among {len(search)} candidates"
     _log.info("limits of a pack: %r, %s; packs per batch: %d", limits, how, packs)
     for name, plan in plans.items():
         title = f"split {name!r}: " if name else ""

@@ -1,4 +1,4 @@
-"""Open a source for a loader, which reads graphs by position. The graphs of a list are copied to a temporary store."""
+"""Open a source for a loader, which reads graphs by position. Lists may be copied to a temporary store."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def stored_copy(
         wrong = next((i for i in range(len(dataset)) if not allows(dataset[i])), None) if allows else None
         if wrong is not None:
             raise InputError(
-                "in_memory=True copies items that are a DGLGraph, a DGLGraph and an integer or tensor, or a PyG graph "
-                f"of tensors and numbers, on the CPU, but item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
+                "in_memory=True needs items on the CPU, each a DGLGraph, a pair (DGLGraph, integer or tensor), or a "
+                f"PyG graph of tensors and numbers, but item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
             )
         store = temporary_store(resolve(dataset), **declared)
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
@@ -159,7 +159,10 @@ def is_collated_alike(item: Any) -> bool:
 
 
 def is_collated_alike_by_pyg(item: Any) -> bool:
-    """Return whether PyG's collate and a store make equal batches of such items: PyG graphs of tensors and numbers."""
+    """Return whether PyG's collate and a store make equal batches of items like `item`.
+
+    They do if `item` is a PyG graph whose values are tensors, numbers or None.
+    """
     if not is_pyg(item):
         return False
     values = [value for storage in item.stores for value in storage.values()]

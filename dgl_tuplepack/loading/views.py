@@ -43,7 +43,10 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
 
 
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
-    """Return a view whose items are batches without padding. `collate` makes them; None: as DGL or PyG does."""
+    """Return a view whose items are batches without padding.
+
+    `collate` makes the batches; if it is None, they are made as DGL or PyG makes them.
+    """
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     # others: settings other than `transform` and `transform_seed`.
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}

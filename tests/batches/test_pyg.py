@@ -139,7 +139,7 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     refuses([good, short], "item 1", "found y float32 [3]", "give 'y' the shape [2] in the dataset or by a transform")
     refuses([good, batch_of(molecules)], "item 1 is a batch", "to_data_list")
     refuses([Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], batch=torch.zeros(2))], "'batch'", "rename")
-    refuses([good], "levels name ['w']", levels={"w": "edge"})
+    refuses([good], "levels have entries for ['w']", levels={"w": "edge"})
     refuses([good], "levels map the attribute 'y' to 'graphs'", levels={"y": "graphs"})
     counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
     refuses([counted], "'x' has 2 rows", "3 nodes")

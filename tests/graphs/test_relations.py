@@ -291,5 +291,5 @@ def test_shards_agree_in_what_is_declared(tmp_path: Path) -> None:
     paths = {name: tmp_path / "of" / name for name in stores}
     tp.GraphStore.write(tmp_path / "of" / "b", shards["b"], overwrite=True)
     tp.preprocess_shards(paths, tmp_path / "all", limits=LIMITS, workers=1)
-    with refused(ShardsError, "no ties, indices and levels", "overwrite=True"):
+    with refused(ShardsError, "no ties, indices or levels", "overwrite=True"):
         tp.preprocess_shards(paths, tmp_path / "all", limits=LIMITS, workers=1, ties=TIES)

@@ -73,7 +73,8 @@ def _schema(
     known = {key for _, key in group.attributes} | left_out
     if unknown := set(levels) - known:
         raise SchemaError(
-            f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
+            f"levels have entries for {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; "
+            "correct the names."
         )
     counts = group.counts(types)
     # `rest`: all attributes except endpoints. `of_graphs`: the names of the attributes that belong to graphs.

@@ -47,9 +47,10 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     """Return the bound L2 of Martello & Toth for one component, with `sizes` and `counts` int64 ``[C]``.
 
     Graphs above limit / 2 are large: no two large graphs fit into one pack, so each large graph needs its own pack. Now
-    choose a threshold a <= limit / 2. The graphs of sizes a to limit / 2 are medium. Medium graphs do not fit next to
-    large graphs above limit - a, but can fill the room next to the other large graphs. If the medium graphs exceed this
-    room, more packs are needed. The result is the highest bound over all thresholds, and at least total / limit.
+    choose a threshold `a` <= limit / 2. The graphs of sizes from `a` to limit / 2 are medium. Medium graphs do not fit
+    next to large graphs above limit - `a`, but can fill the room next to the other large graphs. If the medium graphs
+    exceed this room, more packs are needed. The result is the highest bound over all thresholds, and at least
+    total / limit.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
@@ -57,8 +58,8 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     # totals of a histogram fit, and `_mixtures` checks the sums of mixtures.
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
-    # Indices in `values`: classes from `half` on are large. For thresholds[t] = a, classes from begins[t] on are at
-    # least a, and classes from alone[t] on are large and above limit - a.
+    # Indices in `values`: classes from `half` on are large. For `a` = thresholds[t], classes from begins[t] on
+    # have sizes >= `a`, and classes from alone[t] on are large and above limit - `a`.
     half = int(np.searchsorted(values, limit // 2, side="right"))
     thresholds = np.concatenate([[0], values[:half]])
     begins = np.searchsorted(values, thresholds)

@@ -114,7 +114,7 @@ def _finished(
         )
     if relations != declared:
         raise FormatError(
-            f"{folder} was written with {relations or 'no ties, indices and levels'!s:.200}, but needs "
+            f"{folder} was written with {relations or 'no ties, indices or levels'!s:.200}, but needs "
             f"{declared or 'none'!s:.200}; write it again (overwrite=True), or choose another folder."
         )
     return store

@@ -40,7 +40,7 @@ def plot_batches(
         raise InputError("the picture needs at least one batch, but batches is empty.")
     totals = [sum(batch) for batch in batches]
     if slots is not None and max(totals) > slots:
-        raise InputError(f"each batch may have at most slots={slots}, but the batches have {totals}.")
+        raise InputError(f"the sum of each batch may be at most slots={slots}, but the sums are {totals}.")
     ax = drawing.axes_or_new(ax, 6.4, 3.2)
     for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
         if slots is not None:

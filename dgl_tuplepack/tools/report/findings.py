@@ -82,8 +82,8 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plan = plans["auto"] = pack(histogram, chosen, seed=seed)
-    # A search for graphs per batch also chose the packs per batch, but only for the limits that it advises. Otherwise,
-    # compute the packs per batch here.
+    # A search by `graphs_per_batch` also chose the packs per batch, but only for the limits that it advises. After
+    # another search, or for other limits, compute the packs per batch here.
     found = search.way == "graphs_per_batch" and chosen == search.best.limits
     packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
     sizes = {

@@ -39,8 +39,8 @@ _ORDERED, _REOPEN = 3, 4
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
     """Save `fewer` (>= 1) packs: pack the graphs of some packs again. Return the new plan's patterns, None on failure.
 
-    The emptiest packs are chosen, just enough that their free room adds up to `fewer` whole packs, and a few random
-    packs.
+    Choose just enough of the emptiest packs that their free room adds up to `fewer` whole packs. Also choose a few
+    random packs.
 
     Time O(G d) for the G graphs of the chosen packs, at most 12,000, plus the time of `filled`.
     """

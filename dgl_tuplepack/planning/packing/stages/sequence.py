@@ -177,8 +177,8 @@ def search_longer(current: Round) -> None:
     before = current.effort.left
     patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
     spent, sampled = before - current.effort.left, current.graphs_per_pack > min(_KEPT)
-    # Samples differ from turn to turn. Without samples, a search that has more steps but does no more work than the
-    # previous search has tried everything.
+    # Samples differ from turn to turn. Without samples, if a search has more steps than the previous search, but does
+    # exactly as much work, then it has tried everything.
     current.complete = spent == current.spent and not sampled
     current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
