@@ -136,9 +136,10 @@ def packed_loader(
         splits, unless items have their own ids.
     in_memory
         Whether graphs are copied to a temporary store first. Batches of copied graphs are made far faster, but later
-        changes of the dataset have no effect. None: copy lists, tuples, OGB datasets and PyG's in-memory datasets
-        without a transform, unless `transform` or `collate_fn` is given. True: copy any dataset; reading an item twice
-        must return the same item. False: read items one by one for each batch.
+        changes of the dataset have no effect. None: copy lists, tuples, OGB datasets, and PyG's in-memory datasets
+        that have no transform of their own; copy none of these if the argument `transform` or `collate_fn` is given.
+        True: copy any dataset; reading an item twice must return the same item. False: read items one by one for each
+        batch.
     settings
         Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,

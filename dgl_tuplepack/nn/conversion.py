@@ -67,10 +67,11 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Warns
     -----
     UserWarning
-        Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation
-        and DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; InstanceNorm of torch
-        or PyG with running statistics; scripted norms; lazy norms that have not seen a batch; and subclasses that
-        override the forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
+        Some layers mix rows, but stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation and
+        DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; InstanceNorm of torch or
+        PyG with running statistics; BatchNorm2d and BatchNorm3d; scripted norms; lazy norms that have not seen a batch;
+        your own subclasses of torch's batch norms; and subclasses of the PyG layers above that override the forward
+        pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------
@@ -94,8 +95,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     for name, component in (rows or {}).items():
         if name not in norms and name not in hooked:
             raise SchemaError(
-                f"rows has the name {shown(name)}, but no layer of this name reads masks; give names of these layers: "
-                f"{shown([*norms, *hooked], 1000)}."
+                f"rows has the name {shown(name)}, but the layers that read masks are "
+                f"{shown([*norms, *hooked], 1000)}; give only names of these layers."
             )
         checked_rows(f"rows[{shown(name)}]", component)
     for module in plain.values():
@@ -111,7 +112,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
     if left:
         warnings.warn(
-            f"convert() leaves {', '.join(left)} unchanged, although they mix rows, including padding; replace them, "
+            f"convert() leaves {', '.join(left)} unchanged, so padding can change results; replace such layers, "
             "or apply them only to the real rows.",
             stacklevel=2,
         )
@@ -119,7 +120,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         reading = [name or "the model" for name in modules if name in plain or name in hooked]
         number = "1 layer reads masks" if len(reading) == 1 else f"{len(reading)} layers read masks"
         names = ", ".join(reading)
-        print(f"convert: {f'{number} now: {names}' if reading else 'no layer needs masks.'}", file=sys.stderr)
+        print(f"convert: {f'{number} now: {names}' if reading else 'no layer was changed.'}", file=sys.stderr)
     return model
 
 

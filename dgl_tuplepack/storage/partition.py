@@ -97,7 +97,8 @@ def partition(
         of the graphs in the split are counted. For the name of a bool or integer node feature, the nodes whose value is
         not 0 are counted.
     name
-        Name of the large graph that all parts form, and of the JSON file: letters, digits, "_", "." and "-".
+        Name of the large graph that all parts form, and of the JSON file: at most 100 letters, digits, "_", "." and
+        "-"; not "partition", and without "." or "-" at the beginning.
     overwrite
         Replace any partition in the folder, and write all parts again.
     workers
@@ -142,7 +143,8 @@ def partition(
     overwrite = true_or_false("overwrite", overwrite)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or f"{name}.json" == STATE:
         raise InputError(
-            f"the name of the graph is {name!r:.100}; give letters, digits, '_', '.' and '-'; not 'partition'."
+            f"the name of the graph is {name!r:.100}; give 1 to 100 letters, digits, '_', '.' and '-', without '.' or "
+            "'-' at the beginning; not 'partition'."
         )
     if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
         raise InputError(f"balance is {balance!r:.100}; give a list of names of splits or node features.")
@@ -187,7 +189,7 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
     sizes = store.sizes
     for name in names:
         if name in sizes.components:
-            raise SizesError(f"balance names {name!r:.100}, which is always balanced; leave it out.")
+            raise SizesError(f"the component {name!r:.100} in balance is always balanced; leave it out.")
     columns = {name: _counted_nodes(store, name) for name in names}
     array = np.column_stack([sizes.array, *columns.values()])
     return GraphSizes(array, (*sizes.components, *columns))
@@ -204,7 +206,7 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
     if bool(specs) == (name in store.splits):
         known = sorted({*store.splits, *(feature for own in of_types for feature in own)})
         found = "both a split and a node feature" if specs else f"not one of the splits and node features {known}"
-        raise SizesError(f"balance names {name!r:.100}, which is {found}; give the name of one of them.")
+        raise SizesError(f"{name!r:.100} in balance is {found}; give a name of a split or a node feature, not of both.")
     if not specs:
         in_split = np.isin(np.arange(len(store)), store.splits[name])
         return np.where(in_split, store.sizes.num_nodes, 0)

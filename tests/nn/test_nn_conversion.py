@@ -186,7 +186,7 @@ def test_what_is_converted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tp.nn.convert(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert capsys.readouterr().err == "convert: 1 layer reads masks now: 1\n"
     tp.nn.convert(nn.Linear(2, 2))
-    assert capsys.readouterr().err == "convert: no layer needs masks.\n"
+    assert capsys.readouterr().err == "convert: no layer was changed.\n"
 
 
 class OwnNorm(nn.BatchNorm1d):

@@ -1,4 +1,4 @@
-"""Find a set of graphs with a total in a given window of every component: exact, by the "meet in the middle" method."""
+"""Find a subset of graphs whose total is within a window in every component, by the "meet in the middle" method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
-    """Return the totals of all subsets of graphs ``first..last - 1``, int64 ``[2^n, d]``, and a mask of each ``[2^n]``.
+    """Return the total and the mask of each subset of graphs ``first..last - 1``: int64 ``[2^n, d]`` and ``[2^n]``.
 
     Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. For each
     graph, the sorted totals without and with this graph are merged, so no sort is needed. Time O(d 2^n), where n is

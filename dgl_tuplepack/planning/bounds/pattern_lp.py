@@ -17,7 +17,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most patterns added in a round. With pricing by a search, half the number of classes if that is more.
+# A round adds at most this many patterns. With pricing by a search, half the number of classes if that is more.
 _COLUMNS_PER_ROUND = 200
 # Work of the solver for each row of the LP: for each call of the solver, and for each iteration of the simplex method.
 # With fewer rows than _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
