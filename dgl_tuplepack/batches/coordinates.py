@@ -32,14 +32,16 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
     given: dict[Any, Any] = {}
     for name, distance in pairs:
         if name not in names:
-            raise SchemaError(f"coordinates names {shown(name)}, but the node features are {names}; correct the name.")
+            raise SchemaError(
+                f"coordinates contains {shown(name)}, but the node features are {names}; correct the name."
+            )
         hint, what = "give a length beyond the cutoff of the model.", f"the distance of coordinates {name!r}"
         given[name] = real_number(what, distance, above=0, hint=hint, error=SchemaError)
         for spec in (specs[name] for specs in specs_by_type if name in specs):
             if not spec.dtype.is_floating_point or 0 in spec.shape:
                 raise SchemaError(
-                    f"coordinates must be real floats, but {name!r} is {spec}; give the name of a "
-                    "feature that holds positions."
+                    f"coordinates must be real floats, at least one for each node, but {name!r} is {spec}; give the "
+                    "name of a feature that holds positions."
                 )
     return {name: float(distance) for name, distance in given.items()}
 

@@ -33,7 +33,7 @@ def graph_blocks(
     are read to find the schema, since one graph may not show the level of an attribute. `levels` can declare the level.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has none of
-    these forms, or another schema.
+    these forms, or if its schema differs.
     """
     iterator = iter(items)
     try:
@@ -94,8 +94,8 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
-        # After the names: endpoints, numbers of nodes, node features and edge features of graph i. `per_graph` has one
-        # feature, as one tensor for each graph.
+        # The arguments: names of graphs; then endpoints, numbers of nodes, node features and edge features of graph i.
+        # `per_graph` has one feature, as one tensor for each graph.
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},

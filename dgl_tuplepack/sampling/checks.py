@@ -1,4 +1,4 @@
-"""Checks of a sampler's arguments: content, graphs and plan must fit together."""
+"""Checks of a sampler's arguments: `content`, graphs and plan must fit together."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
-        # `shapes` has the index of each pattern's shape bucket among `buckets`, plan.pattern_shapes among the buckets
-        # that the plan was made for.
+        # `shapes`: the index of each pattern's shape bucket among `buckets`. `plan.pattern_shapes`: its index among the
+        # buckets that the plan was made for.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):

@@ -82,9 +82,9 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search for limits.
     graphs_per_batch
         Mean number of graphs (>= 1) in the batches of the split "train", or of all graphs if there is no such split.
-        Limits are searched for this number, in the same way as in `packed_loader`. The limits hold every graph. None:
-        64, or fewer if there are fewer graphs; if the largest graph makes such batches impossible, the search returns
-        the smallest limits with nearly the best efficiency.
+        The search chooses limits for this number, in the same way as in `packed_loader`. The limits hold every graph.
+        None: 64, or fewer if there are fewer graphs; if the largest graph makes such batches impossible, the search
+        returns the smallest limits with nearly the best efficiency.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -98,10 +98,10 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. A graph may exceed the limits, or no limits may
-        allow batches of `graphs_per_batch` graphs. This error is raised before anything is written if there is no
-        `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store. Otherwise, it is
-        raised after the store has been written without plans.
+        As in `GraphStore.write`, `pack` and `search_limits`. Such an error is raised if a graph exceeds the limits,
+        or if batches of `graphs_per_batch` graphs are impossible. This error is raised before anything is written if
+        there is no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store.
+        Otherwise, it is raised after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

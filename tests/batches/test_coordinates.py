@@ -232,10 +232,10 @@ def graph_of(**features: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"coordinates": ("x",)}, ("coordinates names 'x'", "['i', 'pos']")),
+        ({"coordinates": ("x",)}, ("coordinates contains 'x'", "['i', 'pos']")),
         ({"coordinates": "pos"}, ("coordinates", "'pos'", 'coordinates=("pos",)')),
         ({"coordinates": 5}, ("coordinates", "5")),
-        ({"coordinates": (["pos"],)}, ("coordinates names ['pos']", "['i', 'pos']")),
+        ({"coordinates": (["pos"],)}, ("coordinates contains ['pos']", "['i', 'pos']")),
         ({"feature_fill": {"pos": [1, [2], 3]}}, ("feature_fill of pos", "do not form an array")),
         ({"feature_fill": {"pos": torch.ones(3, device="meta")}}, ("feature_fill of pos", "do not form an array")),
         ({"coordinates": ("i",)}, ("coordinates must be real floats", "'i'", "int64")),

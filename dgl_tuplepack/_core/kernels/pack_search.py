@@ -111,10 +111,10 @@ def search_packs(
 ) -> int:
     """Find, for each class ``first..last - 1``, a pack of the highest worth that begins with this class.
 
-    A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. For class
-    ``first + i``, write the number of graphs of each class in the pack found into ``contents[i]`` ``[C]``, which must
-    be all 0 before, and the worth of this pack into ``worth[i]``. If no pack that begins with this class is worth more
-    than `least`, ``contents[i]`` stays 0 and ``worth[i]`` becomes `least`.
+    A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. For the pack
+    that begins with class ``first + i``, ``contents[i]`` ``[C]``, which must be all 0 before, gets the number of graphs
+    of each class, and ``worth[i]`` gets the worth. If no pack that begins with this class is worth more than `least`,
+    ``contents[i]`` stays 0 and ``worth[i]`` becomes `least`.
 
     Trying one class is one step. Return the number of all steps. It is negative if the search for one of the classes
     was stopped after `most_steps` steps; there may be a better pack for such a class.

@@ -68,7 +68,7 @@ class OgbFolder:
 
     Notes
     -----
-    Features have the names of OGB's files or arrays without "node" or "edge": "feat" in most datasets.
+    Features have the names of OGB's files or arrays, without the prefix "node" or "edge": "feat" in most datasets.
     Reading the CSV form keeps one block of graphs in memory; reading the binary form keeps all arrays.
     """
 
@@ -120,7 +120,9 @@ class OgbFolder:
             path = self._raw / f"num-{name}-list.csv.gz"
             counts = _read_column(path)
         if counts.size != len(counts) or counts.dtype.kind not in "iu" or (counts < 0).any():
-            raise FormatError(f"num_{name}s_list in {path} must hold integers >= 0, but does not; it is damaged.")
+            raise FormatError(
+                f"num_{name}s_list in {path} must hold one integer >= 0 for each graph, but does not; it is damaged."
+            )
         return np.asarray(counts, dtype=np.int64).reshape(-1)
 
     @property
@@ -143,7 +145,8 @@ class OgbFolder:
             return {}
         if chosen not in names:
             raise FormatError(
-                f"{folder} holds no split scheme {chosen!r}, but {', '.join(names) or 'none'}; choose one of them."
+                f"{folder} has no split scheme {chosen!r}; its split schemes: {', '.join(names) or 'none'}; correct "
+                "split= (--split-scheme) or leave it out."
             )
         folder /= chosen
         if is_there(folder / "train.csv.gz"):

@@ -21,8 +21,8 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 # 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
 SHIFT = 40
 
-# Most cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in some 20 ms). A
-# table has one cell for each room that a pack can have.
+# Maximum number of cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in
+# some 20 ms). A table has one cell for each room that a pack can have.
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
@@ -61,7 +61,8 @@ class Priced(ABC):
     def contents(self, duals: FloatArray, most: int) -> IntArray:
         """Return up to `most` patterns that are worth more than 1 under `duals`, float64 ``[C]``.
 
-        The patterns, with the graphs of each class, int64 ``[M, C]``, are among the best under this object's own duals.
+        Each row of the result, int64 ``[M, C]``, is a pattern: the number of graphs of each class. The patterns are
+        among the best under this object's own duals.
         """
 
 

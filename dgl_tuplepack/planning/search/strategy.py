@@ -53,7 +53,7 @@ class Strategy(ABC):
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy, with the keys of settings that are dicts in the order of `histogram.components`.
+        """Return the strategy, whose dict settings now have the names in `histogram.components` as keys, in that order.
 
         Raise SearchError if a key is the name of no component.
         """
@@ -105,7 +105,7 @@ def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) 
     missing = [component for component, given in names.items() if given is None]
     wrong = ""
     if unknown:
-        wrong = f"there is no {' and no '.join(map(repr, unknown)):.200}"
+        wrong = f"there is no component {' and no '.join(map(repr, unknown)):.200}"
     elif missing and name == "cost":
         wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
     if wrong:

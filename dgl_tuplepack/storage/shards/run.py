@@ -89,7 +89,7 @@ def preprocess_shards(
         Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. Graphs in memory are
         written again in each run. The keys of a mapping are the names of the shards. In a list, shards are named by
         their paths, or by their positions if they have no paths. All graphs must have the same schema. Either all
-        shards have splits, or no shard has splits. A shard may lack splits that other shards have.
+        shards have splits, or no shard has splits. The names of the splits may differ between shards.
     out
         Folder of the dataset, with a folder for each shard. With several machines, all of them must see the folder.
     limits
@@ -134,7 +134,8 @@ def preprocess_shards(
     LimitsError
         A graph exceeds the limits, or `limits` are neither a `Limits` nor a list of them.
     InputError
-        Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written.
+        Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written, with one
+        exception: if batches of `graphs_per_batch` graphs are impossible, this is found after the shards were written.
 
     Notes
     -----
