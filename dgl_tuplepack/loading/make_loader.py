@@ -88,9 +88,10 @@ def packed_loader(
     ----------
     source
         A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of such a dataset, or
-        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore`, or a subset of a store; a `ChunkedGraph`; or the path of
-        a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph format
-        or of a part of a `partition`. An iterator is read into a list. OGB folders, chunked graphs and parts are
+        ``with_ids(dataset)``, where a PyG Data or HeteroData or a dict of named DGLGraphs may take the place of a
+        DGLGraph; a `GraphStore`, a `MultiStore`, or a subset of a store; an `OgbFolder`; a `ChunkedGraph`; or the path
+        of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph
+        format or of a part of a `partition`. An iterator is read into a list. OGB folders, chunked graphs and parts are
         written to a temporary store, which is deleted together with the loader; `preprocess` writes a permanent store.
         With ``splits=True``, `source` may also be a mapping of split names to sources.
     graphs_per_batch

@@ -63,7 +63,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     label_fill, feature_fill, cover_padding, idtype, coordinates
         As in `PaddedCollate`.
     transform
-        Applied to each graph when a pack is made, as in `PaddedCollate`; it may remove nodes and edges, but add none.
+        Applied to each graph when a pack is made: a function from DGLGraph to DGLGraph, also for graphs of PyG. It may
+        remove nodes and edges, but must not add any.
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed

@@ -73,8 +73,9 @@ class PackBatchSampler(Sampler[list[int]]):
     drop_last
         Whether to drop the packs that do not fill a step, instead of adding empty batches. There must be enough packs
         for one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftover
-        packs of the largest shape are dropped. If all larger shapes together have too few packs for a step, packs of a
-        smaller shape complete that step. Without this, the same large packs would be dropped in every epoch.
+        packs of the largest shape are dropped. If the largest shape, or the largest shapes together, have too few packs
+        for one step, packs of the next smaller shape are added to this step, so that the large packs are not dropped in
+        every epoch.
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
@@ -107,7 +108,8 @@ class PackBatchSampler(Sampler[list[int]]):
     On several ranks, the order of P packs needs O(P log P) time.
 
     With "resample" and one pack per batch, two thirds of all pairs of ogbg-molhiv's training graphs (limits 222/502)
-    can never meet; see ``docs/explain/sampling.md``. With several packs per batch, any two graphs can meet.
+    can never meet; see ``docs/explain/sampling.md``. With several packs per
+    batch, one process and one shape, any two graphs can meet.
 
     Examples
     --------

@@ -78,7 +78,8 @@ class StoredGraphs(Selection):
             layers that free the storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer
             than their batch.
         transform, batch_transform, transform_seed
-            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer than copying
+            As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs.
+            With `transform`, graphs are read one by one, which takes much longer than copying
             whole batches. The random numbers of the transform depend on the ids that batches report (`graph_ids`). If a
             transform gives the same graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
         """

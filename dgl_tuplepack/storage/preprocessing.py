@@ -98,10 +98,10 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. Such an error is raised if a graph exceeds the limits,
-        or if batches of `graphs_per_batch` graphs are impossible. This error is raised before anything is written if
-        there is no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store.
-        Otherwise, it is raised after the store has been written without plans.
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or batches of
+        `graphs_per_batch` graphs are impossible, the error is raised before anything is written, provided that there is
+        no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store. In other cases
+        it is raised after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

@@ -160,8 +160,9 @@ def _pairs(out: Path) -> str:
         "## Which graphs meet",
         "",
         f'Share of the pairs of training graphs that meet in a batch at least once in {number} epochs. "Shuffling" is '
-        "the share that is expected for shuffled batches with as many graphs: 1 - (1 - (b - 1) / (N - 1))^epochs, with "
-        "b graphs per batch and N graphs in total.",
+        "the share that is expected for shuffled batches with as many graphs as the packs hold on average: 1 - (1 - "
+        "(b - 1) / (N - 1))^epochs, with b graphs per batch and N graphs in total. The plain batches hold that number "
+        "rounded to a whole number.",
         "",
         "| batches | counted | shuffling |",
         "|---|---|---|",
