@@ -158,7 +158,7 @@ class Predictions:
         raise InputError(
             "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
             + ". For each epoch, make new Predictions and add each batch once. Ids are positions in the source of the "
-            "loader, also with splits=, where Predictions needs the ids of the split; drop_last=True and "
+            "loader, even with splits=, so for a split Predictions needs the ids of that split. drop_last=True and "
             "oversize='drop' leave graphs out."
         )
 
@@ -167,7 +167,7 @@ class Predictions:
         if outputs.keys() != self._outputs.keys():
             raise InputError(
                 f"outputs have the names {list(outputs)}, but earlier outputs have {list(self._outputs)}; give the "
-                "same names."
+                "same names ('' stands for a single tensor)."
             )
         for name, value in outputs.items():
             before, _ = self._outputs[name][0]

@@ -133,8 +133,8 @@ def _checked_count(count: float | Tensor) -> float | Tensor:
         return count if compiling else float(real_number("count", count, above=0, hint=hint, error=SchemaError))
     if count.ndim or count.is_complex() or count.dtype == torch.bool:
         raise SchemaError(
-            f"count must be a positive number or a 0-dimensional tensor of one, but is a tensor of {count.dtype} with "
-            f"shape {tuple(count.shape)}; {hint}"
+            "count must be a positive number, as a Python number or a 0-dimensional tensor, but is a tensor of "
+            f"{count.dtype} with shape {tuple(count.shape)}; {hint}"
         )
     return count
 

@@ -230,7 +230,7 @@ class Limits:
             return ", ".join(f"{value} {name}" for value, name in zip(row.tolist(), sizes.components, strict=True))
 
         examples = [
-            f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} of {named(sizes.array[i])}"
+            f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} with {named(sizes.array[i])}"
             for i in too_large[:_NAMED_GRAPHS].tolist()
         ]
         hidden = len(too_large) - _NAMED_GRAPHS

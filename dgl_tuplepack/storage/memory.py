@@ -25,8 +25,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 ALIGNMENT = 64
 # Allocate on the CPU, whatever the default device is: compiled code writes to this memory.
 _CPU = torch.device("cpu")
-# Stretches of at least this many bytes are reused. Otherwise, the allocator may return the memory of each deleted batch
-# to the system, and fetching new pages costs more than filling them.
+# Stretches of at least this many bytes are reused. If they were freed, the allocator might return their memory to the
+# system, and fetching new pages costs more than filling them.
 _LARGE = 2**18
 # For each stretch, the memory of at most this many deleted batches is kept: a training loop holds one batch while it
 # gets the next batch.

@@ -130,5 +130,5 @@ def test_bounds_by_hand(counts, limits, expected):
 
 
 def test_without_ids_graphs_are_counted_and_not_size_classes():
-    with refused(GraphTooLargeError, "5 of 7 graphs", "5 of 9 nodes, 2 edges"):
+    with refused(GraphTooLargeError, "5 of 7 graphs", "5 with 9 nodes, 2 edges"):
         lower_bound(SizeHistogram.from_counts({(1, 1): 2, (9, 2): 5}), Limits(5, 5))

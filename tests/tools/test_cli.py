@@ -89,7 +89,7 @@ def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
     arguments = ("plan", "-", "--limits", "5,9")
     refused = run(*arguments, text=COUNTS.encode())
     assert refused.code == 1
-    assert "1 of 6 nodes, 10 edges" in refused.err
+    assert "1 with 6 nodes, 10 edges" in refused.err
     done = json.loads(run(*arguments, "--oversize", "drop", "--json", text=COUNTS.encode()).out)
     assert (done["dropped"], done["graphs"]) == (1, 9)
     shown = run(*arguments, "--oversize", "drop", text=COUNTS.encode())

@@ -2,9 +2,9 @@
 
 Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
 and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
-function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for
-everything else, it calls the original with the same arguments. So every reference to the function, imported before or
-after `install`, calls the new code. A tracer follows the line like any Python code. `restore` undoes `install`.
+function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for a
+DGLGraph, it calls the original with the same arguments. So every reference to the function, imported before or after
+`install`, calls the new code. A tracer follows the line like any Python code. `restore` undoes `install`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Types:
         if name is not None and name in types:
             return name
         if name is not None:
-            raise SchemaError(f"unknown node type {shown(name)}; the graph has {types}.")
+            raise SchemaError(f"the node type {shown(name)} is not in {types}; name one of these.")
         if len(types) == 1:
             return types[0]
         raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
@@ -55,7 +55,7 @@ class Types:
 
 
 class Structure:
-    """The methods of a DGLGraph that return types, numbers of nodes and edges, end nodes, or graphs of a batch."""
+    """The methods of a DGLGraph about its types, numbers of nodes and edges, end nodes, and the graphs of a batch."""
 
     is_block = False
 
@@ -87,7 +87,7 @@ class Structure:
 
     @property
     def srctypes(self) -> list[str]:
-        """Node types that edges begin in; all node types unless `is_unibipartite`."""
+        """Node types that edges begin in, and node types without edges; all node types unless `is_unibipartite`."""
         return self.types.source_types
 
     @property

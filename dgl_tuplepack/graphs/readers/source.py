@@ -22,8 +22,8 @@ class Source(ABC):
     with graphs implements `items`, which returns the graphs one by one.
 
     Examples: `BinFile` is a file with `items`, `OgbSource` is a folder with `blocks`, and `Stored` is a folder that is
-    recognised by its files and needs a package. If only one method needs a package, that method loads the package by
-    `_core.optional.load`.
+    recognised by its files, and whose methods all need an optional package (torch). If only one method needs an
+    optional package, that method loads the package by `_core.optional.load`.
     """
 
     # Whether sizes can be read without the graphs. If so, limits are checked before any graph is written.

@@ -88,7 +88,8 @@ class GraphsPerBatch(Strategy):
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
                 f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self.packs:.1f} graphs on "
                 "average; use that number, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
-                "(graphs=, limits --max-graphs), or search several shapes (shapes=2, limits --shapes 2)."
+                "(graphs=, `dgl-tuplepack limits --max-graphs`), or search several shapes (shapes=2, "
+                "`dgl-tuplepack limits --shapes 2`)."
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:

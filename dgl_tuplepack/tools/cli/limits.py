@@ -97,11 +97,13 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
     """
     if smallest and asked:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
-        raise typer.BadParameter(f"--smallest cannot be combined with {names}; leave one of them out.")
+        raise typer.BadParameter(f"--smallest cannot be combined with {names}; leave out --smallest or {names}.")
     if not smallest and asked.keys() <= {"graphs_per_batch", "packs_per_batch"}:
         return None
     if shapes is not None:
-        raise typer.BadParameter("--shapes needs a number of graphs per batch; give only --graphs-per-batch.")
+        raise typer.BadParameter(
+            "--shapes can be combined with --graphs-per-batch, but not with --smallest, --target, --budget or --cost."
+        )
     with options.usage_errors():
         return strategy_of(**asked)
 
@@ -164,7 +166,7 @@ def _show(search: LimitsSearch, rows: int) -> None:
     print_line(f"best: {best.limits!r}")
     print_line(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs")
     print_line(f"      {of_batches(search.graphs_per_batch, search.packs_per_batch)}")
-    print_line(f"      padded slots of an epoch: {empty}")
+    print_line(f"      empty slots of an epoch: {empty}")
     if search.dropped:
         print_line(f"      {search.dropped:,} graphs exceed the limits and were left out")
     if search.way == "graphs_per_batch":
