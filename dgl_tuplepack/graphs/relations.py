@@ -195,7 +195,7 @@ def check_endpoints(
         edge = int(np.argmax(outside))
         i = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
         raise SchemaError(
-            f"{where(i)} has an edge at node {nodes[edge]}, but its nodes are 0..{num_nodes[i] - 1}; {remedy}"
+            f"{where(i)} has an edge at node {nodes[edge]}, but only {num_nodes[i]} nodes, counted from 0; {remedy}"
         )
 
 

@@ -86,7 +86,7 @@ class GraphTransform:
             if part.id is None:
                 raise TransformError(
                     f"the transform {self.name} draws random numbers, but {where} has no id to derive them from; use "
-                    "with_ids(dataset), and take the example from it."
+                    "with_ids(dataset) instead of the dataset, also for the example of PaddedCollate."
                 )
             self.draws.notice_repetition(part.id, self.name)
         return found
@@ -128,7 +128,7 @@ class GraphTransform:
             if graph.batch_size != 1:
                 raise TransformError(
                     f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
-                    "return one graph; apply transforms that pad or join graphs to whole batches."
+                    "return one graph; if it pads or joins graphs, apply it to whole batches instead."
                 )
         return found
 
@@ -154,7 +154,8 @@ class GraphTransform:
             of_type += f" of the graph {name_of_type(t)!r}" if names else ""
             if number > counts[t]:
                 raise TransformError(
-                    f"the transform {self.name} gave {where} {number} {nodes}{of_type} instead of {counts[t]}, {remedy}"
+                    f"the transform {self.name} returned {number} {nodes}{of_type} instead of {counts[t]} for {where}, "
+                    f"{remedy}"
                 )
             # Labels of a PyG graph are attributes, so the transform can change them too.
             if number < counts[t] and t in self.numbered and not is_pyg(found):

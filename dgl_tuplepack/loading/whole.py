@@ -43,7 +43,7 @@ class WholeBatches(Dataset[Any]):
         return self.view[ids]
 
     def __getattr__(self, name: str) -> Any:
-        # copy and pickle look up attributes before `dataset` is set; `getattr` below would then recurse forever.
+        # `copy` and `pickle` look up attributes before `dataset` is set; `getattr` below would then recurse forever.
         if name.startswith("__") or name in ("dataset", "view"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataset, name)

@@ -133,7 +133,9 @@ def _with_feature(
     types = [t for t, features in batch._node_features.items() if name in features]
     if not types:
         known = sorted({n for features in batch._node_features.values() for n in features})
-        raise SchemaError(f"the batch has no node feature {shown(name)}, only {known}; correct the name.")
+        raise SchemaError(
+            f"the batch has no node feature {shown(name)}; its node features are {known}; correct the name."
+        )
     # The graph slot of each node: one tensor for homogeneous graphs, else a dict of tensors by type.
     slots = batch.node_graph_slots
     for t in types:

@@ -234,8 +234,8 @@ class TensorGraph(Structure):
         """Send messages along all edges, and set features of the destination nodes to the reduced messages."""
         if etype is None and len(self.canonical_etypes) > 1:
             raise SchemaError(
-                f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
-                "functions for each to multi_update_all."
+                f"the graph has the edge types {self.canonical_etypes}; give one to update_all(..., etype=TYPE), "
+                "or the functions of each type to multi_update_all."
             )
         edge_type = self.types.edge_type(etype)
         # edge_type[2]: the type of the destination nodes.
@@ -319,7 +319,7 @@ def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, di
 
 
 def _check_all(rows: Any) -> None:
-    """Refuse (UnsupportedError) a selection of nodes or edges; only the string "__ALL__" stands for all."""
+    """Refuse (UnsupportedError) a selection of nodes or edges; a string, such as DGL's "__ALL__", stands for all."""
     if not isinstance(rows, str):
         raise UnsupportedError(
             "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; apply "

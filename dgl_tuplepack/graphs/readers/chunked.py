@@ -28,7 +28,10 @@ _KEYS = ("node_type", "num_nodes_per_chunk", "edge_type", "num_edges_per_chunk",
 
 
 def is_chunked(document: Any) -> bool:
-    """Return whether the content of a ``metadata.json`` describes a chunked graph (a store's has the key "format")."""
+    """Return whether the content of a ``metadata.json`` describes a chunked graph.
+
+    The ``metadata.json`` of a store is recognised by its key "format".
+    """
     return isinstance(document, dict) and "format" not in document and all(key in document for key in _KEYS)
 
 
@@ -54,15 +57,16 @@ class ChunkedGraph:
     Raises
     ------
     FormatError
-        The folder does not exist, or its files are damaged or contradict each other (at once, or while reading).
+        The folder does not exist, or its files are damaged or contradict each other. Some of these errors are raised
+        only when sizes or graphs are read.
     SizesError
         `graph_ids` are not one integer for each node; found when sizes or graphs are read.
 
     Notes
     -----
     Labels and splits are read only from folders that `write_chunks` wrote, and only if `graph_ids` is not given.
-    Reading needs about 40 bytes of memory for each node and edge. Numpy files are memory-mapped one at a time; CSV and
-    parquet files stay in memory.
+    Reading needs about 40 bytes of memory for each node and edge. For each feature and each edge type, one numpy file
+    at a time is memory-mapped; CSV and parquet files stay in memory.
     """
 
     def __init__(

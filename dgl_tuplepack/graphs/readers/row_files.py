@@ -36,8 +36,8 @@ class RowFiles:
         name = form.get("name") if isinstance(form, Mapping) else None
         if form is None or name not in FORMATS or not isinstance(spec.get("data"), list):
             raise FormatError(
-                f"{folder} describes {what} by {shown(spec, 200)}; it needs a format, with the name "
-                f"{' or '.join(FORMATS)}, and data, a list of files."
+                f"{folder} describes {what} by {shown(spec, 200)}; it needs 'format' with the 'name' "
+                f"{' or '.join(FORMATS)}, and 'data' with a list of files."
             )
         delimiter = form.get("delimiter", " " if pairs else ",")
         if not isinstance(delimiter, str) or len(delimiter) != 1:
@@ -47,11 +47,11 @@ class RowFiles:
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
             raise FormatError(f"{what} has no files in {folder}; name at least one.")
-        # An array without rows: of int64 for edges, whose files may have different integer dtypes; otherwise, with the
-        # dtype and row shape of the first file.
+        # An array without rows. Edges are int64, since their files may have different integer dtypes. All other rows
+        # have the dtype and shape of the rows of the first file.
         self.empty = np.empty((0, 2), np.int64) if pairs else self._array(0)[:0]
         lengths = [len(self._array(i)) for i in range(len(self._files))]
-        # The number of the first row of each file, then the number of all rows.
+        # The index of the first row of each file, then the total number of rows.
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
 
     def __len__(self) -> int:

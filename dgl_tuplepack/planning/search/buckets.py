@@ -32,7 +32,7 @@ def search_buckets(
 
     The best candidate comes first in the result. The largest shape always has the smallest limits that hold every
     graph. The smallest shape is about a multiple of the mean size, a different multiple in each candidate. From each
-    shape to the next, a limit grows by the same ratio.
+    shape to the next, each limit grows by a constant ratio of its own.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
