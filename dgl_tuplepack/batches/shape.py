@@ -42,7 +42,7 @@ class PaddedShape:
     as its destination nodes have slots, so that every padding node can have an incoming edge. With `sort_edges` the
     edges of a batch are sorted by destination. Tied nodes and edges have the same number of slots, which follows
     from the smaller of their two limits. If a feature or label holds indices of edges, the type of these edges has
-    one more slot, so that there is always a padding edge.
+    at least one additional slot, so that there is always a padding edge.
 
     `limits` must have a cap on graphs; its components are stored in the order of the schema. `slots` has the number of
     slots of each node type, of each edge type and, under the key None, of graphs. `most` maps each component, and
@@ -221,9 +221,10 @@ class PaddedShape:
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
     """Return the index in `shapes` of the shape that a batch is padded to.
 
-    `shapes` are in ascending order. If the sampler chose a shape, return its index `from_sampler`, so that all ranks
-    have the same shape in a step. Otherwise choose the smallest shape that holds the `content`. If no shape holds the
-    content, choose the largest shape: its `check_content` then raises. Raise SamplerError if the index is too large.
+    `shapes` are in ascending order. If there is only one shape, return 0. If the sampler chose one of several shapes,
+    return its index `from_sampler`, so that all ranks have the same shape in a step. If the sampler chose no shape,
+    choose the smallest shape that holds the `content`. If no shape holds the content, choose the largest shape: its
+    `check_content` then raises. Raise SamplerError if `from_sampler` is too large.
     """
     if len(shapes) == 1:
         return 0

@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def all_sparse_formats() -> Any:
-    """Return DGL's object for all sparse formats. It is cached, since it takes half as long to make as a graph."""
+    """Return DGL's object for all sparse formats. Making it takes half as long as making a graph, so it is cached."""
     return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
 
 

@@ -111,7 +111,7 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
     `given` is the item as the dataset returned it; `item` is the sequence of its parts.
     """
     graphs = item[0] if item else None
-    # `item is given` if the dataset returned a tuple or list. Only then the error names the type of the first part.
+    # `item is given` if the dataset returned a tuple or list. Only then does the error name the type of the first part.
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(

@@ -19,7 +19,7 @@ FEWEST, MOST = 2, 4
 class Buckets(tuple[Limits, ...]):
     """Two to four limits of the same components, smallest first; anything else raises `LimitsError`.
 
-    From one shape to the next, no limit and no cap on graphs falls, and at least one of them rises.
+    From one shape to the next, the limits and the cap on graphs never fall, and at least one of them rises.
 
     Examples
     --------

@@ -49,9 +49,10 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
     """Yield a dict that the block fills with facts, then check that these facts are equal on all ranks.
 
-    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks have different values
-    of a fact, every rank raises a SamplerError that names the fact and both values. If the block fails on one rank,
-    that rank raises its own error. The other ranks raise a SamplerError that names `what`, instead of waiting forever.
+    With `among_ranks`, all ranks must run this block; without it, nothing is compared. If two ranks have different
+    values of a fact, every rank raises a SamplerError that names the fact and both values. If the block fails on one
+    rank, that rank raises its own error. The other ranks raise a SamplerError that names `what`, instead of waiting
+    forever.
     """
     facts: dict[str, Any] = {}
     try:

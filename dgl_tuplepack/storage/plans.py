@@ -12,8 +12,8 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# Most characters of a quoted split name in a file name. File systems allow 255 bytes, and a file first gets a temporary
-# name, which is longer than its final name.
+# The largest number of characters that a quoted split name may have in a file name. File systems allow 255 bytes, and a
+# file first gets a temporary name, which is longer than its final name.
 _LONGEST_NAME = 200
 
 
@@ -41,7 +41,10 @@ def save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
 
 
 def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
-    """Return the histogram of each split with graphs; without such splits, one of all graphs under an empty name."""
+    """Return the histogram of each split that has graphs.
+
+    If no split has graphs, return only the histogram of all graphs, under an empty name.
+    """
     splits = {split: ids for split, ids in store.splits.items() if len(ids)}
     if not splits:
         return {"": store.histogram}

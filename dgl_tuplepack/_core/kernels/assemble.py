@@ -66,7 +66,7 @@ def assemble(
 
     `segments`, `rows` and `totals` are the results of `find_graphs`. ``segments[i]`` is the segment of graph i.
     ``rows[t, :, i]`` is the first row of graph i in its segment, its number of rows, and its first row in the batch.
-    ``totals[t]`` is the number of rows of all graphs. The caller must check that it leaves enough slots for padding.
+    ``totals[t]`` is the number of rows of all graphs. The caller must check that enough slots remain for padding.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """

@@ -301,7 +301,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
             before = before if is_ends else before.view(-1, *[1] * (value.ndim - 1))
             return Joined(dim, spec, rows, number if is_ends else number[:, 0], dtype, value - before)
     raise SchemaError(
-        f"{what} is shifted by {shown(shifts[0].tolist())}, which __inc__ returns, but it must return a number, or, "
-        "for an attribute of shape [2, K], a row for each end: [[number of source nodes], [number of destination "
-        "nodes]]; correct __inc__."
+        f"{what} is shifted by {shown(shifts[0].tolist())}, which __inc__ returns, but it must return a whole "
+        "number, or, for an attribute of shape [2, K], a row for each end: [[number of source nodes], [number of "
+        "destination nodes]]; correct __inc__."
     )

@@ -45,7 +45,7 @@ class GraphRecord:
     splits: Mapping[str, IntArray]
 
     def save(self, file: Path) -> None:
-        """Write the file, in which labels and splits have numbers, since their names may have any characters."""
+        """Write the file. The arrays of labels and splits are numbered, since their names may have any characters."""
         names = {"labels": list(self.labels), "splits": list(self.splits)}
         document = {"version": _VERSION, **names, **document_of(self.schema)}
         arrays: dict[str, Any] = {f"label{i}": values for i, values in enumerate(self.labels.values())}
@@ -62,7 +62,8 @@ class GraphRecord:
                     document = json.loads(arrays["document"].item())
                     if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
                         raise ValueError(
-                            f"its version is {document['version']!r:.100}, not {_VERSION}, or its idtype is unknown"
+                            f"its version is {document['version']!r:.100} and must be {_VERSION}; its idtype must be "
+                            "int32 or int64"
                         )
                     sizes, ids = arrays["sizes"], arrays["ids"]
                     labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
@@ -119,8 +120,8 @@ def check_names(schema: Any) -> None:
     """Raise SchemaError if DGL's files cannot hold the graphs, because of the names of types, features or graphs."""
     if schema.graph_names:
         raise SchemaError(
-            f"items of several named graphs {list(schema.graph_names)} cannot be written as one large graph; write a "
-            "store or shards, or give one of the graphs of each item."
+            f"items of named graphs {list(schema.graph_names)} cannot be written as one large graph; write a store "
+            "or shards, or give one of the graphs of each item."
         )
     types = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
     features = {name for (content, _, name), _ in schema.columns() if content != "label"}
@@ -130,8 +131,8 @@ def check_names(schema: Any) -> None:
             if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
                 marks = " and ".join(map(repr, _MARKS[what]))
                 raise SchemaError(
-                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, "
-                    f"at most {_MOST_BYTES} bytes in UTF-8{', and not empty' if what == 'type' else ''}."
+                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, at most "
+                    f"{_MOST_BYTES} bytes in UTF-8{', and not empty, one dot or two dots' if what == 'type' else ''}."
                 )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
         raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, but the files need this name themselves; rename it.")

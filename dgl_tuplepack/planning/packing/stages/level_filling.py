@@ -21,7 +21,7 @@ _WORK_PER_ITEM = 20
 
 
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
-    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs that do not fit.
+    """Deal all graphs, largest first, to `target` packs. Graphs that do not fit are packed by minimum bin slack.
 
     This works well if packs hold many graphs and there is a cap on graphs. A pack with a very large graph then gets
     small graphs, so that all packs become full both in content and in number of graphs. Return None if the effort does
