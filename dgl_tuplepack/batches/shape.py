@@ -126,9 +126,9 @@ class PaddedShape:
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # Edge types that nodes are tied to come first: their number of slots is also the number of slots of these
-        # nodes, which cover_padding needs for the edges at these nodes. For sort_edges the order does not matter here,
-        # but `sorting_order` refuses ties that form a cycle.
+        # If nodes are tied to an edge type, it comes before the edge types that end at these nodes: the nodes have as
+        # many slots as it has, and with cover_padding the later edge types need that number. With sort_edges the order
+        # does not matter here, but `sorting_order` refuses ties that form a cycle.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             # spare: number of slots for padding edges. With cover_padding: one for each slot of the destination nodes.
             # Otherwise: `reserved` if nodes are tied to the edges, else 1 if indices point to the edges, else 0.

@@ -23,8 +23,8 @@ _TIMES_LARGEST = 50.0
 # dtype -> allowed distance relative to the norm, if the function cannot run in float64; `_OTHERWISE` for other dtypes.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
-# An error is measured relative to the norm of the tensor. If this share of the largest norm in the tensor's group
-# (outputs, gradients or buffers) is larger, the error is measured relative to this share.
+# An error is measured relative to the norm of the tensor, or to `_SMALLEST_SHARE` times the largest norm in its group
+# (outputs, gradients or buffers), whichever is larger.
 _SMALLEST_SHARE = 1e-3
 # Sizes of simulated rounding errors of inputs, in units in the last place. A sum that is computed in another
 # order can have an error of a few hundred units.

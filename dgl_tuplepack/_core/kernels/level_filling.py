@@ -14,8 +14,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, Fl
 class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
-    `room` ``[P, d]`` (the room left in each pack), `heap` ``[P]`` (indices of packs) and `keys` ``[P]`` (the key of
-    each pack) change. The key of a pack is the sum of its room over the components, weighted by `weights` ``[d]``.
+    `deal` changes three of the arrays: `room` ``[P, d]``, the room left in each pack; `heap` ``[P]``, indices of packs;
+    and `keys` ``[P]``, the key of each pack. The key of a pack is the sum of its room over the components, weighted by
+    `weights` ``[d]``.
 
     `cap` is the component in which every graph has the value 1, or -1 if there is no such component. If there is one,
     the key is divided by the room in this component; a pack without room in this component gets the key -1.

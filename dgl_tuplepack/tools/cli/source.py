@@ -82,6 +82,7 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # JSON begins with {" or [[. CSV does not begin with {", because CSV puts a name that contains a quote in quotes.
+    # JSON begins with {" or [[. CSV does not: it begins with a number or with the names of components, and a name that
+    # contains " is itself quoted.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

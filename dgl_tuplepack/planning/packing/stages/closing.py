@@ -35,7 +35,7 @@ _MOST_GROWTH = 5
 _DIVES = 2
 # Units of work (see `Effort`) for choosing a subproblem, for each pattern of the plan.
 _WORK_PER_PATTERN = 30
-# This many matrix entries of the patterns that the LP starts with cost one unit of work.
+# The matrix of the LP's initial patterns costs one unit of work for this many entries.
 _CELLS_PER_WORK = 4
 # Purposes for `key_of`: each has its own stream of random numbers. Dive number t has the purpose _DIVE + t.
 _SUBPROBLEM, _DIVE = 6, 7
