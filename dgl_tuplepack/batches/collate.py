@@ -88,7 +88,8 @@ class PaddedCollate:
     LimitsError
         The limits have no cap on graphs, or their components differ from the components of the example.
     SchemaError
-        The example is not a graph with an optional label and id, or a fill value does not fit its dtype or shape.
+        The example is not a graph with an optional label and id, or a fill value does not fit the dtype or shape
+        of its feature or label.
     TransformError
         A transform cannot be applied to the example, or to a padding-only batch.
 

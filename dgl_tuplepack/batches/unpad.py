@@ -37,7 +37,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Raises
     ------
     SchemaError
-        `batch` is not a padded batch, or nodes or edges were added to or removed from its graph in place.
+        `batch` is not a padded batch, or the number of nodes or edges of its graph was changed in place.
 
     Examples
     --------

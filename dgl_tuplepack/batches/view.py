@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 class CollatedView:
     """View of a dataset: ``view[ids]`` is the batch that `collate` makes of the items at the positions `ids`.
 
-    If the `ids` of a sampler carry an epoch, `collate` gets items with this epoch, which seeds random transforms.
+    If the `ids` of a sampler carry an epoch, items that get an id also get this epoch, which seeds random transforms.
 
     Attributes
     ----------

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 # Allowed error: `_TIMES_DISTANCE` times the distance of uncompiled results from float64, plus `_TIMES_PRECISION` units
-# in the last place. These units are for kernels that sum in float64 in uncompiled code, but in float32 compiled.
+# in the last place. Some kernels need these units: they sum in float64 in uncompiled code, but in float32 in compiled
+# code.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
 # Also allowed for gradients: this many units in the last place of the largest norm of a gradient. If large numbers
 # cancel in a gradient, as for a bias before a batch norm, the gradient has the rounding error of these numbers.
@@ -71,14 +72,14 @@ def difference_of(
     # All ranks do so together, even ranks without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
         perturbed = rerun(copy=_perturbation(units))
-        # A change of the results that simulated errors cause counts as rounding.
+        # If simulated errors change a result, this change counts as rounding.
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
     ratios = {key: ratio(key) for key in suspects}
     worst = max(ratios, key=lambda key: ratios[key], default=None)
     if worst is None or ratios[worst] <= 1:
         return ""
-    # share: the difference relative to the norm of the tensor; rounding: the rounding error relative to the same norm.
+    # share: the difference relative to ``scales[worst]``; rounding: the rounding error relative to the same norm.
     share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
@@ -137,7 +138,7 @@ def runs_on_several_ranks() -> bool:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of entries that are finite in both tensors; infinity if others differ."""
+    """Return the norm of the difference of all entries that are finite in both; infinity if other entries differ."""
     total = 0.0
     for a, b in _chunks(one, other):
         finite = a.isfinite()

@@ -70,7 +70,7 @@ class CompiledFunction:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether calls run compiled code; False before the first call, and if torch's compiler has failed."""
+        """Whether calls run compiled code; False before the first call, and if the function stays uncompiled."""
         return self._compiled is not None and self._compiled is not self._function
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

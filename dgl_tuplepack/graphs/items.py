@@ -221,8 +221,8 @@ class WithIds:
         number = as_integer(index)
         if number is None:
             raise InputError(
-                f"a dataset with ids is indexed by one integer, but got {shown(index)}; give the position of an item, "
-                "and look up names of your own in a list."
+                f"a dataset with ids is indexed by one integer, but got {shown(index)}; give the position of an item. "
+                "If your items have names, look up the position in a list of the names."
             )
         return number
 

@@ -135,7 +135,7 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def collate(self) -> Any:
-        """The function that collates the items of a dataset; None for a store, which makes whole batches."""
+        """The function that collates items; None if a store makes whole batches."""
         return self.view.collate if isinstance(self.view, CollatedView) else None
 
     def set_epoch(self, epoch: int) -> None:

@@ -45,9 +45,9 @@ class Packs:
 class Plans:
     """The plans of a sampler's epochs; each plan depends only on the parameters and on the epoch.
 
-    Graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``. A plan is shared by the `every`
-    epochs of a period, or by all epochs if `every` is None. `first` is the plan of the first period; later plans are
-    made with `limits` and `seed`.
+    Graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``. A period is a number of
+    consecutive epochs that share one plan: `every` epochs, or all epochs if `every` is None. `first` is the plan of the
+    first period; later plans are made with `limits` and `seed`.
     """
 
     def __init__(

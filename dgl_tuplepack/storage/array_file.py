@@ -188,7 +188,7 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
     if not intact or digest.hexdigest() != entry.sha256:
-        raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
+        raise FormatError(f"{path} has a wrong header or a wrong checksum{_DAMAGED}")
 
 
 _DAMAGED = "; the store is damaged, write it again."

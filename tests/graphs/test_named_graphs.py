@@ -89,7 +89,7 @@ def test_one_named_graph_is_another_thing_than_a_graph() -> None:
         ({"y": 3}, ["is dict", "dict of named graphs"]),
         (({"y": 3}, 1), ["begins with dict", "dict of named graphs"]),
         ({"atoms": path_graph(2), "bonds": path_graph(2).int()}, ["'bonds'", "index type", "torch.int32"]),
-        ({"atoms": path_graph(2), "bonds": dgl.batch([path_graph(2)] * 2)}, ["'bonds'", "number of graphs", "2"]),
+        ({"atoms": path_graph(2), "bonds": dgl.batch([path_graph(2)] * 2)}, ["'bonds'", "batch size", "2"]),
     ],
 )
 def test_dicts_that_are_not_named_graphs_are_refused(wrong: Any, parts: list[str], tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def search_limits(
     others = None if holding is None else as_histogram(holding)
     if others is not None and others.components != histogram.components:
         raise SearchError(
-            f"the other graphs to hold have the components {list(others.components)}, but the graphs to pack have "
+            f"the graphs of holding= have the components {list(others.components)}, but the graphs to pack have "
             f"{list(histogram.components)}; give graphs of the same types."
         )
     strategy = strategy.for_histogram(histogram)

@@ -66,7 +66,7 @@ class Evaluation:
 
     def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
-        # Most candidates to plan.
+        # The maximum number of candidates to plan.
         self.plans = plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> [number of packs, largest content of a pack in each component].
@@ -77,7 +77,7 @@ class Evaluation:
         self._executor, self._bar = executor, bar
 
     def add(self, points: Iterable[Point], most: int | None = None) -> None:
-        """For each of the limits `points` without a plan, plan packs; make at most `most` plans."""
+        """Make a plan for each of the limits in `points` that has no plan yet, at most `most` plans."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
         for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[point] = found

@@ -45,7 +45,7 @@ class GraphsPerBatch(Strategy):
 
         The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs.
         Otherwise it is one. A cap on graphs may require more packs. Two packs are preferred because the packs of a plan
-        hold the same sizes in every epoch: any two graphs can meet only if a batch has several packs.
+        hold the same sizes in every epoch: with one pack in a batch, two graphs never meet if no pack holds both sizes.
         """
         if self.packs_per_batch != AUTO:
             return self
