@@ -63,7 +63,7 @@ class BatchTensors(NamedTuple):
                 f"these tensors hold the named graphs {list(self.graph_names)}, so there is no single graph; use "
                 f"tensors.graphs[{self.graph_names[0]!r}]."
             )
-        # If there is only one node type and one edge type, a field has no dict by type; make one with the only type.
+        # If there is only one node type and one edge type, fields are not dicts by type, so put each into such a dict.
         has_types = isinstance(self.node_mask, dict)
         return self._built(lambda value, key: value if has_types else {key: value}, self.type_names)
 

@@ -126,7 +126,7 @@ def check_alike(graphs: Any, where: str) -> None:
     """Refuse (SchemaError) named graphs that differ in index type, device or number of batched graphs."""
     (first, expected), *others = by_name(graphs).items()
     for name, found in others:
-        for what, attribute in (("index type", "idtype"), ("device", "device"), ("number of graphs", "batch_size")):
+        for what, attribute in (("index type", "idtype"), ("device", "device"), ("batch size", "batch_size")):
             theirs, ours = getattr(found, attribute), getattr(expected, attribute)
             if theirs != ours:
                 raise SchemaError(

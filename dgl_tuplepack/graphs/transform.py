@@ -181,7 +181,7 @@ def check_callable(transform: Any, what: str) -> str:
 
 
 def name_of(transform: Any) -> str:
-    """Return the name of a function; for any other object, return the name of its class."""
+    """Return the name of a function, or of a partial's function; for any other object, return the name of its class."""
     if isinstance(transform, functools.partial):
         return name_of(transform.func)
     return str(getattr(transform, "__qualname__", type(transform).__qualname__))

@@ -57,7 +57,7 @@ def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool
     # `taken_apart` returns the arguments of `transform`: (graph, label, id) of each item, display names for messages,
     # and the epoch. `transform` returns (graph, label, id) of each item, with the transformed graph.
     for item, part in zip(items, transform(*taken_apart(items)), strict=True):
-        # inner: the item without the wrapper, a graph or a tuple that begins with a graph.
+        # inner: the item without the wrapper. It is a graph, or a tuple or list that begins with a graph.
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
         made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)

@@ -154,5 +154,5 @@ def is_readable(tensor: Tensor) -> bool:
 def _check_rows(values: Tensor, number: int, what: str) -> None:
     if values.dim() == 0 or values.shape[0] != number:
         raise SchemaError(
-            f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one row for each."
+            f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one value for each."
         )

@@ -25,7 +25,7 @@ class Numbers(Source):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise sizes, arrays, tuples without graphs, and lists whose first item is a row of numbers."""
+        """Recognise `GraphSizes`, arrays and tuples without graphs, and lists whose first item is a row of numbers."""
         if isinstance(given, GraphSizes):
             return cls(given)
         if hasattr(given, "__array__"):

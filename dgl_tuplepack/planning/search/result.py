@@ -193,8 +193,9 @@ class LimitsSearch(Sequence[Candidate]):
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the table as CSV text, and if a path is given, also write the text to `path`.
 
-        Each row is a candidate. Columns: limits and packs of each shape; the properties of `Candidate`; "pareto", 1 if
-        the candidate is on the Pareto front, else 0; and "best", 1 for the best candidate, else 0.
+        Each row is a candidate. Columns: limits and packs of each shape; the properties of `Candidate`, except
+        `epoch_slots`; "pareto", 1 if the candidate is on the Pareto front, else 0; and "best", 1 for the best
+        candidate, else 0.
         """
         front = set(self.pareto_indices)
         text = csv_text([
@@ -213,7 +214,7 @@ class LimitsSearch(Sequence[Candidate]):
         fractions = ", ".join(f"{name} {value:.2%}" for name, value in best.efficiency.items())
         dropped = f", {self.dropped} graphs dropped" if self.dropped else ""
         return (
-            f"LimitsSearch({self.way!r}, {len(self)} candidates, best: {packs}, {self.graphs_per_batch:.1f} graphs in "
-            f"a batch of {self.packs_per_batch}, efficiency: {fractions}, harmonic mean {best.harmonic_mean:.2%}"
-            f"{dropped})"
+            f"LimitsSearch({self.way!r}, {len(self)} candidates, best: {packs}, graphs per batch "
+            f"{self.graphs_per_batch:.1f}, packs per batch {self.packs_per_batch}, efficiency: {fractions}, "
+            f"harmonic mean {best.harmonic_mean:.2%}{dropped})"
         )

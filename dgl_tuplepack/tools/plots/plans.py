@@ -37,8 +37,8 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     # fills[c][q]: content / limit of a pack of pattern q, in the chosen component c. plan.repeats[q]: number of packs
     # of pattern q. plan.pattern_contents[q, column]: content of one such pack.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
-    # low: begin of the axis, rounded down to a multiple of 5 %. Only the legend counts the packs below `low`: a few
-    # very empty packs would leave no room for the other packs.
+    # low: start of the axis, rounded down to a multiple of 5 %. Packs below `low` are only counted in the legend. If
+    # they were drawn, a few very empty packs could make the axis so long that the other packs are hard to see.
     low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
