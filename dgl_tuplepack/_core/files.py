@@ -160,7 +160,7 @@ class JsonFormat:
     remedy: str
 
     def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the whole document of a file: the header, `content` and the checksum."""
+        """Return the whole document of a file: the header, the entries of the argument `content`, and the checksum."""
         document = {"format": self.kind, "version": self.version, **content}
         return {**document, "checksum": checksum(document)}
 

@@ -29,9 +29,10 @@ class PaddedBatch(BatchContent):
     graph are empty. Masks are True for real slots.
 
     A property of nodes or edges is one value for homogeneous graphs. For heterographs it is a dict keyed by node type
-    or by canonical edge type. If each item is a dict of named graphs, it is a dict keyed by the names of homogeneous
-    graphs, ``batch.node_mask["atoms"]``, and by types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a
-    heterograph called "mol". In shapes, V is the number of node slots, E of edge slots, and G of graph slots.
+    or by canonical edge type. If each item is a dict of named graphs, the property is a dict too: the key of a
+    homogeneous graph is its name, as in ``batch.node_mask["atoms"]``; the keys of a heterograph called "mol" are types
+    such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")``. In shapes, V is the number of node slots, E of edge slots,
+    and G of graph slots.
 
     The batch and its `graph` share their features: writing, replacing or deleting a feature in the batch also changes
     the graph, and the reverse. `to` and `pin_memory` keep all features, and `unpad` returns them.

@@ -87,13 +87,13 @@ def packed_loader(
     Parameters
     ----------
     source
-        A list or dataset of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), a subset of such a dataset, or
-        ``with_ids(dataset)``, where a PyG Data or HeteroData or a dict of named DGLGraphs may take the place of a
-        DGLGraph; a `GraphStore`, a `MultiStore`, or a subset of a store; an `OgbFolder`; a `ChunkedGraph`; or the path
-        of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's chunked graph
-        format or of a part of a `partition`. An iterator is read into a list. OGB folders, chunked graphs and parts are
-        written to a temporary store, which is deleted together with the loader; `preprocess` writes a permanent store.
-        With ``splits=True``, `source` may also be a mapping of split names to sources.
+        A list or dataset of graphs, (graph, label) or (graph, label, id), a subset of such a dataset, or
+        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore`, or a subset of a store; an `OgbFolder`; a `ChunkedGraph`;
+        or the path of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's
+        chunked graph format or of a part of a `partition`. In a list or dataset, each graph is a DGLGraph, a dict of
+        named DGLGraphs, or a PyG Data or HeteroData. An iterator is read into a list. OGB folders, chunked graphs and
+        parts are written to a temporary store, which is deleted together with the loader; `preprocess` writes a
+        permanent store. With ``splits=True``, `source` may also be a mapping of split names to sources.
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and packs per batch are chosen to
         meet this number to within 5 %, if whole packs allow that; ``loader.graphs_per_batch`` is the exact mean. If the
@@ -196,7 +196,7 @@ def packed_loader(
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
         # A collate function or transform of the user needs the original items.
         in_memory = False
-    # The settings ties, indices and levels, which a temporary store needs when it is written.
+    # The settings `ties`, `indices` and `levels`, which a temporary store needs when it is written.
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
     # Split name -> (graphs, sizes).
     by_name: dict[str, Split]

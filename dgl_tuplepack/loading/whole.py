@@ -50,7 +50,10 @@ class WholeBatches(Dataset[Any]):
 
 
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
-    """Return `WholeBatches` for a store, an OGB folder, the path of one, or a subset or view of a store; else None."""
+    """Return `WholeBatches` for a store or OGB folder, its path, a subset of a store, or a view without padding.
+
+    Return None for other datasets, and for a view of another framework.
+    """
     if isinstance(dataset, WholeBatches):
         # Lightning, for instance, rebuilds a loader from the loader's attributes; the dataset is then already wrapped.
         return dataset

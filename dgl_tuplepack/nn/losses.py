@@ -88,8 +88,8 @@ def masked_loss(
         raise
     if not isinstance(losses, Tensor) or losses.ndim == 0:
         raise SchemaError(
-            "the loss function returns a single number, which includes padding and missing labels; make it return a "
-            'loss for each label, with reduction="none".'
+            "the loss function returns no tensor, or a single number, which includes padding and missing labels; make "
+            'it return a tensor with a loss for each label, with reduction="none".'
         )
     if losses.shape != labels.shape[: losses.ndim]:
         raise SchemaError(

@@ -65,7 +65,7 @@ def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Map
     """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
     These layers pad each graph to the size of the largest graph, so one large graph of padding rows would cost time. It
-    would also change the results of real rows, except with torch's attention, which masks the keys of such padding.
+    would also change the results of real rows, except with torch's attention, which masks the rows that the layer adds.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)

@@ -94,7 +94,8 @@ class ArrayEntry:
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
     """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
-    # The values of endpoints and of `_POSITIONS` are int64; only files of endpoints may have a narrower dtype.
+    # Endpoints and `_POSITIONS` have int64 values. Files of endpoints may have a narrower dtype; files of `_POSITIONS`
+    # may not.
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())

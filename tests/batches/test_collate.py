@@ -51,8 +51,8 @@ def test_ids_are_known_for_all_or_none(example: Any, items: list[Any], parts: tu
         ],
         ({"cover_padding": 1}, InputError, ("cover_padding must be True or False", "1")),
         ({"sort_edges": "no"}, InputError, ("sort_edges must be True or False", "'no'")),
-        ({"feature_fill": {"x": 1, "y": 2}}, SchemaError, ("feature_fill names ['y']", "['w', 'x']", "correct")),
-        ({"example": (graph(), {"b": 1}), "label_fill": {"a": 1}}, SchemaError, ("label_fill names ['a']",)),
+        ({"feature_fill": {"x": 1, "y": 2}}, SchemaError, ("feature_fill", "names ['y']", "['w', 'x']", "correct")),
+        ({"example": (graph(), {"b": 1}), "label_fill": {"a": 1}}, SchemaError, ("label_fill", "names ['a']")),
         # 0.5 suits "x" but not the integers "w".
         ({"feature_fill": 0.5}, SchemaError, ("feature_fill is 0.5 for w", "torch.int64")),
         *[

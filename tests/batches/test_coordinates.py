@@ -247,7 +247,7 @@ def graph_of(**features: Tensor) -> Any:
         ({"feature_fill": {"pos": [[1.0, 2.0, 3.0]]}}, ("feature_fill of pos has shape [1, 3]", "[3]")),
         ({"feature_fill": {"i": [1.5, 2.0]}}, ("feature_fill", "[1.5, 2.0]", "torch.int64 cannot hold")),
         ({"feature_fill": {"pos": ["a", "b", "c"]}}, ("feature_fill", "torch.float32 cannot hold")),
-        ({"label_fill": {"": [1.0]}}, ("label_fill names", "['']")),
+        ({"label_fill": {"": [1.0]}}, ("label_fill has the unknown names", "['']")),
     ],
 )
 def test_wrong_coordinates_and_fills(options: dict[str, Any], parts: tuple[str, ...]) -> None:

@@ -135,7 +135,7 @@ def test_gradients_that_are_not_finite_are_said_once() -> None:
 
 def test_other_random_numbers_are_not_compared_and_said_once() -> None:
     step = tp.compile(lambda x: x + torch.randn_like(x), shapes=2)
-    warning = "not compared with uncompiled code .randn_like draws different random numbers"
+    warning = "not compared with uncompiled code .compiled code draws different random numbers in randn_like"
     with pytest.warns(UserWarning, match=warning):
         step(rows())
     with warnings.catch_warnings():

@@ -98,7 +98,7 @@ def test_ten_graphs_are_named_and_the_rest_is_counted() -> None:
     message = str(caught.value)
     assert "12 of 13 graphs exceed Limits(nodes=9, edges=30, graphs=None)" in message
     assert "graph 1 (10 nodes, 2 edges)" in message
-    assert "graph 10 (19 nodes, 2 edges) and 2 more" in message
+    assert "graph 10 (19 nodes, 2 edges); and 2 more" in message
     assert "graph 11 " not in message
     # A limit that is large enough already is not lowered by the advice.
     assert "smallest that hold every graph: 21 nodes, 30 edges" in message

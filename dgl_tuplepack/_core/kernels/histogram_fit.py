@@ -47,7 +47,7 @@ class Placing(NamedTuple):
 
 @helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """Return `rows`; if all of them are `used`, return twice as many rows, of which the second half is unused."""
+    """Return `rows`; if all of them are in use, append as many unused rows. `used` is the number of rows in use."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))

@@ -68,9 +68,9 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
 
 @helper
 def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) -> None:
-    """Write into `shares` ``[d + 1]`` room / limit of each component, then their mean, all multiplied by _SAFE.
+    """Set `shares` ``[d + 1]``: for each component, ``room / limits``; then the mean of these numbers.
 
-    `room` ``[d]`` is the room left in a pack.
+    All shares are multiplied by _SAFE. `room` ``[d]`` is the room left in a pack.
     """
     mean_share = 0.0
     for component in range(len(room)):
@@ -123,8 +123,8 @@ def search_packs(
     of each component, from the mean share, and from the number of graphs that fit. Time is exponential in the worst
     case: there are up to C^n different packs of n graphs.
 
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order;
-    Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
+    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
+    of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
     """
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number_classes, components = sizes.shape

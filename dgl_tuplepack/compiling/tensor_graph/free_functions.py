@@ -60,7 +60,10 @@ def _relation(graph: TensorGraph) -> Relation:
 def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
-    """Return messages ``[E, ...]``; each target (SRC, DST or EDGE) is the owner of the rows of that side."""
+    """Return messages ``[E, ...]``.
+
+    The rows of `left` belong to `left_target`, the rows of `right` to `right_target`; each target is SRC, DST or EDGE.
+    """
     operands = []
     if op != "copy_rhs":
         operands.append(at_edges(relation, left_target, _given(left, op, "left")))

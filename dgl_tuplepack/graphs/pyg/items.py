@@ -107,7 +107,7 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
-    """Return whether PyG shifts only `edge_index`, with the endpoints, and `levels` define no further types."""
+    """Return whether PyG shifts only `edge_index` (the endpoints), and `levels` define no further types."""
     others = {*data.keys()} - {ENDPOINTS}
     # With any other level, attributes define further node or edge types, see `Levels` in `graphs.pyg_layout`.
     known = (NODE, EDGE, GRAPH, None)

@@ -96,8 +96,8 @@ class JoinedData:
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    All groups must have the types, attributes and specs of the first group. `join_graphs` checks this if `like` is the
-    first group.
+    All groups must have the types, attributes and specs of the first group. `join_graphs` checks this if its argument
+    `like` is the first group.
     """
     first = groups[0]
 

@@ -36,7 +36,7 @@ class Wrapped(Source):
             return None
         inner = resolve(given.dataset)
         source = copy.copy(inner)
-        # The id of an item becomes its position. Blocks need no change, since they have no ids.
+        # Each item gets its position as its id. Blocks need no change, since they have no ids.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
         source.by_position = lambda: (  # type: ignore[method-assign]
             None if (dataset := inner.by_position()) is None else WithIds(dataset)

@@ -54,7 +54,7 @@ def search_buckets(
     if not tried:
         raise SearchError(
             f"batches of {asked} graphs are about as large as the smallest limits that hold every graph, "
-            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} different shapes are "
+            f"{dict(zip(space.components, largest, strict=True))}, or larger, so {shapes} different shapes are "
             "impossible; leave shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     # found: index in `tried` -> candidate. First plan every `step`-th of the buckets, so that the work is affordable.
@@ -81,7 +81,7 @@ def search_buckets(
         raise SearchError(
             f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best shapes found, "
             f"{search.best.limits!r}, hold {mean:.1f} graphs on average; use about that number, another number of "
-            "shapes or of packs_per_batch, or set a cap (graphs=, limits --max-graphs)."
+            "shapes or of packs_per_batch, or set a cap (graphs=, `dgl-tuplepack limits --max-graphs`)."
         )
     return search
 

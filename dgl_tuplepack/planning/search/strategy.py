@@ -94,10 +94,10 @@ class Strategy(ABC):
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
-    """Return `values`, the setting `name`, with the names of `components` as keys, in the same order.
+    """Return the dict `values` with the names of `components` as keys, in the order of `components`.
 
-    A key of `values` may name an edge type by its relation only. Raise SearchError if a key is the name of no
-    component, or if a component has no cost; in other settings, components may be missing.
+    `name` is the name of the setting. A key of `values` may name an edge type by its relation only. Raise SearchError
+    if a key is the name of no component, or if a component has no cost; in other settings, components may be missing.
     """
     # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}

@@ -89,7 +89,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Return the column indices of the two `chosen` components; None: of all components, which must be two.
+    """Return the column indices of the two `chosen` components, or of all components if `chosen` is None.
 
     Raise SizesError unless these are two different components. `what` is as in `columns_of`.
     """
@@ -100,13 +100,13 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 
 
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
-    """Return the column indices of the `chosen` components; None: of all components.
+    """Return the column indices of the `chosen` components, or of all components if `chosen` is None.
 
     Raise SizesError for an unknown component. In messages, `what` names the object that has the components, such as
     "the plan".
     """
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
-        raise SizesError(f"components is {chosen!r}, but must be None or a list of names from {components}.")
+        raise SizesError(f"components is {chosen!r}, but must be None or a non-empty list of names from {components}.")
     names = components if chosen is None else chosen
     for name in names:
         if name not in components:

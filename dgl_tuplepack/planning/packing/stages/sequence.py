@@ -114,7 +114,7 @@ _WORK_PER_PATTERN = 30
 
 
 def raise_bound(current: Round) -> None:
-    """Raise the bound by duals of relaxations, kept for `round_lp` (first turn of each round)."""
+    """Raise the bound by duals of relaxations, and keep both for `round_lp` (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
