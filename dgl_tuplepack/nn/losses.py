@@ -113,7 +113,8 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"masked_loss() needs a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
-            "give a batch from PaddedCollate or a store's padded view."
+            "give a batch from a loader with padded=True. Without padding, no mask is needed: for a loss without bias, "
+            "divide the sum of the losses by loader.graphs_per_batch."
         )
     check_mask(labels, mask)
     # Integer labels may be classes: the outputs then have one more axis, the second one.
