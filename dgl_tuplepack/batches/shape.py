@@ -106,7 +106,7 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        # The dtype of indices must be able to represent the number of every slot of the type `target` that they index.
+        # Indices point to slots of the type `target`. Their dtype must be able to represent the index of each slot.
         for column, target in schema.index_columns.items():
             spec = schema.spec_of(column)
             if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
@@ -247,8 +247,8 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
-            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
-            "has no name); correct the names or give one number."
+            f"{what} has the unknown names {sorted(set(fill) - names, key=str)}; the known names are "
+            f"{sorted(names - {''})} (a single label has no name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}

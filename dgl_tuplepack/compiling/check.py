@@ -86,7 +86,7 @@ def check_call(
         return Checked(writes=", ".join(written_names[:3]))
     if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
-        return Checked(skipped=f"{functions} draws different random numbers in compiled code")
+        return Checked(skipped=f"compiled code draws different random numbers in {functions}")
     found = _run_compiled(compiled, args, kwargs, modules, reference)
     if found is None:
         return Checked(skipped="compiled code draws different random numbers")

@@ -167,7 +167,7 @@ def check_values(
         # `per_graph` is the number of rows of the column.
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
-        # `flat`: `rows`, with all axes after the first joined. `outside`: whether each row has an index out of range.
+        # `flat`, [R, k]: the k indices in each of the R rows. `outside`, [R]: whether a row has an index out of range.
         flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
         outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
         if outside.any():

@@ -178,5 +178,5 @@ def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> li
 
 
 def _bounds(limits: Limits) -> tuple[int, ...]:
-    """Return the limits, then the cap on graphs, so that shapes can be compared; no cap counts as INT64_MAX."""
+    """Return the limits, then the cap on graphs, so that shapes can be compared; a missing cap counts as INT64_MAX."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

@@ -234,7 +234,7 @@ class Limits:
             for i in too_large[:_NAMED_GRAPHS].tolist()
         ]
         hidden = len(too_large) - _NAMED_GRAPHS
-        more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
+        more = f"; and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
         # The number of graphs that do not fit, and the number of all graphs.
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         largest = sizes.array.max(axis=0)

@@ -49,7 +49,7 @@ def join_graphs(
     """Join graphs by PyG's `collate`; raise SchemaError if they differ from each other or from `like`.
 
     `like` is a group of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
-    of the graphs. Of `levels`, only the attributes with the level None are used: they are left out.
+    of the graphs. Attributes with the level None in `levels` are left out; other levels are not used here.
     """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
@@ -142,7 +142,7 @@ def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Att
     steps = " and ".join(map(" ".join, differing_names(names, right)))
     levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
     raise SchemaError(
-        f"{where} has the attributes {', '.join(names) or 'none'}, but the first graph has "
+        f"{where} has the attributes {', '.join(names) or '(none)'}, but the first graph has "
         f"{', '.join(right) or 'none'}; every graph needs the same attributes: {steps} {BY_TRANSFORM}, or leave them "
         f"out of all graphs by levels={{{levels}}}."
     )

@@ -62,8 +62,8 @@ class GraphRecord:
                     document = json.loads(arrays["document"].item())
                     if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
                         raise ValueError(
-                            f"its version is {document['version']!r:.100} and must be {_VERSION}; its idtype must be "
-                            "int32 or int64"
+                            f"it has version {document['version']!r:.100}; the version must be {_VERSION}, and the "
+                            "idtype must be int32 or int64"
                         )
                     sizes, ids = arrays["sizes"], arrays["ids"]
                     labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
@@ -129,7 +129,7 @@ def check_names(schema: Any) -> None:
         for name in sorted(names):
             unnamed = what == "type" and name in ("", ".", "..")
             if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
-                marks = " and ".join(map(repr, _MARKS[what]))
+                marks = " or ".join(map(repr, _MARKS[what]))
                 raise SchemaError(
                     f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, at most "
                     f"{_MOST_BYTES} bytes in UTF-8{', and not empty, one dot or two dots' if what == 'type' else ''}."

@@ -134,6 +134,6 @@ def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
 
     Smaller multiples are tried too, each with its components raised to what the largest graph needs.
     """
-    # below: limits with room for n graphs of mean size, with n from ``space.scale / REACH`` to ``space.scale``.
+    # `below`: limits with room for n graphs of mean size, with n from ``space.scale / REACH`` to ``space.scale``.
     below = space.ray(space.scale / REACH, space.scale, max(2, evaluation.plans // 25))
     explore(evaluation, space, strategy, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

@@ -73,8 +73,9 @@ class Space:
     def ray(self, first: float, last: float, number: int) -> list[Point]:
         """Return at most `number` distinct limits for `first` to `last` mean graphs, from few mean graphs to many.
 
-        Some limits are exact multiples of the mean size. In the others, one component is a little larger: if all sizes
-        have nearly the same proportions, packs are fuller when only one component limits them.
+        Some limits are multiples of the mean size, rounded to the lattice. In the other limits, one component is a
+        little larger: if all sizes have nearly the same proportions, packs are fuller when only one component limits
+        them.
         """
         k = len(self.mean)
         points = []
@@ -122,10 +123,10 @@ class Space:
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
     """Return the lattice of the limits that are worth trying.
 
-    In each component, the content of a pack is a multiple of the greatest common divisor of the sizes: of 2 for edges,
-    if each edge has a reverse edge. So the limits are multiples of this divisor: a limit between two multiples allows
-    no more than the lower multiple. If `multiple_of` is above 1, the limits are instead all limits whose padded shape,
-    including the reserved nodes, is a multiple of `multiple_of`.
+    In each component, the content of a pack is a multiple of the greatest common divisor of the sizes. For example, the
+    number of edges is even if each edge has a reverse edge. So the limits are multiples of this divisor: a limit
+    between two multiples allows no more than the lower multiple. If `multiple_of` is above 1, the limits are instead
+    all limits whose padded shape, including the reserved nodes, is a multiple of `multiple_of`.
 
     All these limits hold every graph of `histogram` and every graph of `others`; the graphs of `others` are not packed.
     Raise SearchError if numbers of slots could overflow int64.

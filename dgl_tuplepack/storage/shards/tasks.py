@@ -54,9 +54,9 @@ def write_shard(
 ) -> WrittenShard:
     """Write the store of a shard, unless an intact store of the same source exists; return facts about the store.
 
-    `out` is the folder of the dataset. `expected` identifies `pre_transform`. `declared` has each of ties,
-    indices and levels that is not None. Raise the errors of `GraphStore.write` and of `_finished`; after an error, an
-    earlier store is unchanged.
+    `out` is the folder of the dataset. `expected` identifies `pre_transform`. `declared` has those of the
+    settings `ties`, `indices` and `levels` that are not None. Raise the errors of `GraphStore.write` and of
+    `_finished`; after an error, an earlier store is unchanged.
     """
     # identity: a hash that changes with the source; None for an object without files.
     folder, identity = out / shard.name, shard.identity()
@@ -115,7 +115,8 @@ def _finished(
     if relations != declared:
         raise FormatError(
             f"{folder} was written with {relations or 'no ties, indices or levels'!s:.200}, but needs "
-            f"{declared or 'none'!s:.200}; write it again (overwrite=True), or choose another folder."
+            f"{declared or 'no ties, indices or levels'!s:.200}; write it again (overwrite=True), or choose another "
+            "folder."
         )
     return store
 
@@ -136,8 +137,8 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.segments[0].data, split)} was not made with the limits and the seed in {MANIFEST}, "
-                f"{limits} and {seed}; preprocess the shards again."
+                f"{plan_file(store.segments[0].data, split)} was not made with the limits {limits} and the seed {seed} "
+                f"of {MANIFEST}; preprocess the shards again."
             )
 
 

@@ -25,7 +25,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarc
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most patterns that one call of the kernel writes.
+# One call of the kernel writes at most this many patterns.
 _MOST_PATTERNS = 1 << 15
 # In the first half of its steps, the search tries at most this many choices at each depth before it backtracks.
 _WIDTH = 6
@@ -48,7 +48,7 @@ _WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
 class Tuning:
     """How `minimum_bin_slack` searches."""
 
-    # Most search steps for one pattern.
+    # Maximum number of search steps for one pattern.
     steps: int = 2000
     # Additional steps that the depth-first search may use only to finish its current descent.
     walk: int = 400
@@ -190,7 +190,7 @@ class _Filling:
         # Set the counts of this call to 0. Two numbers of `state` carry over: PACKS, the packs filled so far, and HARD,
         # the position in `hardest` of the class that starts the next pack.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
-        # The kernel stops if `entries` has space for fewer entries than there are classes.
+        # The kernel stops if the space left in `entries` is less than one entry for each class.
         written = Written(offsets, entries[0], entries[1], repeats)
         fill_packs(self.sorted, self.left, goal, self.pack, written, _SLICE, state)
         used, found = state[ENTRIES], state[PATTERNS]
@@ -200,7 +200,7 @@ class _Filling:
 
 
 def _weights(scarce: FloatArray) -> FloatArray:
-    """Return the weight of each component, float64 ``[d]``: 1 for the scarcest component, much less for the others."""
+    """Return the weight of each component, float64 ``[d]``: 1 for the scarcest, lower for less scarce components."""
     weights = scarce / max(float(scarce.max()), 1e-300)
     for _ in range(_DOUBLINGS):
         weights *= weights
