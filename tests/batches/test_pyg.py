@@ -125,7 +125,9 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     good = molecules[0]
     adjacent = Data(x=torch.ones(2, 1), adj_t=torch.eye(2).to_sparse())
     refuses([adjacent], "'adj_t' of item 0", "torch.stack(adj_t.coo()[:2][::-1])")
-    refuses([Data(x=torch.ones(2, 1))], "item 0 has no edge_index", "torch.empty(2, 0")
+    bare, whole = Data(x=torch.ones(2, 1)), Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
+    for items, wrong in (([bare], 0), ([bare, whole], 0), ([whole, bare], 1)):
+        refuses(items, f"item {wrong} has no edge_index", "torch.empty(2, 0")
     refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is unknown", "set num_nodes")
     refuses([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 3))], "float32 [2, 3]", "[2, E]")
     wrong = molecules[1].clone()

@@ -70,10 +70,10 @@ def join_graphs(
     ]
     expected = keys[0] if specs is None else list(specs)
     for found, item_name in zip(keys, where, strict=True):
-        # Missing endpoints have an error of their own.
-        for t, key in {*expected} - {*found}:
+        # Missing endpoints, of this graph or of the first one, have an error of their own.
+        for t, key in {*expected} ^ {*found}:
             if key == ENDPOINTS:
-                refuse_without_ends(named(item_name, t))
+                refuse_without_ends(named(item_name if (t, key) in expected else where[0], t))
         if {*found} != {*expected}:
             _refuse_names(item_name, found, expected)
     if both := texts & {key for _, key in keys[0]}:
