@@ -116,8 +116,8 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # Torch's functions have written to the copy. A kernel that accesses memory by its address has written
-                # to the original; if that buffer has no copy yet, `copied` copies the written values here.
+                # If torch's functions wrote to the buffer, its copy has the new values. If a kernel wrote to its memory
+                # address, the original has the new values; if it has no copy yet, `copied` copies them here.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()

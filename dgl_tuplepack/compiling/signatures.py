@@ -50,7 +50,8 @@ def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
     try:
         named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        # The arguments do not fit; the call itself will raise an error.
+        # Either the arguments do not fit, and the call itself will raise an error; or the function has no signature,
+        # such as torch.relu.
         named = {**{f"argument {i + 1}": each for i, each in enumerate(args)}, **kwargs}
     return dict(leaf for name, value in named.items() for leaf in leaves_of(value, name))
 

@@ -241,7 +241,7 @@ class Names:
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """Node types that need `num_nodes`: types in `layout.counted`, and types whose nodes no feature counts."""
+        """Node types that need `num_nodes`: `layout.counted`, and types without a feature that counts their nodes."""
         types = [t for t in self.types.nodes if self.types.attribute_of(t)[1] == NUMBER]
         return frozenset(t for t in types if t in self.layout.counted or not self._is_inferred(t))
 

@@ -18,8 +18,8 @@ def as_array(tensor: Tensor) -> Array:
     """
     if tensor.requires_grad:
         raise SchemaError(
-            "graphs have features or labels that require gradients, which a store cannot keep; detach them, "
-            "graph.ndata['x'] = graph.ndata['x'].detach(), or pad the graphs without a store (PaddedCollate, "
+            "graphs have features or labels that require gradients, which a store cannot keep; detach them "
+            "(graph.ndata['x'] = graph.ndata['x'].detach()), or pad the graphs without a store (PaddedCollate, "
             "in_memory=False)."
         )
     tensor = tensor.cpu().contiguous()

@@ -158,7 +158,7 @@ class Predictions:
         raise InputError(
             "; ".join(f"graphs {_listed(wrong)} {what}" for what, wrong in problems.items() if len(wrong))
             + ". For each epoch, make new Predictions and add each batch once. Ids are positions in the source of the "
-            "loader, even with splits=, so for a split Predictions needs the ids of that split. drop_last=True and "
+            "loader, even with splits=, so for one split, give Predictions the ids of that split. drop_last=True and "
             "oversize='drop' leave graphs out."
         )
 

@@ -99,7 +99,10 @@ def splits_of(
 
 
 def _check_same(graphs_by_name: Mapping[str, Graphs]) -> None:
-    """Raise SchemaError if splits differ in types, features or labels. Of a dataset, only the first graph is read."""
+    """Raise SchemaError if splits differ in types, features or labels.
+
+    If the graphs of a split are not in a store, only the first of them is checked.
+    """
     schemas = {name: graphs.schema for name, graphs in graphs_by_name.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")

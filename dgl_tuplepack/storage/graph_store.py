@@ -238,8 +238,9 @@ class GraphStore(StoredGraphs):
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
             label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
             `dgl.save_graphs`. Some other sources are read as arrays, which is much faster than graph by graph: an
-            `OgbFolder`, a `GraphStore`, a `MultiStore`, a `ChunkedGraph` (DGL's chunked graph format), PyG's
-            `InMemoryDataset`, a subset of one of these, or the path of a folder of one of these kinds.
+            `OgbFolder`, a `ChunkedGraph` (DGL's chunked graph format), a `GraphStore` or a `MultiStore`, or the path of
+            the folder of one of these; PyG's `InMemoryDataset`; a subset of a `GraphStore`, `MultiStore` or
+            `InMemoryDataset`.
         splits
             The ids of each split, by its name, such as "train"; None: the splits of the source.
         compact

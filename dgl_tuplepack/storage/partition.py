@@ -274,7 +274,7 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
 
 
 def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts: int) -> None:
-    """Write the part of each graph. For each node type, also write a text file: one line per node, with its part."""
+    """Write which part each graph is in. For each node type, also write a text file: a line per node, with its part."""
     content = io.BytesIO()
     np.save(content, assigned)
     write_bytes(out / ASSIGNED, content.getvalue())

@@ -63,7 +63,8 @@ def gather_rows(
 def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None:
     """Convert `number` integers at `address` from the narrower dtype `stored` to `dtype`, and write them to `out`.
 
-    Endpoints are not converted here, and only endpoints are stored as uint16, so `stored` is never UINT16.
+    `stored` is never UINT16: only endpoints and the bits of bfloat16 values are stored as uint16. `gather_endpoints`
+    converts endpoints, and `gather_rows` copies the bits unchanged.
     """
     if dtype == INT64:
         if stored == UINT8:
@@ -84,7 +85,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
 
 @helper
 def _convert(address: int, stored: Any, out: int, dtype: Any, number: int) -> None:
-    """Copy `number` values of the dtype `stored` at `address` to `out`, as `dtype`."""
+    """Convert `number` values at `address` from the dtype `stored` to `dtype`, and write them to `out`."""
     values, converted = carray(pointer_at(address, stored), number), carray(pointer_at(out, dtype), number)
     for j in range(number):
         converted[j] = values[j]

@@ -25,9 +25,9 @@ _NODE_MASK, _EDGE_MASK = "node_mask", "edge_mask"
 class PadToLimits(BaseTransform):  # type: ignore[misc]
     """Pad a DGLGraph, batched or not, to the slots of p packs.
 
-    Without options there are p x nodes + 1 nodes, p x edges edges and p x graphs + 1 graphs, where nodes, edges and
-    graphs are the limits of one pack. The result is a batched DGLGraph of static shape: the given graphs, then empty
-    graphs, and the padding graph last, as in a `PaddedBatch`.
+    Without options, limits of N nodes, E edges and G graphs in one pack give p x N + 1 nodes, p x E edges and p x G + 1
+    graphs. The result is a batched DGLGraph of static shape: the given graphs, then empty graphs, and the padding graph
+    last, as in a `PaddedBatch`.
 
     Parameters
     ----------

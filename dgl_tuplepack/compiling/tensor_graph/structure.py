@@ -22,7 +22,7 @@ class Types:
         self.edge_types = list(edge_types)
         sources = [source for source, _, _ in edge_types]
         destinations = [destination for _, _, destination in edge_types]
-        # As in DGL, true if no node type is both a source and a destination.
+        # As in DGL, true if there are edge types, and no node type is both a source and a destination.
         self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
         self.source_types = self.destination_types = self.node_types
         if self.is_unibipartite:
@@ -97,7 +97,7 @@ class Structure:
 
     @property
     def is_unibipartite(self) -> bool:
-        """Whether no node type is both source and destination."""
+        """Whether there are edge types, and no node type is both a source and a destination."""
         return self.types.is_unibipartite
 
     @property

@@ -89,7 +89,7 @@ class Space(NamedTuple):
 
 
 class NodeView:
-    """The view ``graph.nodes``, for ``nodes[TYPE].data`` and ``nodes(TYPE)``; TYPE must be one of the types `among`."""
+    """The view ``graph.nodes``, for ``nodes[TYPE].data`` and ``nodes(TYPE)``; TYPE must be in the list `among`."""
 
     def __init__(self, graph: Structure, among: list[str]) -> None:
         self._graph = graph

@@ -57,7 +57,8 @@ class LargeGraph:
         position = {t: _inverse(order[t]) - firsts[t][graphs] for t, graphs in self.graph_of_node.items()}
         for begin in range(0, self.num_graphs, _GRAPHS):
             graphs = slice(begin, begin + _GRAPHS)
-            # rows[t]: indices of the rows of this block. ends[e]: its edges, [n, 2], as nodes of the large graph.
+            # rows[t]: indices of the rows of this block. ends[e]: source and destination of each edge of this block, as
+            # indices of nodes of the large graph, [n, 2].
             rows = {t: order[t][firsts[t][begin] :][: own[graphs].sum()] for t, own in counts.items()}
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(

@@ -121,7 +121,7 @@ class OgbFolder:
             counts = _read_column(path)
         if counts.size != len(counts) or counts.dtype.kind not in "iu" or (counts < 0).any():
             raise FormatError(
-                f"num_{name}s_list in {path} must hold one integer >= 0 for each graph, but does not; it is damaged."
+                f"{path} must hold the number of {name}s of each graph, an integer >= 0, but does not; it is damaged."
             )
         return np.asarray(counts, dtype=np.int64).reshape(-1)
 

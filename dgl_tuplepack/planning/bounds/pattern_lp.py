@@ -17,7 +17,8 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A round adds at most this many patterns. With pricing by a search, half the number of classes if that is more.
+# A round adds at most this many patterns. With pricing by a search, it may add up to half the number of classes if that
+# is more.
 _COLUMNS_PER_ROUND = 200
 # Work of the solver for each row of the LP: for each call of the solver, and for each iteration of the simplex method.
 # With fewer rows than _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
@@ -26,7 +27,7 @@ _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
 # Matrix entries in one unit of work; the dual simplex method looks at all entries of the matrix in each iteration.
 _ENTRIES_PER_WORK = 2
-# Most simplex iterations in one call of the solver; the effort is checked after each call.
+# Maximum number of simplex iterations in one call of the solver; the effort is checked after each call.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
@@ -55,7 +56,7 @@ class PatternLP:
         # better. With pricing by a search, speed matters more, so the faster primal method is used.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
-        # The best lower bound so far; the value of the last solution, in packs; whether no pattern can improve the LP.
+        # The best lower bound so far; the value of the last solution, in packs; whether the bound cannot rise further.
         self.bound = centre.bound
         self.value = math.inf
         self.converged = False

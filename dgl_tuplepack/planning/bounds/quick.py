@@ -1,4 +1,4 @@
-"""Lower bounds in closed form: exact, and cheap enough for every plan."""
+"""Lower bounds in closed form, computed in exact integer arithmetic, and cheap enough for every plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 def quick_bound(instance: Instance) -> int:
     """Return the largest of several lower bounds in closed form.
 
-    These are the bounds from large graphs (see `large_bound`), which are at least total / limit. There is one bound for
-    each component, and one for the even mixture of each pair of components (see `_mixtures`).
+    Each bound is a result of `large_bound`, so it is at least total / limit. There is one bound for each component, and
+    one for the even mixture of each pair of components (see `_mixtures`).
 
     Time O(C log C k²) for k components, exact integer arithmetic.
 

@@ -84,8 +84,8 @@ def pack(
         effort of 10, random sizes are packed up to 2 % tighter, and more plans are proven optimal. Work is counted, not
         timed, so that the speed of a machine does not change the plan. More effort never gives more packs.
     time_limit
-        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but depends on the machine; the
-        plan's `method` then includes "time limit".
+        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but with a time limit it depends
+        on the machine, so its `method` includes "time limit".
 
     Returns
     -------
