@@ -192,7 +192,9 @@ def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> N
     refuses(lambda d: int(d.thing.max()) + 1, one, "is shifted by 2")
     refuses(lambda d: d.thing, one, "is shifted by", "number of rows")
     refuses(lambda d: d.missing, one, "fails: AttributeError")
-    refuses(lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "a whole number, or")
+    refuses(
+        lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "whole number, or"
+    )
     floats = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1.0])] * 2)
     with refused(SchemaError, "indices are int64 or int32", "'thing' is float32"):
         tp.GraphStore.write(tmp_path / "store", gather(floats))
