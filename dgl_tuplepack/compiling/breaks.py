@@ -89,8 +89,8 @@ def with_remedy(reason: str) -> str:
     if "to have been codegen-ed" not in reason:
         return reason
     return (
-        f"{reason}; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that add "
-        "self-loops, and add self-loops to the graphs"
+        f"{reason}; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that "
+        "add self-loops, and add self-loops to the graphs"
     )
 
 

@@ -131,7 +131,7 @@ def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
 def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
     if not names:
         return build(*by_type)
-    # `of_graph` selects the entries of one named graph from a dict by type.
+    # `of_graph` selects the entries of one named graph from a dict whose keys are types.
     return {name: build(*(of_graph(name, each) for each in by_type)) for name in names}
 
 

@@ -64,8 +64,9 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
-    The layers with this hook pad each graph to the size of the largest graph, so one large graph of padding rows would cost time. It
-    would also change the results of real rows, except with torch's attention, which masks the rows that the layer adds.
+    The layers with this hook pad each graph to the size of the largest graph, so one large graph of padding rows would
+    cost time. It would also change the results of real rows, except with torch's attention, which masks the rows that
+    the layer adds.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
