@@ -106,7 +106,7 @@ def _schema(
             indices[*owner, name] = indexed[attribute]
     # The dtypes of all endpoints.
     ends = {group.attributes[attribute].dtype for attribute in types.edges.values()}
-    # Node types whose storage has num_nodes; group.numbered has the keys of the storages in which num_nodes is set.
+    # Node types whose nodes no other attribute counts than num_nodes, if num_nodes is set in their storage.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )
