@@ -181,8 +181,8 @@ class JsonFormat:
         """Provide the `document` of the file `path` in a ``with`` block; the block reads the document's values.
 
         Raise FormatError if the document has another `kind` or `version`; after the block, also if its checksum is
-        wrong. These errors in the block become a FormatError too: any `InputError`, and errors that come from missing
-        values, from values of wrong types, or from reading other files.
+        wrong. An error that the block raises becomes a FormatError too, if it is an `InputError` or comes from a
+        missing value, from a value of a wrong type, or from reading another file.
         """
         check_header(document, path, self.kind, self.version)
         try:

@@ -20,7 +20,8 @@ from dgl_tuplepack.graphs.relations import Column as Column
 
 # Name of an attribute -> its level: "node", "edge" or "graph"; None leaves the attribute out. With several types, the
 # level may also be the name of an attribute that counts nodes (has one row for each node of a type) or holds endpoints.
-# For endpoints, the level "x_s -> x_t" names the attributes that count the source nodes and the destination nodes.
+# The level of an attribute that holds endpoints itself is "x_s -> x_t", with the names of the attributes that count its
+# source nodes and its destination nodes.
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute in that storage.
 Attribute = tuple[GraphType | None, str]

@@ -85,7 +85,8 @@ class BatchView:
         self._transform: BatchTransform | None = None
         self._prepare()
         if transform is not None:
-            # `BatchTransform` transforms this batch without graphs, to find the features and labels of the result.
+            # `self[[]]` is a batch without graphs. `BatchTransform` transforms it to find which features and labels the
+            # results have.
             self._transform = BatchTransform(transform, transform_seed, self[[]])
 
     def _prepare(self) -> None:

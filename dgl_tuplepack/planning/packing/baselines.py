@@ -34,10 +34,10 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Pack by best fit, and keep only the limits of components that count nodes or edges (`kind`: "node" or "edge").
+    """Pack by best fit within the limits of one kind of component: numbers of nodes if `kind` is "node", or of edges.
 
     The packs may exceed the other limits, so the plan has these limits raised to the largest content of its packs.
-    Best fit orders sizes by their number of nodes or edges; the heuristic in the settings is ignored.
+    Best fit orders sizes by the same numbers; the heuristic in the settings is ignored.
     """
     counted = components_of_kind(histogram.components, kind + "s")
     if not counted:

@@ -82,8 +82,8 @@ def preprocess(
     chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers runs on this machine, --dask on a cluster; leave one out.")
-    # Leave out settings that the user did not give: a shard counts as changed if its settings differ from its settings
-    # in the last run.
+    # Leave out settings that the user did not give: if a default was written out in this run but left out in the last
+    # run, the settings would differ, and the shard would count as changed.
     asked = {"split": split_scheme, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
