@@ -126,7 +126,7 @@ def packed_loader(
         2 to 4: search that many shape buckets; each batch has one of these shapes. Use this if you need smaller batches
         than the largest graph allows with one shape.
     multiple_of
-        With searched limits, each number of the padded shape of a pack is a multiple of this number.
+        With searched limits, the node slots and the edge slots of a pack are multiples of this number.
     seed
         0..2**64-1: seed of plan and batches.
     oversize

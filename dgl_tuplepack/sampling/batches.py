@@ -81,7 +81,7 @@ class PackBatchSampler(Sampler[list[int]]):
     replan_every
         Number of epochs, >= 1, that share a plan; for "resample" or "repack" only. Later plans keep `limits`. None: 1
         for "repack"; otherwise all epochs share a plan. Each later plan is made when it is first needed, in the first
-        of its epochs (0.2 s for ogbg-molhiv).
+        of its epochs.
 
     Attributes
     ----------

@@ -151,7 +151,7 @@ class Selection:
         return subset
 
     def split(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Return a subset, as `subset` does; but its batches report the ids in this selection (`graph_ids`)."""
+        """Return a subset, as `subset` does; but its batches report the ids before the split (`graph_ids`)."""
         split = self.subset(ids)
         split.kept_ids = as_ids(ids, len(self)).copy()
         return split

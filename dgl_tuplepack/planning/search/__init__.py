@@ -84,7 +84,7 @@ def search_limits(
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
     multiple_of
-        Each number of the padded shape of a pack is a multiple of this (nodes include the reserved node).
+        The node slots of a pack, including the reserved node, and its edge slots are multiples of this number.
     oversize
         What to do with large graphs. "error": every candidate holds every graph; if that makes `graphs_per_batch` or
         the budget impossible, raise SearchError. "drop": leave out graphs that exceed the largest multiple of the mean
