@@ -116,11 +116,12 @@ def run_on_copies(
             states_after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # If torch's functions wrote to the buffer, its copy has the new values. If a kernel wrote to its memory
-                # address, the original has the new values; if it has no copy yet, `copied` copies them here.
+                # Torch's functions write to the copy of a buffer, so a copy that differs from the buffer has the new
+                # values. A kernel that writes to a memory address changes the buffer itself; if the buffer has no copy
+                # yet, `copied` copies these new values.
                 made = mode.copied(buffer)
-                is_original = torch.equal(made.to(buffer.dtype), buffer)
-                buffers[key] = (buffer if is_original else made).detach().clone()
+                is_same = torch.equal(made.to(buffer.dtype), buffer)
+                buffers[key] = (buffer if is_same else made).detach().clone()
             outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
             both = [each for pair in mode.copies.values() for each in (pair.original, pair.copy)]
             found = gradients_of(outputs, both)

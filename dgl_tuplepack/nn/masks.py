@@ -171,8 +171,9 @@ def check_mask(values: Tensor, mask: Tensor) -> None:
         )
     if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
         raise SchemaError(
-            f"the mask must be bool, with a leading part of the shape {tuple(values.shape)} as its shape, but is "
-            f"{mask.dtype} with shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or batch.graph_mask."
+            f"the mask must be bool, and its shape must be a leading part of the shape {tuple(values.shape)} of the "
+            f"values, but it is {mask.dtype} with shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or "
+            "batch.graph_mask."
         )
     if mask.device != values.device:
         raise SchemaError(f"the mask is on {mask.device}, but the values are on {values.device}; move one of them.")

@@ -68,8 +68,8 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`, which makes equal batches. With several limits, each list of ids from a
-            `PackBatchSampler` carries the shape of its batch. For any other list of ids, the batch is padded to the
+            As in `PaddedCollate`, which makes the same batches as this view. With several limits, each list of ids from
+            a `PackBatchSampler` carries the shape of its batch. For any other list of ids, the batch is padded to the
             smallest shape that holds the graphs.
         as_stored
             Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
@@ -348,5 +348,5 @@ def refuse_store_settings(settings: Iterable[str]) -> None:
         if name in ("as_stored", "separate"):
             raise InputError(
                 f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
-                "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
+                "collate_fn; leave it out, or write a store with GraphStore.write, which can apply a pre_transform."
             )

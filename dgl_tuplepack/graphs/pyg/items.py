@@ -163,7 +163,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
         groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
-    # Check only the shifts of endpoints: None skips the check of an attribute.
+    # Endpoints are always checked; None skips the check of the other attributes.
     check_shifts(group, types, {p: None for p, a in group.attributes.items() if a.shifts is not None})
     return components_of(types.nodes, [*types.edges]), np.stack([*group.counts(types).values()], axis=1)
 
@@ -192,7 +192,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        """Return endpoints counted from 0 across all graphs; in `values`, they are counted in each graph."""
+        """Return endpoints as numbers of nodes of the whole batch; in `values`, each graph numbers its nodes from 0."""
         # For each edge, the number of nodes of type t in all earlier graphs.
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
@@ -226,12 +226,11 @@ def _attributes(schema: Schema) -> list[Attribute]:
 
 def _check_types(group: JoinedData, types: Types) -> None:
     """Refuse (SchemaError) graphs whose storages do not have the expected types."""
-    # `flat`: whether the graphs are `Data`. `storages`: keys of the storages that must have endpoints. `own`: edge
-    # types whose endpoints are the `edge_index` of the storage with that type as its key.
+    # `flat`: whether the graphs are `Data`. `storages`: keys of the storages that must have endpoints; they may be node
+    # types too.
     flat, storages = not group.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
-    own = [e for e, attribute in types.edges.items() if attribute == (e, ENDPOINTS)]
-    if flat != types.is_flat or group.node_types != expected or not storages | {*own} <= {*group.edge_types, *expected}:
+    if flat != types.is_flat or group.node_types != expected or not storages <= {*group.edge_types, *expected}:
         found = group.node_types, group.edge_types
         check_types(found, (types.nodes, [*types.edges]), group.where[0], "the example")
 

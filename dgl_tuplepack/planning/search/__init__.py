@@ -52,8 +52,8 @@ def search_limits(
       candidates whose harmonic mean of efficiencies is at least 0.995 times the highest harmonic mean. The first
       candidates are multiples of the mean size, from the smallest multiple that holds the largest graph to three times
       that multiple; further candidates are near the best candidates. If the smallest multiple is below 1.5, sizes are
-      nearly equal, and the multiples begin at 8: packs of a single graph would be full too, but each batch of one pack
-      needs a reserved node.
+      nearly equal, and the multiples begin at 8: packs of a single graph would be full too, but the node that every
+      batch reserves for padding would be a large part of such a batch.
     - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
       on average, to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
     - `target`: the fewest slots per pack among candidates whose efficiencies reach the target. Candidates begin at the
@@ -164,6 +164,7 @@ def search_limits(
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
         # points: the limits of each candidate. `order` returns indices of candidates; the first is the one to advise.
+        # `strategy.packs` is the number of packs in a batch.
         points = list(evaluation.results)
         best = points[strategy.order(evaluation)[0]]
         candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))

@@ -15,8 +15,8 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Limits of `Space.scale` times the mean size are the smallest such limits that hold every graph. The largest limits
-# that are tried are REACH times as large.
+# Among all multiples of the mean size, `Space.scale` times the mean size is the smallest that holds every graph. The
+# largest limits that are tried are REACH times as large.
 REACH = 3.0
 # The harmonic mean of the advised limits may be lower than the highest harmonic mean by this fraction.
 _TOLERANCE = 0.005
