@@ -6,6 +6,7 @@ import sys
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from dgl_tuplepack.planning.sizes import IntArray
 
@@ -20,15 +21,23 @@ class Chosen(NamedTuple):
 def chosen_from(given: Any) -> Chosen | None:
     """Return the dataset and the positions of a `torch.utils.data.Subset` or `dgl.data.utils.Subset`.
 
-    Return None for other objects, for subclasses (which may change items), and if a position is not in the dataset.
+    Return None for other objects, for subclasses (which may change items), and if the indices are no list, tuple,
+    range, array or tensor ``[n]`` of integers, or not in the dataset. Such a subset is read item by item.
     """
     modules = (sys.modules.get(name) for name in ("torch.utils.data", "dgl.data.utils"))
     if type(given) not in [module.Subset for module in modules if module is not None]:
         return None
+    # Other types, such as a pandas Series, may look up indices in another way.
+    if type(given.indices) not in (list, tuple, range, np.ndarray, Tensor):
+        return None
     try:
-        positions, number = np.asarray(given.indices, np.int64).reshape(-1), len(given.dataset)
-    except (TypeError, ValueError):
+        positions, number = np.asarray(given.indices), len(given.dataset)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        # The indices are no numbers, or are on a device; or the dataset has no length.
         return None
-    if len(positions) and not -number <= positions.min() <= positions.max() < number:
+    if positions.ndim != 1 or (len(positions) and positions.dtype.kind not in "iu"):
         return None
+    if len(positions) and not -number <= int(positions.min()) <= int(positions.max()) < number:
+        return None
+    positions = positions.astype(np.int64)
     return Chosen(given.dataset, np.where(positions < 0, positions + number, positions))

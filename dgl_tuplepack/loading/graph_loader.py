@@ -81,6 +81,9 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
             whole = None if store is None else WholeBatches(dataset, store.batched(with_ids=with_ids))
         if whole is not None and (is_ours or not is_batched):
             dataset, collate_fn = whole, as_collated if is_batched else collate_fn
+        elif whole is not None:
+            # If `dataset` is a path, its graphs.
+            dataset = whole.dataset
         elif with_ids and not isinstance(dataset, WithIds):
             dataset, collate_fn = WithIds(dataset), CollateWithIds(dgl.dataloading.GraphCollator().collate)
         super().__init__(dataset, collate_fn, use_ddp, ddp_seed, **kwargs)

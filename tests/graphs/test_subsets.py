@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dgl
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Subset
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.storage.graph_store import StoredGraphs
@@ -59,6 +61,63 @@ def test_the_loaders_of_a_subset_make_whole_batches(store: tp.GraphStore, kind: 
         for (found, labels), (graphs, expected) in zip(loader, plain, strict=True):
             assert torch.equal(labels, expected)
             assert [a.tolist() for a in found.edges()] == [a.tolist() for a in graphs.edges()]
+
+
+class Labelled(list[Any]):
+    """Indices that are looked up by a label, as those of a pandas Series."""
+
+    def __getitem__(self, i: Any) -> Any:
+        return super().__getitem__(len(self) - 1 - i)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "indices",
+    [
+        np.arange(12) > 4, [1.5, 2.0], ["1", "2"], [[0], [1]], torch.tensor([[0, 1], [2, 3]]), np.array([2.0]),
+        [2**70], Labelled([5, 3, 1]), torch.tensor(3),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_indices_that_are_no_positions_mean_what_the_subset_makes_of_them(
+    store: tp.GraphStore, kind: Any, indices: Any
+) -> None:
+    for dataset in (ITEMS, store):
+        subset = kind(dataset, indices)
+        if not isinstance(indices, Labelled):
+            with pytest.raises((TypeError, IndexError, SizesError)):
+                [subset[i] for i in range(len(subset))]
+            with pytest.raises((TypeError, IndexError, SizesError, SchemaError)):
+                next(iter(tp.GraphDataLoader(subset, batch_size=8)))
+            with pytest.raises((TypeError, IndexError, SizesError, SchemaError)):
+                tp.sizes_of(subset)
+        else:
+            expected = [[g.num_nodes(), g.num_edges()] for g, _ in (subset[i] for i in range(3))]
+            assert tp.sizes_of(subset).array.tolist() == expected
+
+
+def test_a_dataset_needs_no_length_for_a_subset() -> None:
+    class Endless:
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+        def __getitem__(self, i: int) -> Any:
+            return ITEMS[i % 12]
+
+    assert tp.sizes_of(Subset(Endless(), [1, 14])).array.tolist() == tp.sizes_of([ITEMS[1], ITEMS[2]]).array.tolist()
+
+
+def test_methods_of_a_dataset_that_is_not_of_pyg_are_not_called(tmp_path: Path) -> None:
+    class Own(list[Any]):
+        splits: ClassVar[dict[str, Any]] = {"train": [0, 1], "valid": [2]}
+
+        def indices(self, split: str) -> Any:
+            return self.splits[split]
+
+        def len(self) -> None:
+            raise AssertionError
+
+    assert sorted(tp.GraphStore.write(tmp_path / "store", Own(ITEMS[:3])).splits) == ["train", "valid"]
 
 
 def test_what_may_change_items_is_not_taken_for_a_subset() -> None:

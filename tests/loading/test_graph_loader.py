@@ -214,6 +214,8 @@ def test_the_path_of_a_file_gives_the_batches_of_its_graphs(store: tp.GraphStore
     dgl.save_graphs(str(tmp_path / "graphs.bin"), list(graphs), {"labels": torch.stack(labels)})
     for path in (store.path, str(tmp_path / "graphs.bin")):
         assert_same_loader(tp.GraphDataLoader(path, batch_size=7), GraphDataLoader(ITEMS, batch_size=7))
+        settings: Any = {"batch_size": 7, "collate_fn": first_labels}
+        assert_same_loader(tp.GraphDataLoader(path, **settings), GraphDataLoader(ITEMS, **settings))
 
 
 @pytest.mark.parametrize(

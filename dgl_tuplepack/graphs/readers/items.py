@@ -72,8 +72,9 @@ class Items(Source):
         Ignore the splits of a subset ``dataset[ids]`` of a PyG dataset. The subset inherits them from the whole
         dataset, so their ids are positions in the whole dataset, not in the subset.
         """
-        indices, length = (getattr(self._given, name, None) for name in ("indices", "len"))
-        if callable(indices) and callable(length) and [*indices()] != [*range(length())]:
+        pyg = sys.modules.get("torch_geometric.data")
+        is_pyg_dataset = pyg is not None and isinstance(self._given, pyg.Dataset)
+        if is_pyg_dataset and [*self._given.indices()] != [*range(self._given.len())]:
             return {}
         if not hasattr(self._given, "get_idx_split"):
             splits = getattr(self._given, "splits", None)
