@@ -218,7 +218,7 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
     ids=lambda layer: type(layer).__name__,
 )
 def test_convert_warns_of_layers_of_pyg_that_see_padding(layer: nn.Module) -> None:
-    with pytest.warns(UserWarning, match=f"{type(layer).__name__}.*they mix rows"):
+    with pytest.warns(UserWarning, match=f"{type(layer).__name__}.*padding can change results"):
         tp.nn.convert(layer, verbose=False)
 
 
