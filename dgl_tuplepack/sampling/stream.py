@@ -45,7 +45,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         Maximum number of graphs in all open packs together, >= 1. A larger number makes fuller packs; a few hundred
         graphs are enough.
     size_of
-        Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
+        Function of an item that returns its size, a sequence of k integers in the order of ``limits.maxima``.
         None: items are graphs, or tuples that begin with a graph.
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).

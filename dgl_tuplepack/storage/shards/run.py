@@ -133,9 +133,10 @@ def preprocess_shards(
         There are no shards, two shards have the same name, or the source of a shard would be overwritten.
     LimitsError
         A graph exceeds the limits, or `limits` are neither a `Limits` nor a list of them.
+    SearchError
+        Batches of `graphs_per_batch` graphs are impossible. This is found after the shards were written.
     InputError
-        Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written, with one
-        exception: if batches of `graphs_per_batch` graphs are impossible, this is found after the shards were written.
+        Another setting has a wrong value; for `pre_transform`, this is a TransformError. Nothing was written.
 
     Notes
     -----
