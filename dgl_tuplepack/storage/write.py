@@ -93,7 +93,7 @@ class StoreWriter:
 
         # lengths[t]: the number of nodes (edges) of type t in each graph.
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
-        # Raises SchemaError for values that contradict the ties or indices.
+        # Raises SchemaError for values that contradict `ties` or `indices` of the schema.
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])

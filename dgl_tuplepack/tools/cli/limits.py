@@ -71,7 +71,7 @@ def limits(
     --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
-    # Arguments that select the strategy of `search_limits`, the rule for which limits are best. `asked` has only the
+    # Arguments that select the strategy of `search_limits`, which decides which limits are best. `asked` has only the
     # arguments that the user gave.
     numbers = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch}
     others = {"target": _target(target), "budget": budget, "cost": options.named("--cost", cost, options.real) or None}
@@ -146,7 +146,7 @@ def _target(texts: list[str] | None) -> float | dict[str, float] | None:
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate, and the `rows` candidates of the Pareto front with the most similar slots per pack.
+    """Print the best candidate, and the `rows` candidates of the Pareto front whose slots per pack are closest to its slots.
 
     Candidates are limits that the search tried. A candidate is on the Pareto front if every other candidate with
     the same or a higher harmonic mean of efficiencies has more slots per pack.
