@@ -80,7 +80,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
         if torch.compiler.is_compiling() or is_running():
-            # Another compiled function calls this function, and is being traced, or is run uncompiled for its own comparison.
+            # Another compiled function calls this function, and is traced, or runs uncompiled for its own comparison.
             return self._function(*args, **kwargs)
         signature = signature_of((args, kwargs))
         if signature not in self._signatures:

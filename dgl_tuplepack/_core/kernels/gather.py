@@ -103,9 +103,9 @@ def gather_endpoints(
 ) -> int:
     """Copy endpoints as `dtype`, INT32 or INT64, and add to each endpoint the first node of its graph in the batch.
 
-    `edges` is the array `rows` of the edge type, `nodes` the array `rows` of its source nodes or destination nodes.
-    Other indices are copied in the same way: then `edges` is for the type with `width` indices in each row, and `nodes`
-    for the type that the indices point to. Endpoints and indices come from a file, so they are checked: return -1 - i
+    `edges` and `nodes` are arrays like `rows` (see the module's docstring): `edges` for the edge type, `nodes` for the
+    type of its source or destination nodes. Other indices are copied in the same way: then `edges` is for the rows that
+    hold the indices, `width` in each row, and `nodes` for the rows that the indices point to. Endpoints and indices come from a file, so they are checked: return -1 - i
     if an index in graph i is too large or negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):

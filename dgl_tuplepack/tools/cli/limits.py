@@ -146,7 +146,7 @@ def _target(texts: list[str] | None) -> float | dict[str, float] | None:
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate, and the `rows` candidates of the Pareto front whose slots per pack are closest to its slots.
+    """Print the best candidate, and the `rows` candidates of the Pareto front with the closest slots per pack to it.
 
     Candidates are limits that the search tried. A candidate is on the Pareto front if every other candidate with
     the same or a higher harmonic mean of efficiencies has more slots per pack.

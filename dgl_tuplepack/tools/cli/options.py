@@ -60,7 +60,7 @@ GraphsPerBatch = Annotated[
         metavar="N",
         min=1,
         callback=_at_most_int64,
-        help="Mean number of graphs per batch, the batch_size of plain batches; "
+        help="Mean number of graphs per batch; corresponds to the batch_size of other loaders; "
         f"default: {GRAPHS_PER_BATCH}, if the largest graph allows it.",
     ),
 ]

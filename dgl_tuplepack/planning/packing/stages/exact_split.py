@@ -110,7 +110,8 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
     `sizes`, int64 ``[G, d]``, has a row for each graph. Packs are filled one by one. Each pack always gets the hardest
     remaining graph, the graph with the largest share of a limit. Other graphs are drawn at random or chosen by a
-    search. Each pack may leave free at most an equal share of the room that all packs together will leave free.
+    search. The room that stays free in all unfilled packs is divided equally among all of them except the last; the next
+    pack may leave at most its share free.
 
     After repeated failures, some finished packs are emptied again. For two packs and at most 33 graphs, the search
     tries every subset of the graphs, unless that takes more than 2^22 steps.
@@ -171,8 +172,8 @@ def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
     """Return the least content of the next pack, int64 ``[d]``, if `packs` (>= 2) packs are not filled yet.
 
-    `sizes` has the graphs for these packs. Each of these packs except the last may leave free an equal share of the
-    room that the graphs leave free in all of them.
+    `sizes` has the graphs for these packs. The room that the graphs leave free in these packs is divided equally among
+    all packs except the last; each pack may leave at most its share free.
     """
     shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
     return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
