@@ -33,7 +33,8 @@ def compile(
     On the CPU, the backward pass recomputes the bool masks of activations and of dropout, since storing them is slow.
     Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use all
     threads. Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code
-    draws other random numbers. Call ``backward()`` and the optimiser outside of the compiled function::
+    draws other random numbers. Call ``backward()`` and the optimiser outside of the compiled function, which here is
+    a function ``loss_of(tensors, count)`` of yours::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)
@@ -77,7 +78,7 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
-        `PaddedBatch`; it has been called with more than `shapes` different combinations of shapes and Python numbers;
+        `PaddedBatch`; it has been called with more combinations of shapes and Python numbers than `shapes` allows;
         compiled code gives other results than uncompiled code; or the function writes to tensors other than buffers.
 
     Warns
@@ -100,11 +101,12 @@ def compile(
 
     Examples
     --------
-    >>> @compile
-    ... def loss_of(x, target):
+    >>> import dgl_tuplepack as tp
+    >>> @tp.compile
+    ... def squared_error(x, target):
     ...     return (x - target).square().mean()
-    >>> loss_of
-    <compiled loss_of>
+    >>> squared_error
+    <compiled squared_error>
     """
     if not callable(function) or isinstance(function, type):
         raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")

@@ -240,7 +240,7 @@ class SizeHistogram:
     def from_json(cls, text: str, name: str = "the text") -> SizeHistogram:
         """Make a histogram from the result of `to_json`, or from a bare list of ``[nodes, edges, count]`` rows.
 
-        Error messages call the text `name`. The errors are the same as for `load`.
+        Error messages refer to the text by the given `name`. The errors are the same as for `load`.
         """
         document = parse_json(text, name)
         if isinstance(document, list):
@@ -263,7 +263,7 @@ class SizeHistogram:
 
     @classmethod
     def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
-        """Make a histogram from the result of `to_csv`; error messages call the text `name`.
+        """Make a histogram from the result of `to_csv`. Error messages refer to the text by the given `name`.
 
         Raises
         ------

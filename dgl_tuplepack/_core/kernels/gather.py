@@ -105,8 +105,8 @@ def gather_endpoints(
 
     `edges` and `nodes` are arrays like `rows` (see the module's docstring): `edges` for the edge type, `nodes` for the
     type of its source or destination nodes. Other indices are copied in the same way: then `edges` is for the rows that
-    hold the indices, `width` in each row, and `nodes` for the rows that the indices point to. Endpoints and indices come from a file, so they are checked: return -1 - i
-    if an index in graph i is too large or negative, else 0.
+    hold the indices, `width` in each row, and `nodes` for the rows that the indices point to. Endpoints and indices
+    come from a file, so they are checked: return -1 - i if an index in graph i is too large or negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, edges, i + AHEAD)

@@ -110,8 +110,8 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
     `sizes`, int64 ``[G, d]``, has a row for each graph. Packs are filled one by one. Each pack always gets the hardest
     remaining graph, the graph with the largest share of a limit. Other graphs are drawn at random or chosen by a
-    search. The room that stays free in all unfilled packs is divided equally among all of them except the last; the next
-    pack may leave at most its share free.
+    search. The room that stays free in all unfilled packs is divided equally among all of them except the last; the
+    next pack may leave at most its share free.
 
     After repeated failures, some finished packs are emptied again. For two packs and at most 33 graphs, the search
     tries every subset of the graphs, unless that takes more than 2^22 steps.
