@@ -79,9 +79,9 @@ class PaddedCollate:
         on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
         The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
-        the attribute belongs to: "node", "edge" or "graph"; or the name of an attribute that counts nodes or holds
-        endpoints of edges. An attribute with the level None is left out. An attribute whose level is its own name
-        becomes a separate component.
+        the attribute belongs to: "node", "edge" or "graph"; or the name of another attribute, which counts nodes or
+        holds endpoints of edges. An attribute with the level None is left out. With its own name as the level,
+        ``{"w": "w"}``, the rows of an attribute become a component of their own, with a limit of their own.
 
     Raises
     ------

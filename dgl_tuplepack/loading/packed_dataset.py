@@ -38,7 +38,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     DGL's own loader and collate make batches of one static shape from these items. The training loop gains one line::
 
         packed = tp.PackedDataset(dataset, tp.Limits(nodes=128, edges=256))
-        for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
+        for graph, labels in dgl.dataloading.GraphDataLoader(packed, batch_size=4, shuffle=True):
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
     An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, with the numbers of the

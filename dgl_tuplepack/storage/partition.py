@@ -110,7 +110,7 @@ def partition(
     Returns
     -------
     Partitioned
-        The JSON file, the imbalance, its bound, and the parts that were written.
+        The JSON file, the imbalance, a lower bound of the imbalance, and the parts that were written.
 
     Raises
     ------
