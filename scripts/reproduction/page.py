@@ -24,12 +24,13 @@ _DIFFERENCES = """\
 
 1. **Minimum.** Under this name, the paper's companion code uses the larger of the two numbers, so its row repeats
    *maximum*. Here *minimum* is the real minimum.
-2. **Which packs are skipped.** The heuristic gives a number h to each size, and to the room left in each pack. Once the
-   companion code has placed a graph, it looks for a pack for the next graph of the same size. Then it considers only
-   packs whose h is larger than the h of that size, and skips packs whose h is equal to it. The paper's text does not
-   mention this, but the printed figures require it, and `best_fit` does the same. By the text only, *node* and
-   *minimum* need 3,842 packs on ogbg-molhiv, and the other heuristics as many as here. For first fit the paper prints
-   no figures. `first_fit` follows the code, and `first_fit_by_text` the text; the table of first fit shows both.
+2. **Which packs are skipped.** The heuristic gives a number h to each size, and to the room left in each pack. When the
+   companion code first places graphs of a size, it considers all packs whose h is at least the h of the size. For
+   further graphs of that size, it considers only packs whose h is larger, and skips packs whose h is equal. The paper's
+   text does not mention this, but the printed figures require it, and `best_fit` does the same. By the text only,
+   *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the other heuristics as many as here. For first fit the
+   paper prints no figures. `first_fit` follows the code, and `first_fit_by_text` the text; the table of first fit shows
+   both.
 3. **Two conventions of efficiency.** The paper first lowers each limit to the largest number that any pack contains;
    the column *here* does the same. *Against the limits* divides by the given limits, as `plan.efficiency` does. Both
    are equal if, for each limit, some pack reaches it.
