@@ -16,9 +16,10 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 
 @functools.cache
-def all_sparse_formats() -> Any:
-    """Return DGL's object for all sparse formats. Making it takes half as long as making a graph, so it is cached."""
-    return load("dgl").container.convert_to_object(["coo", "csr", "csc"])
+def dgl_and_formats() -> tuple[Any, Any]:
+    """Return DGL and its object for all sparse formats. Both are cached, because making a graph takes 30 microseconds."""
+    dgl = load("dgl")
+    return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
 
 
 @functools.lru_cache(maxsize=64)
@@ -50,7 +51,7 @@ def build_graph(
     The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` are not used, since they sort the
     types and check the endpoints again. This check takes as long as all other steps together, and waits for the device.
     """
-    dgl = load("dgl")
+    dgl, _ = dgl_and_formats()
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
     relations = [
         relation(ends, edge_type, num_nodes, None if row_pointers is None else row_pointers[edge_type])
@@ -68,23 +69,23 @@ def relation(
     ends: tuple[Tensor, Tensor], edge_type: EdgeType, num_nodes: Mapping[str, int], pointers: Tensor | None = None
 ) -> Any:
     """Return DGL's index of the edges of one type; for `pointers` see `row_pointers` of `build_graph`."""
-    index, formats = load("dgl").heterograph_index, all_sparse_formats()
+    dgl, formats = dgl_and_formats()
     (src, dst), (source, _, destination) = ends, edge_type
     # DGL's arguments: the numbers of node types, source nodes and destination nodes.
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
-        return index.create_unitgraph_from_coo(*sizes, src, dst, formats)
+        return dgl.heterograph_index.create_unitgraph_from_coo(*sizes, src, dst, formats)
     # Edge ids are optional in DGL 1.1, but sums with edge features fail without them.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
     # The argument True means that the pointers belong to destination nodes (CSC).
-    return index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
+    return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
 def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, int]) -> Any:
     """Return DGL's index of the edges of all types; `types` is the result of `graph_of_types`."""
     if types is None:
         return relations[0]
-    dgl = load("dgl")
+    dgl, _ = dgl_and_formats()
     numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
     return dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
 
@@ -148,7 +149,7 @@ class BatchBuilder:
         self._types = graph_of_types(schema.node_types, schema.edge_types)
         # One list of feature names for each node type, then for each edge type, as in `totals` of `batch`.
         self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
-        dgl = load("dgl")
+        dgl, _ = dgl_and_formats()
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
