@@ -138,15 +138,44 @@ def test_an_installed_wheel_runs_the_quickstart(installed: Path, tmp_path: Path)
     assert run(installed, "script.py", folder=tmp_path) == "".join(shown for _, shown in quickstart())
 
 
+# A call that type checkers must refuse.
+WRONG = "import dgl_tuplepack as tp\n\ntp.packed_loader([], graphs_per_batch='64')\n"
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A folder with the scripts of the quickstart, and with a wrong one."""
+    first, second, third, step = (block for block, _ in quickstart())
+    # DGL has no types; pyright does not find what its packages import with a star.
+    first = first.replace("from dgl.nn import GraphConv", "from dgl.nn import GraphConv  # pyright: ignore")
+    scripts = {"of_dgl": first, "of_pyg": second, "of_torch": third + step, "wrong": WRONG}
+    for name, text in scripts.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.dgl
-def test_the_quickstart_passes_strict_type_checks(installed: Path, tmp_path: Path) -> None:
-    first, second, third, step = (block for block, _ in quickstart())
-    for name, text in {"of_dgl": first, "of_pyg": second, "of_torch": third + step}.items():
-        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+def test_the_quickstart_passes_strict_checks_of_mypy(installed: Path, typed: Path) -> None:
     # DGL has no types, modules of torch return Any, and its `backward` has no types.
     others = ["--ignore-missing-imports", "--no-warn-return-any", "--untyped-calls-exclude=torch"]
-    options = ["--strict", *others, "--python-executable", installed, "--cache-dir", tmp_path / "cache"]
-    scripts = sorted(tmp_path.glob("of_*.py"))
-    assert "no issues found" in run(sys.executable, "-m", "mypy", *options, *scripts, folder=tmp_path)
+    options = ["--strict", *others, "--python-executable", installed, "--cache-dir", typed / "cache"]
+    command = [sys.executable, "-m", "mypy", *options]
+    assert "no issues found" in run(*command, *sorted(typed.glob("of_*.py")), folder=typed)
+    refused = subprocess.run([*command, typed / "wrong.py"], capture_output=True, text=True, cwd=typed)
+    assert refused.returncode == 1
+    assert "graphs_per_batch" in refused.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.dgl
+def test_the_quickstart_passes_the_checks_of_pyright(installed: Path, typed: Path) -> None:
+    pytest.importorskip("basedpyright", reason="basedpyright is absent; install dgl_tuplepack[test].")
+    (typed / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', encoding="utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--pythonpath", installed]
+    assert "0 errors" in run(*command, *sorted(typed.glob("of_*.py")), folder=typed)
+    refused = subprocess.run([*command, typed / "wrong.py"], capture_output=True, text=True, cwd=typed)
+    assert refused.returncode == 1
+    assert "graphs_per_batch" in refused.stdout
