@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import typer
-from benchmarks import ablation, balance, latency, lists, loading, packing, partition, pyg, ranks, shards, training, zoo
+from benchmarks import (
+    ablation,
+    balance,
+    batches,
+    costs,
+    latency,
+    lists,
+    loading,
+    packing,
+    partition,
+    pyg,
+    ranks,
+    shards,
+    training,
+    zoo,
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for module in (packing, ablation, latency, loading, balance, shards, training, lists, zoo, ranks, pyg, partition):
+MODULES = (
+    packing, ablation, latency, batches, balance, loading, costs, training, lists, zoo, ranks, pyg, shards, partition
+)  # fmt: skip
+for module in MODULES:
     app.add_typer(module.app)
 
 if __name__ == "__main__":

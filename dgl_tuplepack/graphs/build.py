@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 @functools.cache
 def dgl_and_formats() -> tuple[Any, Any]:
-    """Return DGL and its object for all sparse formats. Both are cached, because making a graph takes 30 microseconds."""
+    """Return DGL and its object for all sparse formats. Getting both takes as long as making a small graph."""
     dgl = load("dgl")
     return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
 
