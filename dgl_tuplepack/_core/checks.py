@@ -58,7 +58,8 @@ def shown(value: Any, length: int = 100) -> str:
     try:
         text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
-        # The repr of an int fails above 4,300 digits.
+        # An error in a repr must not replace the error whose message is being made. For example, the repr of an int
+        # fails above 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 

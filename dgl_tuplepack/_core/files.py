@@ -32,7 +32,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path` completely, or raise FormatError and leave no partial file.
 
-    If `path` is a link, the file that it points to is written. An existing path must be a plain file.
+    If `path` is a link, the file that it points to is written. An existing path must be a plain file, since the final
+    renaming would replace a device or a pipe.
     """
     path = as_path(path)
     if path.is_symlink():

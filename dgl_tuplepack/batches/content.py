@@ -66,6 +66,7 @@ class BatchContent:
     # The features of each type at the last time when the batch and its graph had equal features.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
+    # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
     def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
         """Return the only value for homogeneous graphs, else a dict of the values, keyed as in `PaddedBatch`."""
         if self.graph_names:

@@ -22,6 +22,7 @@ def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tenso
         all_slots = torch.arange(counts.shape[0], device=counts.device)
         slots = torch.repeat_interleave(all_slots, counts, output_size=number)
         return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    # The kernel takes a fraction of the time of torch's functions.
     of_rows, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
     if (filled := fill_graph_slots(counts.numpy(), of_rows, pointers)) != number:
         raise SchemaError(

@@ -56,7 +56,8 @@ class ReorderableTensors:
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     """Return a batch with the edges of each type sorted by destination. No operation makes the CPU wait for the GPU.
 
-    Each edge stays within the edge slots of its graph, so masks and counts do not change.
+    The nodes of a graph are consecutive, and graphs are in order. Therefore each edge stays within the edge slots of
+    its graph, and masks and counts do not change.
     """
     content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch._ties.items()}
     # orders[e][j]: old position of the edge of type e that is now at position j. pointers[e][v]: position of the first

@@ -94,7 +94,10 @@ def with_remedy(reason: str) -> str:
 
 
 def _because_of(error: BaseException) -> str:
-    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known."""
+    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known.
+
+    If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
+    """
     frames = lines_of(error)
     if not frames:
         return ""

@@ -30,6 +30,7 @@ _SMALLEST_SHARE = 1e-3
 # Sizes of simulated rounding errors of inputs, in units in the last place. A sum that is computed in another
 # order can have an error of a few hundred units.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
+# Number of entries of a tensor that are compared at once.
 _CHUNK = 2**20
 
 # Key of a result: ("output", its path), ("gradient", ``id`` of the tensor) or ("buffer", (index of the module, name)).

@@ -34,7 +34,8 @@ _FUSES_CORRECTLY = (2, 14)
 def our_options(device: str) -> dict[str, Any]:
     """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
-    Generated kernels get one thread. Matrix products use torch's own kernels, which keep all threads.
+    Generated kernels get one thread. With several threads, sums over edges need atomic operations, which cost more time
+    than the threads save. Matrix products use torch's own kernels, which keep all threads.
 
     Raises
     ------

@@ -40,7 +40,8 @@ def build_graph(
     """Return a DGLGraph with the given types, in the given order. The graph shares the memory of the features.
 
     `row_pointers` may be given if the edges of each type are sorted by destination. For each edge type, it is int64
-    ``[V + 1]``: the index of the first edge into each of the V destination nodes, then the number of edges.
+    ``[V + 1]``: the index of the first edge into each of the V destination nodes, then the number of edges. DGL then
+    sums over incoming edges without a conversion to another sparse format.
 
     The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` are not used, since they sort the
     types, and check the endpoints again, which waits for the device.

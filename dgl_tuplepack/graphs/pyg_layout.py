@@ -271,7 +271,7 @@ def attribute_names(
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
-    # Names of the attributes that batches add for types.
+    # Names of the attributes that batches add for types. The first field, attribute[0], is the index of a storage.
     added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []

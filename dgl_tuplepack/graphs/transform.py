@@ -178,7 +178,8 @@ def name_of(transform: Any) -> str:
 def identity_of(transform: Any, name: str | None = None) -> str:
     """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    Raise TransformError if the text holds a memory address, or "..." in place of omitted values.
+    For a function without enclosed variables, the text is its module and qualified name. Raise TransformError if the
+    text holds a memory address, or "..." in place of omitted values.
     """
     if name is not None:
         if not isinstance(name, str) or not name:

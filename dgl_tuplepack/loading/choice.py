@@ -164,7 +164,10 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], req
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
-    """Return the histogram of the graphs that a sampler keeps; GraphTooLargeError as in the sampler."""
+    """Return the histogram of the graphs that a sampler keeps; GraphTooLargeError as in the sampler.
+
+    The sampler itself warns about graphs that it drops.
+    """
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)

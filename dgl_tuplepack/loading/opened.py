@@ -132,7 +132,8 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    Subclasses that may change an item when the item is read do not count.
+    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets of
+    these. Subclasses that may change an item when the item is read do not count.
     """
     while type(dataset) is WithIds or chosen_from(dataset) is not None:
         dataset = dataset.dataset

@@ -21,7 +21,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
     padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row,
-    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then.)
+    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then. This layer never checks, since a check could
+    have to wait for the device.)
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``. So a model can call this layer
     just as it calls the base class. `convert` replaces the norms of a model by this layer.
@@ -45,7 +46,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     -----
     The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on the
     real rows. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed
-    by masked sums instead: reading values of the mask would wait for the device.
+    by masked sums instead: reading values of the mask would wait for the device, and cause a graph break in compiled
+    code.
 
     In training with `across_ranks`, the forward pass runs two all-reduces, and so does the backward pass. Each
     all-reduce is of C numbers, or C + 1, for C channels. Do not apply

@@ -24,7 +24,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     sizes
         Sizes of N graphs. Any components are allowed, such as the number of training nodes.
     parts
-        Number of parts, 1..2**20.
+        Number of parts, 1..2**20. Some parts stay empty if there are fewer graphs than parts.
 
     Returns
     -------

@@ -19,6 +19,8 @@ FEWEST, MOST = 2, 4
 class Buckets(tuple[Limits, ...]):
     """Two to four limits of the same components, smallest first; anything else raises `LimitsError`.
 
+    From one shape to the next, the limits and the cap on graphs never fall, and at least one of them rises.
+
     Examples
     --------
     >>> buckets = Buckets([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)])

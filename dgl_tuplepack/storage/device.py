@@ -98,7 +98,8 @@ class DeviceStore:
         """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
 
         These settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`,
-        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`.
+        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`,
+        since it would transform graphs one by one, which is slow on a device.
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]

@@ -64,6 +64,9 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
 
     `check` is called before the lock file is made; it raises an error if the content of the folder does not allow
     writing. Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
+
+    If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder is then
+    removed too if this function made it.
     """
     created = not os.path.isdir(path)
     with writing_to(path):

@@ -226,7 +226,10 @@ class StoreMetadata:
         return lengths.pop() if lengths else None
 
     def _check(self) -> None:
-        """Raise an error if values contradict each other: compiled code might then read outside the arrays."""
+        """Raise an error if values contradict each other: compiled code might then read outside the arrays.
+
+        `load` turns the error into a FormatError.
+        """
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")

@@ -191,7 +191,8 @@ def limits_for(
 ) -> tuple[Limits | Buckets, int]:
     """Return limits that hold every graph of the histogram `every`, and the number of packs per batch.
 
-    If no `limits` are given, search for limits whose batches hold, on average, `graphs_per_batch` graphs of `leading`.
+    If `limits` are given, return them, and 1 pack per batch. Otherwise, search for limits whose batches hold, on
+    average, `graphs_per_batch` graphs of `leading`.
     """
     if limits is not None:
         return limits, 1

@@ -82,7 +82,8 @@ def assemble(
             wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Padding indices point to the first padding row; the ends of padding edges are spread over all of them.
+            # Padding indices point to the first padding row of the type `nodes`; the ends of padding edges are spread
+            # over all padding rows of that type.
             if kind == INDICES and field["dtype"] == INT64:
                 repeat_value(rest, np.int64, totals[nodes], padding * width)
             elif kind == INDICES:

@@ -233,8 +233,8 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
     """Add every n-th remaining graph to the pack if it fits; return the number of classes in the pack.
 
     `graphs` is the number of remaining graphs, including the one graph that the pack already holds. The class of this
-    graph, ``touched[0]``, is skipped. Successive values of `turn` spread the index of the first sampled graph evenly
-    over 0..n - 1 (by the golden ratio).
+    graph, ``touched[0]``, is skipped. With n = ``graphs // sample_size``, at least `sample_size` graphs are sampled.
+    Successive values of `turn` spread the index of the first sampled graph evenly over 0..n - 1 (by the golden ratio).
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size

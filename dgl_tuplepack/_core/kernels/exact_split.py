@@ -87,7 +87,8 @@ def subset_within(
 
     Time O(d 2^(n / 2)), plus the number of pairs scanned; memory O(d 2^(n / 2)).
 
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem".
+    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it:
+    a window instead of the largest sum; and further components, which are checked for each pair.
     """
     graphs = len(sizes)
     middle = graphs // 2

@@ -75,6 +75,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
+        # `dtype` is INT16, the widest dtype of any segment; this segment has uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -155,7 +156,7 @@ def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_sl
     ``spare = node_slots - real_nodes`` padding nodes. `shift` is 1 for destinations if padding edges form chains from
     one padding node to the next, else 0. The caller must check that ``real_nodes + shift < node_slots``.
     """
-    # Without a division for each edge.
+    # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes
     remainder, node = 0, real_nodes
     for j in range(number):

@@ -31,7 +31,8 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 class Placing(NamedTuple):
     """The rule for placing graphs.
 
-    With `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest.
+    With `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest. The fullest
+    group has the lowest priority.
 
     Only groups with at least the priority of the size are searched; after the first placement of a size, only groups
     with a higher priority, unless `by_the_text` is set. A group is inserted after all groups of equal priority; with

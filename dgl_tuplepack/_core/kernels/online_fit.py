@@ -107,10 +107,11 @@ def offer(
     `lookahead` graphs. But if `patience` graphs have been packed since the oldest pack was opened, only the oldest pack
     is closed: the graph is not packed, and must be offered again.
 
-    `limits` ``[k + 1]`` has the limit of each component, then the cap on graphs. These arguments change: `packs`
-    ``[P, k + 2]`` has for each open pack its room, the number of graphs that still fit under the cap, and the number of
-    graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; and `totals` ``[k]``, see `_weigh`.
-    `weights` ``[k]`` is scratch memory. `packs` must have at least one more row than there are open packs.
+    `size` ``[k]`` is the size of the graph. `limits` ``[k + 1]`` has the limit of each component, then the cap on
+    graphs. These arguments change: `packs` ``[P, k + 2]`` has for each open pack its room, the number of graphs that
+    still fit under the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to
+    SMALLEST; and `totals` ``[k]``, see `_weigh`. `weights` ``[k]`` is scratch memory. `packs` must have at least one
+    more row than there are open packs.
 
     Return the index of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
     the index of the closed pack, or -1. After this, the last open pack has the index of the closed pack. Return

@@ -1,6 +1,6 @@
 """Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
 
-For shifts and storages, see `pyg.joined_data`.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations
@@ -172,6 +172,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         # If a label has several rows in each graph, its spec describes all rows of a graph, not one row.
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
+    # The level None leaves an attribute out.
     group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
     _check_types(group, types)
     counts, ends, columns = _unpacked(schema, group)

@@ -1,6 +1,6 @@
 """Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined.
 
-For shifts and storages, see `pyg.joined_data`.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations
@@ -248,7 +248,8 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
         try:
             return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
         except Exception as error:
-            # Find the attribute that fails: join each graph with itself, one attribute at a time.
+            # The methods of a user's class may raise any exception. Find the attribute that fails: join each graph with
+            # itself, one attribute at a time.
             for data, name in zip(graphs, where, strict=True):
                 for key in {*data.keys()} - {*left_out}:
                     try:
@@ -275,7 +276,7 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
     dtype = value.dtype
     value = value.movedim(dim or 0, 0)[: int(slices[-2])]
-    # [B + 1, ...].
+    # [B + 1, ...]: the sums for the B graphs and the added graph.
     every = sums.numpy(force=True)
     if not every.any():
         return Joined(dim, spec, rows, None, dtype, value)

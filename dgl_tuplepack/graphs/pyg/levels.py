@@ -1,6 +1,6 @@
 """Find what each attribute of PyG graphs belongs to (nodes or edges of a type, or graphs), and return the schema.
 
-For shifts and storages, see `pyg.joined_data`.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find the node and edge types of PyG graphs, and the type that indices refer to, from the shifts of attributes.
 
-For shifts, see `pyg.joined_data`. An attribute refers to a type if, in every graph, its shift equals the number of
-nodes (edges) of that type. If several node types have equal numbers of nodes in all graphs, each choice among them
+For shifts, see `graphs.pyg.joined_data`. An attribute refers to a type if, in every graph, its shift equals the number
+of nodes (edges) of that type. If several node types have equal numbers of nodes in all graphs, each choice among them
 gives the same batches. A later graph in which these numbers differ raises an error.
 """
 
@@ -88,7 +88,7 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may hold endpoints: it is `edge_index`, or its shape, shifts and level fit."""
     key = attribute[1]
-    # Other levels make the attribute a feature or label.
+    # For endpoints, the level is missing, or it is the attribute's own name, or a level such as "x_s -> x_t".
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 

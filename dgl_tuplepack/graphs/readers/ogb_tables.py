@@ -23,7 +23,10 @@ _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn errors of other libraries into a FormatError; exceptions of the class `but` pass unchanged."""
+    """Turn errors of other libraries into a FormatError, which names the file as `what`.
+
+    FormatError, StopIteration and exceptions of the class `but` pass unchanged.
+    """
     try:
         yield
     except (FormatError, StopIteration, but):
@@ -44,7 +47,7 @@ def opened_npz(path: Path, what: str) -> Iterator[Any]:
 
 
 class CsvTable:
-    """Rows of a gzip-compressed CSV file without a header: as in OGB, float32 unless all values are integers."""
+    """Rows of a gzip-compressed CSV file without header; as in OGB, int64 if all values are integers, else float32."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

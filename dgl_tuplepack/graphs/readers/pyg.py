@@ -244,7 +244,7 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 def _data_of(dataset: Any) -> Any:
     """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
-        # PyG warns against direct use of `data`.
+        # PyG warns against direct use of `data`. Here the tensors are cut by the slices, as in PyG itself.
         warnings.simplefilter("ignore")
         return dataset.data
 
@@ -255,6 +255,7 @@ def _is_plain(data: Any) -> bool:
         return False
     from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
 
+    # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
     return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)
 

@@ -134,7 +134,8 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
     """Return the histogram without graphs that are too large for the limits, and the number of graphs left out.
 
-    Raise GraphTooLargeError if no graph would remain, or if `oversize` is "error" and a graph is too large.
+    Warn about the graphs left out. Raise GraphTooLargeError if no graph would remain, or if `oversize` is "error" and
+    a graph is too large.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

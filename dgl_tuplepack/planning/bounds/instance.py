@@ -114,7 +114,8 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
     """Return the relaxation that keeps only the components `columns`.
 
     Graphs of size 0 in all these components are left out, and classes of equal size in these components are merged.
-    The sizes and the limit of each component are divided by the greatest common divisor of the sizes.
+    The sizes and the limit of each component are divided by the greatest common divisor of the sizes; the limit is
+    rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)

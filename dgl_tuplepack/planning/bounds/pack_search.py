@@ -11,7 +11,8 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Most steps of the search for packs that begin with one class, in the order in which the search tries classes.
+# A pack begins with the first of its classes, in the order in which the search tries classes. _MOST_STEPS is the most
+# steps of the search for packs that begin with one class.
 _MOST_STEPS = 50_000
 # With fewer components than this number, a step takes as long as with this number.
 _FEWEST_COMPONENTS = 3

@@ -41,7 +41,7 @@ class Priced(ABC):
 
     @property
     def exact(self) -> float:
-        """The lower bound that the duals prove, not rounded up; 0 if `most` is 0."""
+        """The lower bound that the duals prove, not rounded up; a float, so only approximate. 0 if `most` is 0."""
         return exact_sum(self.duals, self.instance.counts) / self.most if self.most else 0.0
 
     @property
@@ -138,11 +138,11 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
-    # False: do not raise the values.
     at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
     for first in range(0, len(worthy), at_once):
+        # False: do not raise the values.
         fill_table(table, sizes, worth, instance.limits, False, first, min(first + at_once, len(worthy)))
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
@@ -162,9 +162,9 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
     sizes, lifted_values = instance.sizes[order], values[order]
-    # True: raise the values in place.
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
+        # True: raise the values in place.
         fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))
     values[order] = lifted_values
     return Tabulated(instance, values, max(int(table[-1]), 1), table)

@@ -87,8 +87,8 @@ def search_limits(
         size that `graphs_per_batch` or the budget allows, and warn about them. All candidates leave out the same
         graphs.
     holding
-        Other graphs that must also fit within the limits of every candidate, such as the validation split. They are not
-        packed.
+        Other graphs that must also fit within the limits of every candidate, such as the validation split: a histogram,
+        or anything that `sizes_of` reads. They are not packed.
 
     Returns
     -------

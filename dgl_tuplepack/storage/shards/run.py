@@ -195,6 +195,8 @@ def verify_shards(
 ) -> MultiStore:
     """Check every byte of every shard, and check the plans of each shard.
 
+    The plans must be for the graphs of the shard, and must have the limits and the seed of the manifest.
+
     `workers` and `executor` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were
     written, and FormatError if the manifest has changed, or does not describe the shards.
     """
@@ -238,6 +240,7 @@ def _locked_folder(out: Path) -> Iterator[None]:
         with writing_to(out):
             # Check again, now under the lock: another run may have changed the folder since the first check.
             _check_folder(out)
+            # A killed process leaves partial manifests behind.
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
         yield

@@ -55,7 +55,8 @@ def measure(
     `batches_of` yields the batches of a plan, epoch after epoch, without end. `train_step` accepts a batch and whether
     to run compiled.
 
-    The contenders take turns, so that a busy moment of the machine does not slow only one contender.
+    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
+    take turns, so that a busy moment of the machine does not slow only one contender.
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]

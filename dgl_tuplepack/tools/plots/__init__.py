@@ -6,6 +6,8 @@ a new figure and returns its Axes.
 Errors: SizesError for unknown components or a wrong number of components; LimitsError for limits whose
 components differ from those of the histogram; SearchError for a search for shape buckets; PlanError for plans of
 different histograms; InputError for an unknown scale, or for batches that are too large for their slots.
+
+All pictures are readable in greyscale: colour maps are perceptually uniform, and lines also differ in style and marker.
 """
 
 from dgl_tuplepack.tools.plots.batches import plot_batches

@@ -110,7 +110,9 @@ def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:
-    """Return component -> slots of an epoch in random order: batches of `batch_size` graphs, padded to the largest.
+    """Return component -> slots of an epoch of batches of `batch_size` graphs, all padded to the largest batch.
+
+    The graphs are in random order.
 
     Examples
     --------

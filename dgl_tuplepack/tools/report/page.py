@@ -14,7 +14,8 @@ from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.plots.saving import picture_bytes
 from dgl_tuplepack.tools.report.findings import Findings
 
-# Size of a picture in inches. On a phone, a picture is still readable at two thirds of this size.
+# Size of a picture in inches; a desktop screen shows an inch as 96 pixels. On a phone, a picture is still readable at
+# two thirds of this size.
 _WIDTH, _HEIGHT = 5.2, 4.1
 # Python code on the page. The lines are short enough for a phone.
 _USE = """\

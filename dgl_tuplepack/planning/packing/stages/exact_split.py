@@ -130,7 +130,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
         elif free < min(others, _MOST_FREE):
             failures += 1
         elif missing == 2 and not done and free == others:
-            # The search has tried every subset of the graphs, or as many as it may.
+            # There are two packs in all, and the search has tried every subset of the graphs, or as many as it may.
             return None
         else:
             # The next try draws other random graphs.

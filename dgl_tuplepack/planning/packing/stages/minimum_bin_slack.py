@@ -181,7 +181,7 @@ class _Filling:
         repeats = np.empty(most, dtype=np.int64)
         # The samples of each call begin at other graphs.
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        # PACKS and HARD carry over.
+        # PACKS and HARD (see `kernels.bin_slack`) carry over.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
         # The kernel stops if the space left in `entries` is less than one entry for each class.
         written = Written(offsets, entries[0], entries[1], repeats)

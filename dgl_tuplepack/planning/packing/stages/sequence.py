@@ -29,7 +29,8 @@ from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, mini
 from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
 from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
 
-# No search reaches these numbers, whatever its effort.
+# No search reaches these numbers, whatever its effort: the effort doubles with each round, and most searches take four
+# times as many steps in each turn as in the turn before.
 MOST_ROUNDS = 30
 MOST_TURNS = 1000
 
@@ -113,7 +114,8 @@ def raise_bound(current: Round) -> None:
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds.
+# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds for all heuristics
+# together with up to _MOST_FIT_CLASSES size classes, or for each of the two strongest with up to _MOST_SUM_CLASSES.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 # Best fit adds one graph at a time, so it runs only if packs hold at most this many graphs on average.
@@ -298,7 +300,8 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# A search that is planned to use 80 % of the remaining effort ends before the effort runs out.
+# One search with four times as many steps finds more than several searches with fewer steps. A search that is planned
+# to use 80 % of the remaining effort ends before the effort runs out.
 _MOST_GROWTH = 4.0
 _PATIENCE = 0.8
 
