@@ -1,7 +1,4 @@
-"""Pack many small graphs into full, static-shape batches for DGL.
-
-CONTRIBUTING.md lists the steps to add a source, a packing method, a batch tensor or a command.
-"""
+"""Pack many small graphs into full, static-shape batches for DGL."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from dgl_tuplepack._version import __version__ as __version__
 registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
 registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
 
-# Type checkers assume that TYPE_CHECKING is true. It is not imported from `typing`, because that import is slow, and
-# Ctrl-C during an import shows a traceback on the command line.
+# Not imported from `typing`: that import is slow, and Ctrl-C during an import shows a traceback on the command line.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -57,8 +53,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
     from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
 
-# Public name -> the module that defines it. The module is imported when the name is first used, so that planning needs
-# neither torch nor DGL.
+# Public name -> its module, imported when the name is first used, so that planning needs neither torch nor DGL.
 _PUBLIC = {
     "sizes_of": "graphs.readers.sizes_of",
     "GraphSizes": "planning.sizes",
@@ -94,10 +89,8 @@ _PUBLIC = {
 }
 # Public submodules; they need torch.
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
-# Rooms and modules that do not need torch.
 _WITHOUT_TORCH = ("planning", "graphs", "errors")
-# Public name -> DGL or PyG, if importing the name needs that package (to subclass one of its classes). A star import
-# includes such a name only if the package is already imported.
+# Public name -> DGL or PyG, if importing the name needs that package (to subclass one of its classes).
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
@@ -116,8 +109,7 @@ def _offered() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, and keep it as an attribute of the package."""
     if name == "__all__":
-        # A star import reads `__all__`. Leave out a name in _SUBCLASSES if its package is not imported yet. For all
-        # other names, `get` returns the name of this package, which is always in `sys.modules`.
+        # A star import reads `__all__`. Leave out a name in _SUBCLASSES if its package is not imported yet.
         return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":

@@ -1,7 +1,4 @@
-"""Exceptions of the package: one small hierarchy. Input errors are also ``ValueError``.
-
-Every message states what is wrong, the value found, what is allowed and what to do.
-"""
+"""Exceptions of the package. Input errors are also ``ValueError``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`TensorGraph`, and functions of DGL that accept a TensorGraph.
-
-`free_functions` and `readouts` have our versions of DGL's functions. After `install`, DGL's own functions accept a
-TensorGraph too, until `restore` is called.
-"""
+"""`TensorGraph`, and functions of DGL that accept a TensorGraph."""
 
 from dgl_tuplepack.compiling.tensor_graph import TensorGraph, free_functions, install, is_installed, readouts, restore
 

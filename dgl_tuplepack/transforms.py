@@ -22,7 +22,7 @@ __all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
 def __getattr__(name: str) -> Any:
     if name != "PadToLimits":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # PadToLimits subclasses a DGL class; the other transforms do not need DGL.
+    # PadToLimits subclasses a DGL class.
     load("dgl")
     from dgl_tuplepack.batches.transforms.pad_to_limits import PadToLimits
 

@@ -1,7 +1,7 @@
 """Argument checks shared by many modules: numbers, switches, choices, paths, arrays and ids.
 
 Each check returns the value in its usual type, or raises an error (of the class `error`, if the check has this
-parameter). The message states the name of the argument (`what`), its value, and which values are allowed.
+parameter). `what` is the name of the argument, for the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 
-# Allowed values of the argument `oversize`: what to do with a graph that exceeds the limits.
+# Allowed values of the argument `oversize`.
 OVERSIZE = ("error", "drop")
 
 _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
@@ -41,7 +41,7 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 def as_integer(value: Any) -> int | None:
     """Return `value` as an int if it is an integer of Python or numpy, or a 0-d integer array or tensor; else None."""
-    # First refuse bools, and arrays with axes: `operator.index` accepts bools, and tensors of shape [1].
+    # `operator.index` accepts bools, and tensors of shape [1].
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -78,7 +78,7 @@ def real_number(
     """Return `value` as an int if it is an integer, else as a float; raise `error` if it is not allowed.
 
     Only finite real numbers within the bounds are allowed, and no bools. `least` and `most` are inclusive bounds,
-    `above` and `below` exclusive bounds. The message ends with `hint`, which states what to do.
+    `above` and `below` exclusive bounds.
     """
     number = _as_real(value)
     if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
@@ -100,10 +100,7 @@ def _as_real(value: Any) -> float | None:
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy.
-
-    Other types are refused, since the string "False", for example, counts as true in Python.
-    """
+    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
@@ -111,7 +108,7 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
     """Return `value`; raise `error` unless it is one of the strings `choices`."""
-    # Check the type first: an array would be compared element by element.
+    # An array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
     return value
@@ -133,15 +130,10 @@ def as_path(path: Any) -> Path:
 
 
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
-    """Return `values` as a numpy array of any dtype; raise `error` if numpy cannot convert them.
-
-    Examples are rows of unequal length, and tensors that are sparse, are not on the CPU, have a dtype that numpy does
-    not have, or require grad.
-    """
+    """Return `values` as a numpy array of any dtype; raise `error` if numpy cannot convert them."""
     try:
         array = np.asarray(values)
-        # numpy may turn Python integers above int64 into floats. An object array keeps the integers, so that messages
-        # show them exactly.
+        # numpy may turn Python integers above int64 into floats; an object array keeps them.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
@@ -155,7 +147,7 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are integers in 0..`num_graphs` - 1."""
     row = as_integers(ids)
     signed = row.astype(np.int64, copy=False)
-    # Viewed as unsigned integers, negative ids become too large, so one comparison checks both bounds.
+    # Viewed as unsigned integers, negative ids become too large.
     if len(row) and signed.view(np.uint64).max() >= num_graphs:
         outside = row[(row < 0) | (row >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
@@ -168,13 +160,12 @@ def as_integers(ids: Any) -> NDArray[Any]:
     try:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
-        # The ids are rows of unequal length, or a tensor that is sparse or not on the CPU. Replace the ids by a
-        # row of floats, because the check below refuses floats.
+        # A row of floats, which the check below refuses.
         row = np.empty(1)
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
-    # numpy converts an empty list to an array of floats, so convert an empty array to integers.
+    # numpy converts an empty list to an array of floats.
     row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu":
         raise SizesError(

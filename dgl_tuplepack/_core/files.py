@@ -52,7 +52,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        # The partial file still exists only if writing failed; an error while removing it must not hide that failure.
+        # The partial file still exists only if writing failed.
         with contextlib.suppress(OSError):
             partial.unlink()
 
@@ -71,7 +71,7 @@ def _sync_folder(folder: Path) -> None:
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     """Open the file `path` for reading; raise FormatError if it is missing, unreadable, or not a plain file.
 
-    Only plain files are opened: reading a pipe would wait for a writer, and a device may have no end.
+    Reading a pipe would wait for a writer, and a device may have no end.
     """
     path = as_path(path)
     try:
@@ -109,7 +109,7 @@ def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        # Python's parser also raises these errors for too many digits or brackets.
+        # RecursionError: too many brackets.
         raise FormatError(
             f"{name} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
@@ -120,8 +120,7 @@ def is_there(path: Path) -> bool:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        # Only FileNotFoundError and NotADirectoryError show that the path is missing. After any other error, assume
-        # that the path exists: reading it later reports the error.
+        # After any other error, assume that the path exists: reading it later reports the error.
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
@@ -150,8 +149,7 @@ def checksum(document: Mapping[str, Any]) -> str:
 class JsonFormat:
     """A JSON file format with a checksum.
 
-    `kind` and `version` are written under the keys ``format`` and ``version`` of a file. `content` and `remedy` are for
-    messages: they name what a file holds, and what to do about a damaged file.
+    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged file.
     """
 
     kind: str
@@ -160,7 +158,7 @@ class JsonFormat:
     remedy: str
 
     def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the whole document of a file: the header, the entries of the argument `content`, and the checksum."""
+        """Return the whole document of a file."""
         document = {"format": self.kind, "version": self.version, **content}
         return {**document, "checksum": checksum(document)}
 
@@ -178,7 +176,7 @@ class JsonFormat:
 
     @contextlib.contextmanager
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-        """Provide the `document` of the file `path` in a ``with`` block; the block reads the document's values.
+        """Provide the `document` of the file `path` in a ``with`` block.
 
         Raise FormatError if the document has another `kind` or `version`; after the block, also if its checksum is
         wrong. An error that the block raises becomes a FormatError too, if it is an `InputError` or comes from a

@@ -12,8 +12,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 # Package -> arguments of pip install, if they are not only the name of the package.
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it. Every package in the attribute `needs` of a kind of source (see
-# graphs/readers/kinds.py) must be a key here.
+# Package -> extra of setup.cfg that installs it. Every package in `needs` in graphs/readers/kinds.py must be a key.
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",
@@ -32,8 +31,7 @@ EXTRAS = {
 def load(name: str) -> ModuleType:
     """Import an optional package, such as torch or dgl, or a module inside it.
 
-    If the package is not installed or cannot be loaded (such as DGL 2.1.0 with a newer torch), raise a
-    MissingDependencyError whose message states how to install it.
+    Raise MissingDependencyError if the package is not installed or cannot be loaded.
     """
     package = name.partition(".")[0]
     if package == "dgl":
@@ -46,7 +44,7 @@ def load(name: str) -> ModuleType:
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:
-    """Return the error for an optional package that could not be imported; its message states how to install it."""
+    """Return the error for an optional package that could not be imported."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
     wheels = (

@@ -13,8 +13,7 @@ from tqdm import tqdm
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
     """Return a tqdm bar over `items`; without `items`, the caller must update the bar.
 
-    The bar shows nothing if `hidden` is True, if the calling process is a child process, or if standard error is not a
-    terminal. `settings` are keyword arguments of tqdm.
+    `settings` are keyword arguments of tqdm.
     """
     # Several processes would overwrite each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None

@@ -16,6 +16,5 @@ def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
 
 def shuffled(values: NDArray[np.int64], key: np.uint64) -> NDArray[np.int64]:
     """Shuffle `values` in place, uniformly, and return them."""
-    # One segment that holds all values.
     shuffle_segments(values, np.array([0, len(values)]), key)
     return values

@@ -11,9 +11,6 @@ from typing import Any
 def printable(text: object) -> str:
     r"""Return `text` on one line, with escapes for characters that are not safe to display.
 
-    Characters are not safe if `str.isprintable` is False: control and format characters, line ends, spaces other than
-    " ", unassigned characters, and surrogates. Surrogates stand for bytes of a path that are not valid UTF-8.
-
     Examples
     --------
     >>> print(printable("a\x1b[1mb\n\udcff"))
@@ -36,10 +33,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``.
-
-    Each name in the result begins with `prefix`.
-    """
+    """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):

@@ -57,8 +57,7 @@ class PaddedBatch(BatchContent):
 
         They include features that were written into the batch or its `graph` before this access, but no later features.
         """
-        # Each field of BatchTensors is an attribute of this class, too. Dicts are copied, so that later changes to the
-        # dicts of the batch do not change the result.
+        # Dicts are copied, so that later changes to the dicts of the batch do not change the result.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
             values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
@@ -94,8 +93,7 @@ class PaddedBatch(BatchContent):
     def graph(self) -> DGLGraph:
         """The batch as one batched DGLGraph of G graphs, built at first use on the device of the batch.
 
-        G is the number of graph slots. The features of the DGLGraph are the tensors of this batch. A batch of named
-        graphs raises SchemaError; use `graphs`.
+        A batch of named graphs raises SchemaError; use `graphs`.
         """
         if self.graph_names:
             raise SchemaError(
@@ -145,7 +143,6 @@ class PaddedBatch(BatchContent):
 
     def _build_graph(self) -> Any:
         """Build the graph, or a dict of graphs by name, from the tensors."""
-        # The names of graphs, then the arguments of `build_batch` in its order. Only sorted edges have row pointers.
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -202,7 +199,7 @@ class PaddedBatch(BatchContent):
 
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
-    """Return the function that makes PyG batches. The result is cached, so that imports run only once."""
+    """Return the function that makes PyG batches."""
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 

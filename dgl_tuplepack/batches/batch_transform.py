@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, 
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
 
-# Fields of a batch that a transform may change, directly or through the graph of the batch. No other field may change.
+# Fields of a batch that a transform may change, directly or through the graph of the batch.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
 # A column is a feature or label. A group of columns has a content, "node feature", "edge feature" or "label", and a
 # type, which is None for labels.
@@ -28,14 +28,10 @@ _Group = tuple[str, Any]
 class BatchTransform:
     """A transform of padded batches, with all padding rows restored after each call.
 
-    The transform changes, adds or deletes features or labels of the batch, in place or by replacing them, and returns
-    the batch. Then padding rows are set to exactly the values that they had before the transform. In new columns
-    (features or labels), and in columns whose dtype or shape has changed, padding rows are set to 0.
-
     Parameters
     ----------
     transform
-        A function that changes a `PaddedBatch` and returns it.
+        A function that changes, adds or deletes features or labels of a `PaddedBatch`, and returns the batch.
     seed
         0..2**64-1. The global random generators are seeded from this seed, the epoch and the ids of the graphs.
     empty
@@ -45,8 +41,7 @@ class BatchTransform:
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
         self.name = check_callable(transform, "a PaddedBatch")
         self.transform, self.draws = transform, Draws(seed)
-        # The dtype and shape of each column after the transform. None while the empty batch is transformed, so that its
-        # result is not compared with anything.
+        # None while the empty batch is transformed, so that its result is not compared with anything.
         self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
         self._specs = {group: _specs(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
 
@@ -78,7 +73,7 @@ class BatchTransform:
                 "generators; use with_ids(dataset), also for the example."
             )
         if has_drawn:
-            # Only the epoch is unknown. This warns if a batch with the same first graph draws random numbers again.
+            # This warns if a batch with the same first graph draws random numbers again.
             self.draws.notice_repetition(int(ids[0] or 0), self.name)
         self._check(found, batch, structure, where)
         _restore(batch, padding)
@@ -87,14 +82,13 @@ class BatchTransform:
     def _check(self, found: Any, batch: PaddedBatch, structure: dict[str, Any], where: str) -> None:
         """Raise TransformError if `found`, the result for `batch`, is not allowed.
 
-        `structure` is the result of `_structure` before the transform; `where` is the name of the batch in messages.
+        `structure` is the result of `_structure` before the transform.
         """
         if found is not batch:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
                 "batch; change the batch in place and return it."
             )
-        # If the transform has written features into the graph, copy them to the batch.
         batch._exchange_features()
         changed = [name for name, value in _structure(batch).items() if not _same(value, structure[name])]
         if changed:
@@ -166,10 +160,7 @@ def _structure(batch: PaddedBatch) -> dict[str, Any]:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Return whether two values in results of `_structure` are equal.
-
-    Tensors are equal if they are the same object with the same number of in-place changes.
-    """
+    """Return whether two values in results of `_structure` are equal."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in found)
     if isinstance(found, tuple) and found and isinstance(found[0], Tensor):
@@ -203,5 +194,4 @@ def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> No
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
-    # If the transform has used the graph of the batch, update the features of the graph too.
     batch._exchange_features()

@@ -95,10 +95,9 @@ class PaddedCollate:
 
     Notes
     -----
-    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if a graph differs from the example
-    (for instance, if the graph has an id and the example has none), and TransformError if a transform fails. All
-    padding edges lead from padding nodes to padding nodes, and are spread evenly over them. Padding edges between nodes
-    of one type are self-loops, unless `coordinates` are given.
+    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if a graph differs from the example,
+    and TransformError if a transform fails. All padding edges lead from padding nodes to padding nodes, and are spread
+    evenly over them. Padding edges between nodes of one type are self-loops, unless `coordinates` are given.
 
     Examples
     --------
@@ -133,13 +132,12 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
-            # `numbered`: types whose nodes (edges) are indexed by labels. The transform must not remove any of them.
+            # The transform must not remove nodes (edges) that labels index.
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
-        # The last shape is the largest, and holds every pack.
+        # The last shape is the largest.
         self.shape = self.shapes[-1]
-        # A batch of padding only. BatchTransform transforms it to find which features and labels each result must have.
         empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
             None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
@@ -159,7 +157,7 @@ class PaddedCollate:
         if self._transform is None:
             return example
         parts = parts_of(example, "the example")
-        # The example only defines the schema. So if it has no id, any id may seed the transform.
+        # The example only defines the schema, so any id may seed the transform.
         (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
         return as_item(found._replace(id=found.id if parts.id is not None else None))
 
@@ -170,7 +168,6 @@ class PaddedCollate:
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
         sampler_shape = shape_of(items)
-        # `parts` are the graph, label and id of each item; `names` are the names of the items in messages.
         parts, names, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, names, epoch)
@@ -181,23 +178,16 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
-        """Return the padded batch of items, of which `parts` are the parts and `names` the names in messages.
-
-        `sampler_shape` is the index of the shape that the sampler chose. If it is None, use the smallest shape that
-        holds the batch.
-        """
+        """Return the padded batch of items, of which `parts` are the parts and `names` the names in messages."""
         schema = self.schema
         graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:
-            # The functions return: the number of nodes (edges) of type t in each graph; the rows of a feature or label
-            # (a column); the name of item i.
             check_values(
                 schema,
                 lambda t: as_array(graphs.lengths[t]),
                 lambda column: as_array(graphs.columns[column]),
                 lambda i: names[i],
             )
-        # graphs.numbers: the number of nodes of each type, then of edges of each type, then of graphs.
         shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
         padded = padded_batch(shape, graphs)
         padded.graph_ids = self._ids(shape, parts, names, padded.device)

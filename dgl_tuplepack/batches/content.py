@@ -136,17 +136,12 @@ class BatchContent:
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
-        # own_type: the name of type t in `graph`; the name of a named graph is not part of it.
         for t, graph, own_type in located_types(self._graph):
             yield t, features_of(graph, own_type), own_features[t]
 
     def _changed_shape(self) -> list[str]:
-        """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots.
-
-        The numbers differ only if the user has changed the graph in place.
-        """
+        """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots."""
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
-        # Type, number of nodes (edges) in the graph, and number of slots in the batch.
         counts = [(t, count(graph, own_type), len(masks[t])) for t, graph, own_type in located_types(self._graph)]
         return [
             f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
@@ -166,7 +161,6 @@ class BatchContent:
                 f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
                 f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
             )
-        # own: the features of type t in the batch.
         for t, of_graph, own in self._features_by_type():
             _exchange(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
@@ -194,14 +188,13 @@ class BatchContent:
 def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
     """Make the features of a graph and a batch equal: copy each change from one dict to the other.
 
-    `graph` has the features of the graph, `own` the features of the batch, and `agreed` the features at the last time
-    when both were equal. If a feature has changed in both, keep its value in the graph.
+    `own` has the features of the batch, and `agreed` the features at the last time when both were equal. If a feature
+    has changed in both, keep its value in the graph.
     """
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
         # The value for both dicts; None if the feature was deleted.
         value = in_graph.get(name)
-        # If the feature has not changed in the graph, use the value in the batch.
         if value is agreed.get(name):
             value = own.get(name)
         if value is None:

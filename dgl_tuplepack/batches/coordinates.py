@@ -19,8 +19,8 @@ Coordinates = Sequence[str] | Mapping[str, float]
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
     """Return, for each feature named in `coordinates`, the least distance between padding nodes; the default is 1.
 
-    `specs_by_type` has the specs (dtypes and shapes) of the node features of each node type. Raise SchemaError if a
-    name is not the name of a node feature of real floats, or if a distance is not positive and finite.
+    Raise SchemaError if a name is not the name of a node feature of real floats, or if a distance is not positive and
+    finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
@@ -66,6 +66,6 @@ def padding_positions(spec: ArraySpec, first: int, number: int, distance: float)
     for axis in range(1, min(width, 3)):
         positions[:, axis] = (slots % 3 == axis).double()
     positions = (positions * distance).to(spec.dtype)
-    # Repeat each position along all axes between the first and the last axis: [number, D] -> [number, ..., D].
+    # [number, D] -> [number, ..., D]
     leading = (1,) * (len(spec.shape) - 1)
     return positions.reshape(number, *leading, *spec.shape[-1:]).expand(number, *spec.shape).contiguous()

@@ -15,9 +15,8 @@ from dgl_tuplepack.graphs.blocks import GraphType
 def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Return the graph slot of each node or edge, ``[number]``, and the first node or edge of each graph slot.
 
-    The second tensor is ``[G + 1]``; its last entry is the end of the last graph slot. `counts` ``[G]`` has the number
-    of nodes or edges of type `t` in each graph slot. Raise SchemaError if the counts do not add up to `number`, because
-    a user has changed them. The sum is checked only on the CPU, and not in compiled code.
+    The second tensor is ``[G + 1]``. `counts` ``[G]`` has the number of nodes or edges of type `t` in each graph slot.
+    Raise SchemaError if the counts do not add up to `number`; on a GPU and in compiled code, this is not checked.
     """
     if not counts.is_cpu or is_traced():
         all_slots = torch.arange(counts.shape[0], device=counts.device)

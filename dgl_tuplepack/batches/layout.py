@@ -18,7 +18,6 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 # Key of a tensor: its content, the type of its rows (None: graphs) and, for a feature or label, its name. Examples:
 # ("mask", type), ("node_feature", type, name).
 Key = tuple[Any, ...]
-# Dtype and shape.
 Spec = tuple[torch.dtype, tuple[int, ...]]
 
 
@@ -41,9 +40,8 @@ def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sor
 def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int]) -> PaddedBatch:
     """Return the batch that consists of the given tensors, whose keys are the keys of `layout_of`.
 
-    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. If `tensors` has
-    no ids, `graph_ids` of the batch is None. Row pointers and edge order may be missing if edges are not sorted, or
-    will be sorted later.
+    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. Ids, row pointers
+    and edge order may be missing.
     """
     node_types, edge_types = schema.node_types, schema.edge_types
     totals = dict(zip((*node_types, *edge_types, None), real, strict=True))

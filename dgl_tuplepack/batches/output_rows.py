@@ -25,9 +25,7 @@ class OutputRows(NamedTuple):
     Attributes
     ----------
     ids
-        Integers: the ids of the real graphs, ``[n]``; or the ids of all graph slots, ``[G]``, the real graphs first.
-    num_real_graphs
-        The number n of real graphs.
+        Integers: the ids of the n real graphs, ``[n]``; or the ids of all graph slots, ``[G]``, the real graphs first.
     slots
         Number of rows, padding included.
     counts
@@ -98,7 +96,6 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
     if batch.row_pointers is not None and of != GRAPHS:
         raise InputError(f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead.")
     node_type, edge_type = batch.type_names or ("nodes", "edges")
-    # Without types, a field is one tensor; put the tensor into a dict, with the only node type or edge type as its key.
     has_types = isinstance(batch.node_mask, dict)
     nodes, node_masks, edges, edge_masks = (
         value if has_types else {t: value}
@@ -117,20 +114,17 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 def _of_pyg(batch: Any, of: str) -> OutputRows:
     """Return the rows of a component of a PyG batch."""
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
-    # Only a batch made by `PaddedBatch.pyg` or a store has an origin. origin.counts: the number of nodes in each graph,
-    # by node type, and the number of edges in each graph, by edge type.
+    # Only a batch made by `PaddedBatch.pyg` or a store has an origin.
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts
         slots = {t: int(sum(count)) for t, count in (*nodes.items(), *edges.items())}
         orders: dict[Any, Tensor] = dict(origin.edge_orders)
-        # Nodes of type t that are tied to edges of type e are sorted like these edges.
         orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
         return _rows(
             of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
         )  # fmt: skip
-    # PyG made the batch: `ptr` has the index of the first node of each graph. An edge belongs to the graph of its
-    # source node.
+    # PyG made the batch. An edge belongs to the graph of its source node.
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
         edges = {"edges": torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(ids))}
@@ -150,11 +144,10 @@ def _rows(
 
     `nodes` and `edges` have, by type, the number of nodes and edges of each graph. `num_graphs` is the number of graph
     slots. `slots` has the number of slots of each type; None if no row is padding. `orders` has the slot of each row
-    before edges were sorted, for types that were sorted. Set `named` if the graphs are named.
+    before edges were sorted.
     """
     if of == GRAPHS:
         return OutputRows(ids, num_real_graphs, num_graphs)
-    # Component name -> type.
     types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
     if of not in types:
         raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")

@@ -19,12 +19,9 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
 
     Raise GraphTooLargeError if the graphs exceed the limits of `shape`.
     """
-    # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. `shape.slots` has the same keys.
-    # Both dicts have node types first, then edge types, then None.
+    # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. Node types come first, None last.
     schema, real, device = shape.schema, graphs.numbers, graphs.device
     shape.check_content(list(real.values()))
-    # A key is a tuple: a word for what the tensor holds, such as "mask"; the type, None for graphs and labels; and the
-    # name of a feature or label. The columns of a schema are such keys. `ENDS` is ("sources", "destinations").
     tensors: dict[Key, Tensor] = {
         ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
     }
@@ -44,10 +41,7 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
     ends = []
     # ahead: by how many padding nodes the source (first) and the destination (second) of each padding edge is shifted.
-    # With padding chains, the destination is the padding node after the source. Otherwise the edge is a self-loop, or
-    # joins nodes of two types.
     ahead = (0, int(shape.has_padding_chains(edge_type)))
-    # real: the source (first) or the destination (second) of each real edge.
     for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
         first_padding = graphs.numbers[node_type]
         num_padding = shape.slots[node_type] - first_padding
@@ -65,7 +59,6 @@ def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
 
 def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
     """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding nodes (edges)."""
-    # Graph slots between the real graphs and the last slot are empty: they keep the number 0.
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
     counts[: graphs.numbers[None]] = graphs.lengths[t]
     counts[-1] = shape.slots[t] - graphs.numbers[t]

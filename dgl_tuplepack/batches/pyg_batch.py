@@ -34,7 +34,6 @@ from dgl_tuplepack.planning.sizes import IntArray
 class Origin:
     """Facts about the graphs of a `PygBatch`, from which the batch makes single graphs and row masks."""
 
-    # Names of attributes. A storage is one of PyG's dicts of attributes; its key is a type, or None (whole graph).
     names: Names
     num_graphs: int
     num_real_graphs: int
@@ -42,10 +41,9 @@ class Origin:
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
     # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # ties: node type -> edge type that it is tied to. indices: feature or label with indices -> type that it indexes.
+    # As `_ties` and `_indices` of `BatchContent`.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
-    # Whether the batch has padding, and whether the graphs are named graphs (items are dicts of graphs).
     is_padded: bool = False
     is_named: bool = False
     # Component name -> the mask with which the batch was made, and the number of its real rows.
@@ -66,9 +64,9 @@ class Origin:
 class PygBatch(Batch):  # type: ignore[misc]
     """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes; it has an `Origin`.
 
-    `num_graphs` is the number of graph slots, which pooling needs; it is the same in all batches of one static shape.
-    ``len(batch)``, ``batch[i]``, `to_data_list` and `get_example` cover only the real graphs. A batch that PyG makes
-    from such batches has no `Origin`, and behaves like PyG's own batches.
+    `num_graphs` is the number of graph slots, which pooling needs. ``len(batch)``, ``batch[i]``, `to_data_list` and
+    `get_example` cover only the real graphs. A batch that PyG makes from such batches has no `Origin`, and behaves like
+    PyG's own batches.
     """
 
     @property
@@ -105,7 +103,6 @@ class PygBatch(Batch):  # type: ignore[misc]
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
-        # For the mask of each node type, then of each edge type: (key of its storage, name of the mask there).
         attributes = [
             (names.storages[attribute.storage], attribute.mask)
             for attribute in (*names.node_attributes, *names.edge_attributes)
@@ -168,13 +165,11 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # creates the storage with the key t
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # (index of the storage, name) of each attribute, in the order of the values that `pyg_batch` and `plain_batch`
-        # pass: features and labels, endpoints, then the attributes that batches add.
+        # (index of the storage, name) of each attribute, in the order in which `pyg_batch` and `plain_batch` pass them.
         attributes = [(number, key) for number, key, _ in names.attributes] + [
             (at, ends) for at, ends, _ in names.edge_attributes
         ]
-        # `at`: storage index. `slots`, `pointers`, `mask`, `number`: names of attributes there; `number` is None if
-        # the node type is itself an attribute, such as x_s. `counted`: types that always need num_nodes.
+        # `number` is None if the node type is itself an attribute, such as x_s.
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
             attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
@@ -185,7 +180,6 @@ class Template:
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
         """Return a new batch. `columns` has its features and labels, `others` all other values, in template order."""
-        # f converts a feature or label to PyG's layout of axes; it is None if nothing changes.
         laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.attributes, columns, strict=True)]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
@@ -197,7 +191,6 @@ class Template:
 def pyg_batch(batch: BatchContent) -> Any:
     """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
     batch._exchange_features()
-    # columns[i]: content, type and name of a feature or label. values[i]: its tensor.
     columns: list[Column] = []
     values: list[Tensor] = []
     contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)
@@ -215,7 +208,7 @@ def pyg_batch(batch: BatchContent) -> Any:
         (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
         bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
-    # In the order of `Template`: endpoints, attributes of each node type, masks of edges, the mask of graphs, ids.
+    # In the order of `Template`.
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
         mask = batch._node_masks[t]
@@ -251,11 +244,10 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
-    # For each feature or label: (key of its storage, name, number of rows in each graph). c: its column. A feature has
-    # one row for each node (edge) of its type c[1]. A label, with the type None, has rows[c] rows; by default, one row.
+    # (key of its storage, name, number of rows in each graph) of each feature or label; the type of a label is None.
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
-    # Add the endpoints, which have one row for each edge.
+    # Endpoints have one row for each edge.
     for t, key, each in (*found, *((*attribute, counts[e]) for e, attribute in names.types.edges.items())):
         storage = storages[t]
         if key in exclude:
@@ -334,7 +326,6 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         _check_rows(values, key, dim, origin, t, each)
         return values.narrow(dim, first, last - first)
 
-    # Each column is the attribute `key` in the storage with the key `t`. `found` is the batch's storage with this key.
     for column, t, key in names.columns:
         content, of_type, _ = column
         found = storages.get(t, {})
@@ -343,7 +334,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
         value = rows_of_graph(found[key], of_type if content != "label" else None, key, dim or 0, rows)
         if content == "label":
-            # If `dim` is None, PyG adds an axis to batches; a single graph does not have this axis.
+            # If `dim` is None, PyG adds an axis to batches.
             value = value[0] if dim is None else value
         else:
             assert of_type is not None
@@ -368,10 +359,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
 
 def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
-    """Raise SchemaError unless an attribute has a row for each slot, or for each slot with real content.
-
-    `t` is the type of the rows, or None for a label, which has `each` rows in each graph slot.
-    """
+    """Raise SchemaError unless an attribute has a row for each slot, or for each slot with real content."""
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
     if t is None:
         slots, real = origin.num_graphs * each, origin.num_real_graphs * each
@@ -384,7 +372,7 @@ def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | 
 def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
     """Raise SchemaError if edges of a graph, with the endpoints `ends` ``[2, E]``, join nodes of other graphs.
 
-    `nodes` has the slice of the graph's source nodes, and the slice of its destination nodes.
+    `nodes` has the slices of the graph's source nodes and destination nodes.
     """
     if ends.shape[1]:
         first, last = (each.tolist() for each in ends.aminmax(dim=1))
@@ -393,7 +381,7 @@ def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
 
 
 def _changed(key: str, how: str) -> SchemaError:
-    """Return the error for an attribute that the user has changed; `how` says what is wrong with it."""
+    """Return the error for an attribute that the user has changed."""
     return SchemaError(
         f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
         "graphs before the change, or change a clone()."

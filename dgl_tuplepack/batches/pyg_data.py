@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names
 class Joining(NamedTuple):
     """The rules by which PyG joins graphs to a batch: the results of `__cat_dim__` and `__inc__` for each attribute.
 
-    An attribute is a pair (key of its storage, name). In a `Data`, the key is always None.
+    An attribute is a pair (key of its storage, name).
     """
 
     # Attribute -> the axis along which PyG joins its values; None if PyG adds an axis.
@@ -40,7 +40,7 @@ class _Stored:
         shifted_by = joining.shifted_by[attribute]
         shifts = [self._size_of(*each) for each in shifted_by]
         if len(set(shifted_by)) > 1:
-            # The endpoints are nodes of two types: source nodes and destination nodes have different shifts.
+            # Source nodes and destination nodes are of two types, with different shifts.
             return torch.tensor(shifts).view(-1, 1)
         return shifts[0] if shifts else 0
 
@@ -73,11 +73,7 @@ class _Stored:
         return self.__dict__.get("_joining"), (next(found, None), key)
 
     def _size_of(self, t: GraphType | None, key: str) -> int:
-        """Return the size of an attribute: PyG adds this number to the indices of later graphs.
-
-        The size of `num_nodes` is the number of nodes. The size of any other attribute is its length along the axis
-        along which PyG joins the attribute. `t` is the key of the attribute's storage.
-        """
+        """Return the size of an attribute: PyG adds this number to the indices of later graphs."""
         storage = dict(storages_of(self))[t]
         if key == NUMBER:
             return int(storage.num_nodes)
@@ -107,15 +103,12 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
 
     `indices` maps each feature or label with indices to the node or edge type that it indexes.
     """
-    # names.columns: for each feature and label, (column, key of its storage, name of the attribute there).
-    # types.attribute_of: the attribute that counts the nodes of a type, or that holds the endpoints of an edge type.
     types = names.types
     axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
     shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
         (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
         for column, t, key in names.columns
     }
-    # One attribute has both endpoints of the edge type e: source nodes in its first row, destinations in its second.
     for e, attribute in types.edges.items():
         axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
     is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
@@ -129,8 +122,7 @@ def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribut
         # By default, PyG shifts the attribute by its own maximum plus 1.
         return False
     is_index = "index" in key or (is_flat and key == "face")
-    # By default, attributes with "index" in their name hold indices; in a HeteroData, only in storages of edges. In a
-    # Data, the attribute "face" holds indices too.
+    # By default, only storages of edges have indices in a HeteroData.
     if not is_index or not (is_flat or isinstance(t, tuple)):
         return axis == 0 and not shifted_by
     ends: list[Attribute] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]

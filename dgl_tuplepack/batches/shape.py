@@ -26,8 +26,7 @@ from dgl_tuplepack.planning.limits import Limits, as_limits
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
-# `Value`: a number, or an array with the shape of one row. `Fill`: one number for all features (labels), or a dict from
-# their names to values.
+# A number, or an array with the shape of one row.
 Value = float | Sequence[Any] | NDArray[Any] | Tensor
 Fill = float | Mapping[str, Value]
 
@@ -36,13 +35,10 @@ Fill = float | Mapping[str, Value]
 class PaddedShape:
     """Numbers of slots of a batch of p = `packs_per_batch` packs, and the values of padding.
 
-    Without options there are p x nodes + 1 node slots, p x edges edge slots and p x graphs + 1 graph slots, where
-    nodes, edges and graphs are the limits of one pack. With `coordinates` there are p x nodes + 2 node slots, so
-    that a padding edge can join two padding nodes. With `cover_padding` an edge type has additional slots, as many
-    as its destination nodes have slots, so that every padding node can have an incoming edge. With `sort_edges` the
-    edges of a batch are sorted by destination. Tied nodes and edges have the same number of slots, which follows
-    from the smaller of their two limits. If a feature or label holds indices of edges, the type of these edges has
-    at least one additional slot, so that there is always a padding edge.
+    Without options there are p x nodes + 1 node slots, p x edges edge slots and p x graphs + 1 graph slots. With
+    `coordinates` there are p x nodes + 2 node slots, so that a padding edge can join two padding nodes. With
+    `cover_padding` an edge type has additional slots, so that every padding node can have an incoming edge. Tied nodes
+    and edges have the same number of slots. If indices point to edges, there is always a padding edge.
 
     `limits` must have a cap on graphs; its components are stored in the order of the schema. `slots` has the number of
     slots of each node type, of each edge type and, under the key None, of graphs. `most` maps each component, and
@@ -76,7 +72,7 @@ class PaddedShape:
         true_or_false("cover_padding", self.cover_padding)
         true_or_false("sort_edges", self.sort_edges)
 
-        # most[t]: largest number of nodes or edges of type t in p packs. Types and limits are in the same order.
+        # most[t]: largest number of nodes or edges of type t in p packs.
         most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
         for node_type, edge_type in schema.tied.items():
             most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
@@ -89,8 +85,7 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        # The dataclass is frozen, so set these attributes by `object.__setattr__`. The keys of `self.most` are names of
-        # components; the keys of the local variable `most` are types.
+        # The keys of `self.most` are names of components; the keys of the local variable `most` are types.
         values = {
             "limits": limits,
             "packs_per_batch": packs,
@@ -106,7 +101,6 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        # Indices point to slots of the type `target`. Their dtype must be able to represent the index of each slot.
         for column, target in schema.index_columns.items():
             spec = schema.spec_of(column)
             if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
@@ -118,20 +112,17 @@ class PaddedShape:
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
         """Return the number of slots of each node type and of each edge type.
 
-        The packs hold at most ``most[t]`` nodes or edges of type t. Each node type has at least `reserved` more slots,
-        for padding.
+        Each node type t has at least `reserved` slots more than ``most[t]``, for padding.
         """
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # If nodes are tied to an edge type, it comes before the edge types that end at these nodes: the nodes have as
-        # many slots as it has, and with cover_padding the later edge types need that number. With sort_edges the order
-        # does not matter here, but `sorting_order` refuses ties that form a cycle.
+        # An edge type comes before the edge types that end at nodes tied to it: with cover_padding, these need the
+        # number of slots of the nodes. With sort_edges, `sorting_order` refuses ties that form a cycle.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
-            # spare: number of slots for padding edges. With cover_padding: one for each slot of the destination nodes.
-            # Otherwise: `reserved` if nodes are tied to the edges, else 1 if indices point to the edges, else 0.
+            # spare: number of slots for padding edges.
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare
             if e in tied:
@@ -141,13 +132,12 @@ class PaddedShape:
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
         """Return the padding of each feature and label: one row ``[1, ...]`` for all slots, or one row for each slot.
 
-        Features and labels with indices are left out. `distances` maps the name of each feature with coordinates to the
-        least distance between padding nodes.
+        Features and labels with indices are left out. `distances` maps names of features to the least distance between
+        padding nodes.
         """
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
-        # Keys: (content, type, name); the content is "node_feature", "edge_feature" or "label".
         for content, _, name in self.schema.index_columns:
             fill = self.label_fill if content == "label" else self.feature_fill
             if isinstance(fill, Mapping) and name in fill:
@@ -177,10 +167,9 @@ class PaddedShape:
         """
         slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
         if target is not None:
-            # All indices in padding point to the first padding node (edge), the one after all real nodes (edges).
+            # All indices in padding point to the first padding node (edge).
             spec = self.schema.spec_of(column)
             return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
-        # `filling` has one row for all slots, or one row for each slot.
         filling = self.fillings[column].to(device)
         return filling.expand(slots, *filling.shape[1:])[real[column[1]] :]
 
@@ -221,10 +210,9 @@ class PaddedShape:
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
     """Return the index in `shapes` of the shape that a batch is padded to.
 
-    `shapes` are in ascending order. If there is only one shape, return 0. If the sampler chose one of several shapes,
-    return its index `from_sampler`, so that all ranks have the same shape in a step. If the sampler chose no shape,
-    choose the smallest shape that holds the `content`. If no shape holds the content, choose the largest shape: its
-    `check_content` then raises. Raise SamplerError if `from_sampler` is too large.
+    `shapes` are in ascending order. The sampler's choice, `from_sampler`, is the same on all ranks; without it, choose
+    the smallest shape that holds the `content`. If no shape holds it, choose the largest: its `check_content` then
+    raises. Raise SamplerError if `from_sampler` is too large.
     """
     if len(shapes) == 1:
         return 0
@@ -241,8 +229,7 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
     """Return the padding value (a number or a nested list) of each feature or label, by name.
 
-    `fill` is one value, or a dict from names to values. `what` is the name of `fill` in messages. Raise SchemaError if
-    a value does not fit the dtype or shape of its feature or label.
+    `what` is the name of `fill` in messages. Raise SchemaError if a value does not fit its feature or label.
     """
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:

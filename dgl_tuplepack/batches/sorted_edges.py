@@ -44,12 +44,11 @@ class ReorderableTensors:
 
     def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
         """Renumber the indices of each type t in `positions`, in features and labels: i becomes ``positions[t][i]``."""
-        # column: content, type and name of a feature or label with indices; target: the type that it indexes.
         for column, target in batch._indices.items():
             content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
             columns = self.labels if content == "label" else by_type[t]
-            # The user may have deleted the feature or label, or replaced its indices by other values.
+            # The user may have deleted the feature or label, or replaced its indices.
             if target in positions and name in columns and batch._indexed_by(column, columns[name]) is not None:
                 columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
 
@@ -68,7 +67,6 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     positions: dict[Any, Tensor] = {}
     # Edge types that nodes are tied to come first: the endpoints of other edges need the new positions of these nodes.
     for e in sorting_order(batch.edge_types, batch._ties):
-        # Renumber the endpoints whose nodes have moved.
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:
                 ends[e] = positions[t][ends[e].long()].to(ends[e].dtype)
@@ -80,7 +78,6 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
             t = tied[e]
             content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
             positions[t] = inverse(order)
-        # Indices of these edges, in features or labels, need the new positions of the edges.
         if e in batch._indices.values():
             positions[e] = inverse(order)
     content.renumber(positions, batch)
@@ -99,15 +96,12 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
 def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
     """Return the tensors of a batch, with nodes and edges in the order of the original graphs."""
     content = ReorderableTensors.of(batch)
-    # `_edge_orders` is None if edges are not sorted.
     if batch._edge_orders is None:
         return content
     # orders[t][j]: original position of the node (edge) of type t that is now at position j.
     orders: dict[Any, Tensor] = dict(batch._edge_orders)
-    # t: a node type; e: the edge type that it is tied to.
     for t, e in batch._ties.items():
         orders[t] = orders[e]
-        # positions[i]: current position of the node that was originally at position i.
         positions = inverse(orders[e])
         content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
     for e in batch.edge_types:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 class BatchTensors(NamedTuple):
     """The tensors of a `PaddedBatch`, from its `tensors` property, as an argument of compiled functions.
 
-    Torch compiles a function for specific names, shapes, strides and dtypes, and for specific fields that are None. All
-    of these are equal in all batches of one static shape, so the function is compiled once for each shape. Values that
-    differ between batches, such as `num_real_graphs`, are left out.
+    Values that differ between batches, such as `num_real_graphs`, are left out, so a function is compiled once for each
+    static shape.
 
     Each field has the value of the `PaddedBatch` attribute of the same name. `graph` is a `TensorGraph`, which can be
     passed to layers. For named graphs (items are dicts of graphs), `graphs` has a `TensorGraph` for each name instead.
@@ -63,7 +62,6 @@ class BatchTensors(NamedTuple):
                 f"these tensors hold the named graphs {list(self.graph_names)}, so there is no single graph; use "
                 f"tensors.graphs[{self.graph_names[0]!r}]."
             )
-        # If there is only one node type and one edge type, fields are not dicts by type, so put each into such a dict.
         has_types = isinstance(self.node_mask, dict)
         return self._built(lambda value, key: value if has_types else {key: value}, self.type_names)
 
@@ -80,9 +78,8 @@ class BatchTensors(NamedTuple):
         """Return a `TensorGraph` on the fields of these tensors.
 
         ``by_type(field, t)`` must return a field as a dict by type; if the field has only one value, t is its type.
-        `type_names` has the only node type and the only edge type, if their names are not the default names.
         """
-        # Import `TensorGraph` only here: the import loads torch's compiler, which takes two seconds.
+        # This import loads torch's compiler, which takes two seconds.
         from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
@@ -106,16 +103,13 @@ class BatchTensors(NamedTuple):
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
     """Return the values of one named graph in the field `value`, as a dict by the graph's own types.
 
-    A homogeneous graph has only one value in the field, ``value[name]``; the type of this value is `key`.
+    A homogeneous graph has only one value, ``value[name]``, of type `key`.
     """
     return {key: value[name]} if name in value else of_graph(name, value)
 
 
 def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
-    """Return row masks by component name.
-
-    For heterographs and named graphs, `node_mask` and `edge_mask` are dicts by type. Set `named` for named graphs.
-    """
+    """Return row masks by component name."""
     if isinstance(node_mask, dict):
         names = components_of(tuple(node_mask), tuple(edge_mask), named)
         masks = [*node_mask.values(), *edge_mask.values()]

@@ -55,11 +55,10 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         return []
     batch._exchange_features()
     content = in_order_of_graphs(batch)
-    # counts[t][i]: number of nodes (edges) of type t in the real graph i. Real graphs have the first graph slots.
+    # counts[t][i]: number of nodes (edges) of type t in the real graph i.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
     src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    # For each feature and label: (name, values, type that the values index, or None).
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
@@ -85,10 +84,7 @@ _Columns = list[tuple[str, Tensor, Any]]
 
 
 def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
-    """Return each feature of the type t, or each label, with the type that it indexes (None if it has no indices).
-
-    `content` is "node_feature", "edge_feature" or "label"; `t` is None for labels.
-    """
+    """Return each feature of the type t, or each label, with the type that it indexes."""
     return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
 
 

@@ -20,8 +20,7 @@ class CollatedView:
     Attributes
     ----------
     dataset
-        The items. If the dataset has ``__getitems__``, one call of this method reads all items of a batch, as in torch;
-        otherwise items are read one by one.
+        The items. If the dataset has ``__getitems__``, one call reads all items of a batch, as in torch.
     collate
         Function from a list of items to a batch.
     ids
@@ -39,7 +38,6 @@ class CollatedView:
         fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
         items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
         check_number(items, ids)
-        # shape: index of the batch's shape bucket; None if the sampler has not chosen one.
         given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
         return self.collate(given if shape is None else BatchItems(given, shape))
 

@@ -10,7 +10,7 @@ import torch
 
 from dgl_tuplepack.compiling.torch_private import lines_of
 
-# `_LIBRARIES`: folders of the standard library, installed packages, torch and this package. User code is elsewhere.
+# User code is outside of `_LIBRARIES`.
 _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
@@ -73,7 +73,6 @@ def explanation(name: str, error: BaseException) -> str:
     # Leave out the tracer's hints, since they name functions that the user's code may not call.
     message = text.partition("from user code")[0].splitlines()
     without_hints = [line for line in message if not line.strip().startswith("Hint:")]
-    # `lines_of` returns (file, line number, line of code) for each call that led to the error.
     searched = "\n".join([*without_hints, code[1] if code else "", *(line for *_, line in lines_of(error))])
     # If code of DGL led to the error, add "dgl/", which the pattern of DGL's remedy matches. Only files in folders of
     # libraries count, since a user's own folder may be called dgl.
@@ -85,7 +84,7 @@ def explanation(name: str, error: BaseException) -> str:
 
 def with_remedy(reason: str) -> str:
     """Return the reason for a failure, with a remedy if a remedy is known."""
-    # Inductor, torch's own compiler, writes these words if it cannot generate code for a size that depends on values.
+    # Inductor writes these words if it cannot generate code for a size that depends on values.
     if "to have been codegen-ed" not in reason:
         return reason
     return (
@@ -99,7 +98,6 @@ def _because_of(error: BaseException) -> str:
 
     If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
     """
-    # frames: (file, line number, line of code), outermost first.
     frames = lines_of(error)
     if not frames:
         return ""

@@ -29,17 +29,15 @@ class Checked(NamedTuple):
     Attributes
     ----------
     difference
-        Description of the worst difference, with both numbers; empty if there is none.
+        Description of the worst difference.
     writes
-        Names of up to three tensors that the function writes to, except buffers; empty if there are none.
+        Names of up to three tensors that the function writes to, except buffers.
     skipped
-        Reason why nothing was compared; empty if the call was compared.
+        Reason why nothing was compared.
     not_finite
-        Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite; empty if
-        there is none.
+        Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite.
     is_conclusive
-        Whether any entry of a gradient, or of an output if there are no gradients, is finite and not 0. Always True
-        with several ranks, since all ranks must compare the same calls.
+        See `comparison.is_conclusive`. Always True with several ranks, since all ranks must compare the same calls.
     """
 
     difference: str = ""
@@ -63,7 +61,7 @@ def check_call(
     The caller's tensors, random generators and modules stay unchanged. `paths` holds the values inside the arguments by
     path, such as ``batch.src``. Set `same_draws` if compiled code draws the same random numbers as uncompiled code. Set
     `uniform_dropout` if compiled code makes the masks of dropout from uniform random numbers. Errors of `compiled` are
-    raised. If `function` fails on the copies, nothing is compared.
+    raised.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
@@ -78,7 +76,6 @@ def check_call(
     except Exception as error:
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"on copies of its tensors, it raises {type(error).__name__}: {first_line}")
-    # id of a tensor that the run read, or (position of the module, name) of a buffer -> name in messages.
     names = _names(modules, reference, paths)
     written_ids = [id(each.original) for each in reference.copies if each.is_written()]
     buffer_ids = {id(each) for each in buffers_of(modules).values()}
@@ -90,16 +87,12 @@ def check_call(
     found = _run_compiled(compiled, args, kwargs, modules, reference)
     if found is None:
         return Checked(skipped="compiled code draws different random numbers")
-    # The first three fields of a reference: outputs, gradients, buffers.
     expected = _values(*reference[:3])
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
 
     def rerun(**settings: Any) -> Values | None:
-        """Return the results of another uncompiled run; None if it fails, for example on mixed dtypes.
-
-        Also return None for a run in float64 (`exact`) if the function draws random numbers, which would then differ.
-        """
+        """Return the results of another uncompiled run; None if it fails, or would draw other random numbers."""
         if settings.get("exact") and reference.draws:
             return None
         try:
@@ -119,7 +112,7 @@ def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """Copy containers and objects in arguments, since a function may change them; do not copy tensors.
 
     With `cut`, each tensor that has a ``grad_fn`` is replaced by a leaf of autograd, since the autograd graph of the
-    original tensor belongs to the caller. The leaf is added to `cut`, by the ``id`` of the original.
+    original tensor belongs to the caller.
     """
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
@@ -134,7 +127,6 @@ def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     try:
         return copy.copy(value)
     except Exception:
-        # An object that cannot be copied is itself passed to the function.
         return value
 
 
@@ -145,17 +137,13 @@ def _run_compiled(
     modules: list[nn.Module],
     reference: Reference,
 ) -> Values | None:
-    """Call compiled code on the caller's own tensors, and return its results.
-
-    Return None if the compiled code draws other random numbers than the uncompiled run `reference`.
-    """
+    """Call compiled code on the caller's tensors, and return the results; None if it draws other random numbers."""
     # id of a tensor with a ``grad_fn`` -> the leaf that is passed in its place, see `_copy_containers`.
     cut: dict[int, Tensor] = {}
     with kept_generators(), modules_kept(modules):
         outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
         if not same_states(reference.random_states, random_states()):
             return None
-        # id of a tensor that the uncompiled run read -> the tensor, or the leaf that compiled code got in its place.
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
         buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
@@ -170,7 +158,6 @@ def _run_compiled(
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
     """Return all results of a run in one dict, by (group, key in the group)."""
-    # Gradients are left out if no output requires a gradient.
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:

@@ -43,9 +43,9 @@ def difference_of(
 ) -> str:
     """Return a description of the worst difference; empty if rounding explains all differences.
 
-    `found` has the results of compiled code, `expected` the results of uncompiled code. `names` maps tensors and
-    buffers to display names. `rerun` runs uncompiled code again and returns the results, or None if the run fails:
-    ``rerun(exact=True)`` runs in float64; ``rerun(copy=function)`` runs on copies that `function` makes of tensors.
+    `found` has the results of compiled code, `expected` the results of uncompiled code. `rerun` runs uncompiled code
+    again and returns the results, or None if the run fails: ``rerun(exact=True)`` runs in float64;
+    ``rerun(copy=function)`` runs on copies that `function` makes of tensors.
     """
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
@@ -54,7 +54,6 @@ def difference_of(
     if exact is not None:
         # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
         target = {key: _target(each, expected[key]) for key, each in exact.items()}
-    # scales: key -> norm that an error is relative to; largest: the largest norm of a gradient.
     scales, largest = _scales(expected, found)
     # noise: key -> rounding error of uncompiled code.
     noise = {key: _distance(expected[key], target[key]) for key in expected}
@@ -72,14 +71,12 @@ def difference_of(
     # All ranks do so together, even ranks without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
         perturbed = rerun(copy=_perturbation(units))
-        # If simulated errors change a result, this change counts as rounding.
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
     ratios = {key: ratio(key) for key in suspects}
     worst = max(ratios, key=lambda key: ratios[key], default=None)
     if worst is None or ratios[worst] <= 1:
         return ""
-    # share: the difference relative to ``scales[worst]``; rounding: the rounding error relative to the same norm.
     share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
@@ -108,22 +105,15 @@ def _target(exact: Tensor, expected: Tensor) -> Tensor:
 
 
 def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
-    """Return the norm that the error of each tensor is relative to, and the largest norm of a gradient.
-
-    A norm here counts only entries that differ between `values` and `found`.
-    """
+    """Return the norm that the error of each tensor is relative to, and the largest norm of a gradient."""
     norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
-    # Group -> largest norm of a tensor in it.
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
     scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
     return scales, largest.get("gradient", 0.0)
 
 
 def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
-    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient.
-
-    `has_exact`: whether there are results in float64.
-    """
+    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
     precision = torch.finfo(dtype).eps
@@ -133,7 +123,7 @@ def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
 
 
 def runs_on_several_ranks() -> bool:
-    """Return whether several ranks run this code, so that they must call the same collectives."""
+    """Return whether several ranks run this code."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 

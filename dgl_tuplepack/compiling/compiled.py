@@ -51,7 +51,7 @@ class CompiledFunction:
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
         # For each set of shapes that the function was compiled for: path in the arguments -> description of the value.
         self._compiled_shapes: list[dict[str, str]] = []
-        # Signatures (containers, shapes, types and numbers of the arguments) of the calls that `_prepare` has checked.
+        # Signatures of the calls that `_prepare` has checked.
         self._signatures: set[Any] = set()
         # How many more calls may be compared to check the latest compiled code.
         self._comparisons_left = _MAX_COMPARISONS if check else 0
@@ -70,7 +70,7 @@ class CompiledFunction:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether calls run compiled code; False before the first call, and if the function stays uncompiled."""
+        """Whether calls run compiled code."""
         return self._compiled is not None and self._compiled is not self._function
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -105,7 +105,6 @@ class CompiledFunction:
         before the caller's own call, which may change tensors that the comparison reads.
         """
         with self._lock:
-            # Path such as "batch.src" -> tensor or other value in the arguments.
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
             if self._compiled is None:
@@ -114,7 +113,6 @@ class CompiledFunction:
             shapes = {path: described(value) for path, value in leaves.items()}
             # Calls with different signatures can have equal descriptions.
             if shapes not in self._compiled_shapes:
-                # With dynamic=False, torch compiles again for each new set of shapes.
                 if self._settings["dynamic"] is False:
                     self._check_new_shapes(leaves, shapes)
                     self._comparisons_left = _MAX_COMPARISONS if self._check else 0
@@ -148,15 +146,10 @@ class CompiledFunction:
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare a call with the uncompiled function.
-
-        If the results differ, raise CompileError, or warn if check="warn". Also raise CompileError if the function
-        writes to tensors other than buffers, so that it cannot be called twice.
-        """
+        """Compare a call with the uncompiled function."""
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
-        # same_draws: whether compiled code draws the same random numbers as uncompiled code.
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
-        # `PASS_OPTION` is a compiler pass of this package, which makes dropout in compiled code draw uniform numbers.
+        # The compiler pass of this package makes dropout draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
 
         def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -230,11 +223,7 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Return the function to call after torch's compiler has failed.
-
-        After the first failure, the function is compiled again with a new cache, since a cached file may be damaged.
-        After the second failure, the function stays uncompiled.
-        """
+        """Return the function to call after torch's compiler has failed."""
         if not self._has_changed_cache and torch_private.use_another_cache():
             self._has_changed_cache = True
             return self._wrapped_by_torch(self._device)
@@ -263,7 +252,7 @@ class CompiledFunction:
             raise CompileError(breaks.explanation(self._name, error)) from error
 
     def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:
-        """Raise CompileError if a value in the arguments is a graph or a padded batch; `leaves` has values by path."""
+        """Raise CompileError if a value in the arguments is a graph or a padded batch."""
         for path, value in leaves.items():
             cls = type(value)
             if is_graph(value):
@@ -279,13 +268,10 @@ class CompiledFunction:
                 )
 
     def _check_new_shapes(self, leaves: Mapping[str, Any], shapes: Mapping[str, str]) -> None:
-        """Warn if the function has been compiled for other shapes; raise CompileError if it needs too many shapes.
-
-        `leaves` holds the values in the arguments by path, and `shapes` the descriptions of these values by path.
-        """
+        """Warn if the function has been compiled for other shapes; raise CompileError if it needs too many shapes."""
         if not self._compiled_shapes:
             return
-        # changed: differences from the most similar earlier set of shapes, as (path, old description, new description).
+        # Differences from the most similar earlier set of shapes.
         changed = min((differences(before, shapes) for before in self._compiled_shapes), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
         text += f", and {len(changed) - 4} more" if len(changed) > 4 else ""
@@ -348,8 +334,7 @@ _traces = _Traces()
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls `function`, and counts how often torch traces it."""
-    # The tracer calls `count` and treats its result as a constant. `count` is made here, not at import, since making
-    # it loads torch's compiler.
+    # Made here, not at import, since making it loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

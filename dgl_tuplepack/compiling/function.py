@@ -156,8 +156,7 @@ def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, An
         return {}
     if not isinstance(options, Mapping):
         raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give one.")
-    # `known` is None, and no names are checked, if torch cannot list its options or the backend is not torch's own
-    # compiler.
+    # None if torch cannot list its options, or the backend is not torch's own compiler.
     known = torch_private.known_options() if torch_private.is_inductor(arguments) else None
     for name in options:
         # Torch accepts hyphens in place of underscores.

@@ -29,7 +29,7 @@ def keep_no_bools(graph: Graph) -> int:
     """Mark masks and replace random numbers in a joint graph, in place; return the number of changed operations.
 
     Only tensors on the CPU are affected. Masks that already have a recompute policy, as inside
-    ``torch.utils.checkpoint``, stay unchanged. In a graph without a backward pass, the marks have no effect.
+    ``torch.utils.checkpoint``, stay unchanged.
     """
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
     for node in random:
@@ -46,11 +46,10 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
     of_backward: set[Node] = set()
     cheap: set[Node] = set()
     for node in graph.nodes:
-        # A node that reads a value of the backward pass belongs to the backward pass too.
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
-            # The masks that this node reads, except inputs of the graph (placeholders), which exist anyway.
+            # Inputs of the graph (placeholders) exist anyway.
             input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
             if cheap.issuperset(input_masks):
                 cheap.add(node)
@@ -72,8 +71,8 @@ def _is_cheap(node: Node) -> bool:
     """Return whether a mask is cheap to recompute, and stays the same when it is recomputed from kept values.
 
     For inputs in half precision, generated code computes in float32, and rounds only the values that it keeps for the
-    backward pass. So recomputing a comparison may change its result; for example, this may change the mask of dropout.
-    Apart from overflow and underflow, comparisons with 0, infinity and NaN do not change.
+    backward pass. So recomputing a comparison may change its result. Apart from overflow and underflow, comparisons
+    with 0, infinity and NaN do not change.
     """
     if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
         return False

@@ -20,7 +20,6 @@ _MAX_DEPTH, _MAX_LENGTH = 3, 1000
 
 def modules_of(*values: Any) -> list[nn.Module]:
     """Return the modules in `values`; for functions, also the modules in their closures, globals and ``self``."""
-    # A dict instead of a set keeps the order.
     found: dict[nn.Module, None] = {}
     for value in values:
         _add_modules(value, found, set(), 0)
@@ -28,10 +27,7 @@ def modules_of(*values: Any) -> list[nn.Module]:
 
 
 def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
-    """Add the modules in a value to `found`, recursively.
-
-    `seen` has the ``id`` of each value searched before; `depth` is the number of objects that enclose this value.
-    """
+    """Add the modules in a value to `found`, recursively."""
     try:
         is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
     except ReferenceError:
@@ -42,7 +38,6 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
     seen.add(id(value))
     if isinstance(value, nn.Module):
         found.update(dict.fromkeys(value.modules()))
-    # Functions do not add to the depth.
     depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
     if depth <= _MAX_DEPTH:
         for each in _held_by(value):
@@ -96,7 +91,6 @@ def problem_of(modules: Iterable[nn.Module]) -> str:
 @contextmanager
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """On exit, restore the attributes and buffers of modules, such as running statistics, counters and caches."""
-    # For each module: its attributes, and name -> (buffer, copy of the buffer's values).
     before = [
         (module, dict(vars(module)), {n: (b, b.detach().clone()) for n, b in module.named_buffers(recurse=False)})
         for module in modules

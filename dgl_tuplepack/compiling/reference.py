@@ -1,7 +1,5 @@
 """Run a function uncompiled, on copies of every tensor that it reads.
 
-A copy equals its original, or is the original in float64, or is the original with artificial rounding errors.
-
 The function may read tensors from arguments, modules, closures or global variables. A `TorchFunctionMode` passes copies
 of these tensors to torch's functions, so that the caller's tensors are never written to.
 """
@@ -131,7 +129,6 @@ def run_on_copies(
     for original, made, _ in mode.copies.values():
         if made.requires_grad:
             # User-defined autograd functions get the original, and torch's functions the copy: add both gradients.
-            # `found` has the gradients by the id of the original or of the copy.
             terms = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
     return Reference(
@@ -140,10 +137,7 @@ def run_on_copies(
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
-    """Return the tensors in nested containers and objects by their paths.
-
-    `path` is the path of `value` itself, and `depth` the number of objects that enclose `value`.
-    """
+    """Return the tensors in nested containers and objects by their paths."""
     if isinstance(value, Tensor):
         return {path: value}
     if isinstance(value, dict):
@@ -159,10 +153,7 @@ def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
 
 
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
-    """Return the gradients of the `inputs` that `outputs` depend on, by ``id`` of the input; do not change ``.grad``.
-
-    The backward pass starts with the gradient 1 for scalar outputs, and with fixed numbers for other outputs.
-    """
+    """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; do not change ``.grad``."""
     roots = [each for each in outputs.values() if each.requires_grad]
     leaves = [each for each in inputs if each.requires_grad]
     if not roots or not leaves or not torch.is_grad_enabled():
@@ -186,7 +177,7 @@ def random_states() -> list[Tensor]:
 
 
 def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Return whether two results of `random_states` are equal, which means that nothing was drawn in between."""
+    """Return whether two results of `random_states` are equal."""
     return all(map(torch.equal, one, other))
 
 
@@ -225,10 +216,7 @@ class _Copies(TorchFunctionMode):
         return result
 
     def copied(self, value: Any) -> Any:
-        """Return `value` with copies in place of tensors that existed before the run.
-
-        In an exact run, a dtype such as ``torch.float32`` becomes ``torch.float64``.
-        """
+        """Return `value` with copies in place of tensors that existed before the run."""
         if isinstance(value, Tensor):
             return self._copied_tensor(value)
         if isinstance(value, torch.dtype):

@@ -34,7 +34,6 @@ def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     Paths are written as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``.
     """
     if isinstance(value, tuple | list):
-        # A NamedTuple has names for its elements.
         field_names = getattr(value, "_fields", None)
         for i, each in enumerate(value):
             yield from leaves_of(each, f"{path}.{field_names[i]}" if field_names else f"{path}[{i}]")
@@ -50,8 +49,7 @@ def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
     try:
         named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        # Either the arguments do not fit, and the call itself will raise an error; or the function has no signature,
-        # such as torch.relu.
+        # The arguments do not fit, and the call will fail; or the function, such as torch.relu, has no signature.
         named = {**{f"argument {i + 1}": each for i, each in enumerate(args)}, **kwargs}
     return dict(leaf for name, value in named.items() for leaf in leaves_of(value, name))
 
@@ -81,10 +79,7 @@ def device_of(values: Iterable[Any]) -> str:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (path, description before, description now) for each path whose two descriptions differ.
-
-    `before` and `now` map paths to descriptions. If `before` or `now` lacks a path, its description there is "nothing".
-    """
+    """Return (path, description before, description now) for each path whose two descriptions differ."""
     paths = [*before, *(path for path in now if path not in before)]
     pairs = ((path, before.get(path, "nothing"), now.get(path, "nothing")) for path in paths)
     return [(path, old, new) for path, old, new in pairs if old != new]

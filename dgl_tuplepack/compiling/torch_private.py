@@ -26,7 +26,6 @@ from dgl_tuplepack.errors import CompileError
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
-# The subfolder that `use_another_cache` chooses.
 _SECOND_CACHE = "after-a-failure"
 # The first version of torch in which fused operations keep their order, see `our_options`.
 _FUSES_CORRECTLY = (2, 14)
@@ -36,8 +35,7 @@ def our_options(device: str) -> dict[str, Any]:
     """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
     Generated kernels get one thread. With several threads, sums over edges need atomic operations, which cost more time
-    than the threads save. Matrix products use torch's own kernels, which keep all threads. The joint graph is changed
-    by `joint_pass.keep_no_bools`.
+    than the threads save. Matrix products use torch's own kernels, which keep all threads.
 
     Raises
     ------
@@ -133,8 +131,7 @@ def _joint_pass() -> Any:
 
     from dgl_tuplepack.compiling import joint_pass
 
-    # Torch's disk cache identifies the function by a hash of its source. With a plain function as the option, torch
-    # would cache nothing on disk.
+    # With a plain function as the option, torch would cache nothing on disk.
     source = Path(joint_pass.__file__).read_bytes()
 
     class KeepNoBools(CustomGraphPass):
@@ -148,7 +145,7 @@ def _joint_pass() -> Any:
 
 
 def is_inductor(arguments: Mapping[str, Any]) -> bool:
-    """Return whether `arguments` of ``torch.compile`` choose Inductor; other backends lack Inductor's options."""
+    """Return whether `arguments` of ``torch.compile`` choose Inductor."""
     return arguments.get("backend") in (None, "inductor")
 
 
@@ -164,7 +161,7 @@ def is_graph_break(error: BaseException) -> bool:
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Return whether the error comes from the function itself, so that the uncompiled function would also fail."""
+    """Return whether the error comes from the function itself."""
     start = str(error)[:60]
     is_of_python = any(
         each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
@@ -199,7 +196,7 @@ def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
 
 
 def is_recompile_limit(error: BaseException) -> bool:
-    """Return whether the error means that torch has compiled a function too often, and gives up."""
+    """Return whether the error means that torch has compiled a function too often."""
     return _is_one_of(error, "torch._dynamo.exc", ("FailOnRecompileLimitHit", "RecompileError"))
 
 

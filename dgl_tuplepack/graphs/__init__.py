@@ -1,6 +1,5 @@
 """Graphs: their schema, and the sources that they are read from.
 
 In: DGLGraphs, PyG's Data, files, folders. Out: blocks of flat arrays with a `Schema`, or items one by one.
-`readers/` has a file for each kind of source. `pyg/` finds the types and features of PyG graphs.
 It may use `_core` and `planning`.
 """

@@ -1,7 +1,4 @@
-"""Blocks: consecutive graphs as flat arrays. Sources yield blocks, and stores write blocks.
-
-Node types and edge types are defined here, too.
-"""
+"""Blocks: consecutive graphs as flat arrays. Sources yield blocks, and stores write blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from numpy.typing import NDArray
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
 
 EdgeType = tuple[str, str, str]
-# A node type or a canonical edge type.
 GraphType = str | EdgeType
 Array = NDArray[Any]
 
@@ -22,8 +18,7 @@ Array = NDArray[Any]
 ENDS = ("sources", "destinations")
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
-# An item may be a dict of named graphs: name -> DGLGraph. The separator stands between the name of a graph and one of
-# its types, as in "mol/C"; see `graphs.named`.
+# Stands between the name of a graph and one of its types, as in "mol/C"; see `graphs.named`.
 SEPARATOR = "/"
 
 
@@ -35,8 +30,7 @@ def public_type(t: Any) -> Any:
 def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], named: bool = False) -> tuple[str, ...]:
     """Return the names of the components of a size: node types, then edge types.
 
-    Set `named` if the types belong to named graphs. Without named graphs, the names are ("nodes", "edges") if there is
-    only one node type and one edge type.
+    Set `named` if the types belong to named graphs.
     """
     if named:
         return (*map(node_component, node_types), *(edge_component(public_type(e)) for e in edge_types))
@@ -57,7 +51,7 @@ class GraphBlock:
     # Features [V_t, ...] and [E_t, ...], by type and name.
     node_features: Mapping[str, Mapping[str, Array]]
     edge_features: Mapping[EdgeType, Mapping[str, Array]]
-    # Labels [B, ...] by name. A single label has the empty name; a block without labels has an empty dict.
+    # Labels [B, ...] by name. A single label has the empty name.
     labels: Mapping[str, Array]
 
     def __len__(self) -> int:

@@ -24,13 +24,9 @@ def dgl_and_formats() -> tuple[Any, Any]:
 
 @functools.lru_cache(maxsize=64)
 def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
-    """Return DGL's metagraph, whose nodes are the node types and whose edges are the edge types.
-
-    Return None if there is only one node type and one edge type.
-    """
+    """Return DGL's metagraph; None if there is only one node type and one edge type."""
     if len(node_types) == len(edge_types) == 1:
         return None
-    # Two lists with one entry for each edge type: the index of its source node type, then of its destination node type.
     ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
     return load("dgl").graph_index.from_coo(len(node_types), *ends, True)
 
@@ -49,7 +45,7 @@ def build_graph(
     sums over incoming edges without a conversion to another sparse format.
 
     The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` are not used, since they sort the
-    types and check the endpoints again. This check takes as long as all other steps together, and waits for the device.
+    types, and check the endpoints again, which waits for the device.
     """
     dgl, _ = dgl_and_formats()
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
@@ -99,10 +95,7 @@ def build_batch(
     num_nodes: Mapping[str, int],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """Return a batched DGLGraph.
-
-    `nodes_per_graph` and `edges_per_graph` are ``[B]`` for each type. For the other arguments, see `build_graph`.
-    """
+    """Return a batched DGLGraph, see `build_graph`; the numbers per graph are ``[B]`` for each type."""
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
     set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
@@ -132,39 +125,34 @@ def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
 def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
     if not names:
         return build(*by_type)
-    # `of_graph` selects the entries of one named graph from a dict whose keys are types.
     return {name: build(*(of_graph(name, each) for each in by_type)) for name in names}
 
 
 class BatchBuilder:
-    """Build batches of one schema, without padding. Everything that depends only on the schema is made once.
+    """Build batches of one schema, without padding.
 
-    If a batch has few graphs, the dicts that `build_batch` needs take nearly as long to make as the tensors. So
-    `build_batch` is used only for named graphs.
+    In small batches, the dicts of `build_batch` take nearly as long as the tensors, so only named graphs use it.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
-        # One list of feature names for each node type, then for each edge type, as in `totals` of `batch`.
+        # Names of the features of each node type, then of each edge type.
         self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
         dgl, _ = dgl_and_formats()
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph.
-
-        For named graphs, a dict of DGLGraphs takes the place of the DGLGraph.
+        """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph (for named graphs, a dict of DGLGraphs).
 
         `totals` has, in this order: the number of nodes of each type, the number of edges of each type, the number of
         graphs. `tensors` has, in this order: the nodes per graph, for each node type; the edges per graph, for each
         edge type; the sources and destinations of each edge type; all features and labels, as in `Schema.columns`.
         """
-        # `remaining` yields the tensors in the order above; `number` is the number of node types.
         schema, remaining, number = self._schema, iter(tensors), len(self._schema.node_types)
         num_nodes = dict(zip(schema.node_types, totals, strict=False))
-        # In each zip, `remaining` comes last. Otherwise, zip would read and lose one more tensor after the last type.
+        # `remaining` comes last in each zip, which would otherwise read and lose one more tensor after the last type.
         nodes_per_graph = dict(zip(schema.node_types, remaining, strict=False))
         edges_per_graph = dict(zip(schema.edge_types, remaining, strict=False))
         if schema.graph_names:
@@ -175,7 +163,6 @@ class BatchBuilder:
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
             relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in schema.edge_types]
-            # One DGL frame (features of a type) for each node type, then for each edge type.
             frames = [
                 self._new_frame(dict(zip(names, remaining, strict=False)), rows)
                 for names, rows in zip(self._features, totals, strict=False)

@@ -43,7 +43,7 @@ def kept_generators() -> Iterator[None]:
 
 
 def states() -> tuple[Any, ...]:
-    """Return the states of the global generators. The states change if random numbers are drawn."""
+    """Return the states of the global generators."""
     of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
     return (*of_torch, pickle.dumps(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
 
@@ -63,8 +63,8 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
-        # Three numbers: the epoch; 1 if the epoch was set, else 0; the id of the first graph for which the transform
-        # drew random numbers while the epoch was unknown, or -1 if there is none.
+        # The epoch; 1 if it was set, else 0; the id of the first graph for which the transform drew random numbers
+        # while the epoch was unknown, or -1.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
@@ -75,11 +75,7 @@ class Draws:
         self._shared[1] = 1
 
     def epoch(self, of_ids: int | None) -> tuple[int, bool]:
-        """Return the epoch, and whether it is known.
-
-        `of_ids` is the epoch that the ids of a batch carry, or None. For None, return the epoch that `set_epoch` set.
-        If no epoch was set, return (0, False).
-        """
+        """Return the epoch, and whether it is known; `of_ids` is the epoch that the ids of a batch carry, or None."""
         if of_ids is not None:
             return of_ids, True
         epoch, is_set, _ = self._shared.tolist()
@@ -88,16 +84,12 @@ class Draws:
     def may_repeat(self, graph_id: int) -> bool:
         """Return whether to check if the transform draws random numbers for this graph, while the epoch is unknown.
 
-        All graphs are checked until the transform draws for one of them. From then on, only that graph is checked,
-        until this process has warned (see `notice_repetition`).
+        All graphs are checked until the transform draws for one of them; from then on, only that graph.
         """
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
-        """Handle a draw of random numbers for a graph while the epoch is unknown.
-
-        The first call stores the id of the graph. A later call for that graph warns, once in each process.
-        """
+        """Handle a draw for a graph while the epoch is unknown: store the first graph, and warn if it comes again."""
         first = int(self._shared[2])
         if first < 0:
             self._shared[2] = graph_id

@@ -15,12 +15,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, refuse_le
 def schema_of(
     example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> Schema:
-    """Return the schema of one item: DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or an item of `with_ids`.
-
-    The item may also have a dict of named graphs in place of the DGLGraph, or be a PyG graph. `levels` maps the names
-    of attributes of a PyG graph to their levels. Pass `levels` if the example alone does not show the levels. `ties`
-    and `indices` are declared by the user, see `graphs.relations`.
-    """
+    """Return the schema of one item, see `items.parts_of`."""
     if not begins_with_pyg(example):
         # If DGL is missing, raise the error that says so; `parts_of` would only refuse the item.
         load("dgl")
@@ -31,7 +26,6 @@ def schema_of(
         return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
     refuse_levels(levels, "the example")
     check_alike(graphs, "the example")
-    # `t` is a node or edge type of the schema; `own` is its name in `graph`.
     features = {t: specs_of(features_of(graph, own)) for t, graph, own in located_types(graphs)}
     node_types, edge_types = types_in(graphs)
     labels = as_tensors(label)

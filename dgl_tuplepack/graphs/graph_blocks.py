@@ -26,14 +26,12 @@ from dgl_tuplepack.graphs.values import as_array, as_tensor
 def graph_blocks(
     items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of the items, and blocks of all items.
+    """Return the schema of the items (see `items.parts_of`), and blocks of all items.
 
-    An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); one of these with a dict of named graphs in place
-    of the DGLGraph; or a PyG graph. For DGLGraphs, the first item determines the schema. For PyG graphs, all items
-    are read to find the schema, since one graph may not show the level of an attribute. `levels` can declare the level.
+    For DGLGraphs, the first item determines the schema. For PyG graphs, all items are read to find the schema.
 
-    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has none of
-    these forms, or if its schema differs.
+    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has another
+    form or schema.
     """
     iterator = iter(items)
     try:
@@ -45,14 +43,12 @@ def graph_blocks(
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = schema_of(first, ties, indices, levels)
-    # Pairs (parts, display names); each pair is for a few hundred items.
     blocks = parts_in_blocks(itertools.chain([first], iterator))
     return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)
 
 
 def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
     """Return joined graphs as a block."""
-    # Number of nodes (edges) of each type in each graph.
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
@@ -90,12 +86,9 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
         """Return the source (destination) nodes of edges as one tensor for each graph."""
         return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
 
-    # By type and name (labels: by name only): one tensor for each graph.
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
     for i in range(len(block)):
-        # The arguments: names of graphs; then endpoints, numbers of nodes, node features and edge features of graph i.
-        # `per_graph` has one feature, as one tensor for each graph.
         graph = build_item(
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},

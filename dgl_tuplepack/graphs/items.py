@@ -11,16 +11,14 @@ from dgl_tuplepack._core.checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_graph, is_pyg
 
-# The number of items that are joined at once: large enough for the full speed of `dgl.batch` and PyG's `collate`, and
-# small enough to need little memory even if graphs are large.
+# Enough for the full speed of `dgl.batch` and PyG's `collate`; few enough to need little memory.
 _ITEMS_PER_BLOCK = 512
 
 
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, with the epoch (for random transforms) and the shape bucket of the batch.
 
-    `shape` is the index of the shape bucket; None if there is only one bucket. Loaders pass the ids on unchanged, also
-    to workers. So workers get the epoch and the shape together with the ids.
+    `shape` is the index of the shape bucket; None if there is only one bucket. Loaders pass the ids on to workers.
     """
 
     def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
@@ -81,7 +79,6 @@ def parts_of(item: Any, where: str) -> Parts:
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     if is_pyg(item):
         return Parts(item, None, None)
-    # `item` becomes a sequence; `given` is the original item.
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     graph = item[0] if item else None
     if not is_graph(graph):
@@ -111,7 +108,7 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
     `given` is the item as the dataset returned it; `item` is the sequence of its parts.
     """
     graphs = item[0] if item else None
-    # `item is given` if the dataset returned a tuple or list. Only then does the error name the type of the first part.
+    # `item is given` if the dataset returned a tuple or list.
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
@@ -142,10 +139,7 @@ def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[st
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Return whether an item, or its first part, is a PyG graph or a dict with a PyG graph.
-
-    Of these items, `parts_of` accepts only the PyG graph itself.
-    """
+    """Return whether an item, or its first part, is a PyG graph or a dict with a PyG graph."""
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
@@ -203,7 +197,6 @@ class WithIds:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
         """Return the items of a batch for a loader, with the epoch and shape bucket that the sampler's ids carry."""
-        # Positions, which may be negative: -1 is the last item. `fetch` is the dataset's own `__getitems__`, or None.
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)

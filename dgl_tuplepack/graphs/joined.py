@@ -37,14 +37,12 @@ class JoinedGraphs:
     def shifted(self, column: Column, target: GraphType | None) -> Tensor:
         """Return a column, with its indices counted across all graphs instead of in each graph.
 
-        `target` is the type of the nodes (edges) that the column indexes. It is None for a column without indices,
-        which is returned unchanged.
+        `target` is the type of the nodes (edges) that the column indexes; None for a column without indices.
         """
         values, t = self.columns[column], column[1]
         if target is None:
             return values
-        # For each graph, the number of nodes (edges) of type `target` in earlier graphs; for a feature, one such number
-        # for each row.
+        # The number of nodes (edges) of type `target` in earlier graphs.
         first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
         if t is not None:
             first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))

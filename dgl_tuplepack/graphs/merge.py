@@ -18,10 +18,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_spe
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:
-    """Join the graphs and labels of items; raise SchemaError if an item has another schema.
-
-    `where` has the display names of the items, for errors.
-    """
+    """Join the graphs and labels of items; raise SchemaError if an item has another schema."""
     if not parts:
         return _nothing(schema)
     graphs = [part.graph for part in parts]
@@ -39,7 +36,6 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
 
 def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
     """Return the tensors of `batches`: a result of `dgl.batch`, or a dict with such a result for each name."""
-    # `t` is a type of the schema; `graph` is the batch that has the type, and `own` is the name of the type in `graph`.
     made = JoinedGraphs({}, {}, {}, {})
     for t, graph, own in located_types(batches):
         is_nodes = isinstance(t, str)
@@ -50,7 +46,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, own)
         for name, spec in specs[t].items():
-            # If no graph has a node (edge) of the type, the feature may be missing, so use an empty tensor.
+            # If no graph has a node (edge) of the type, the feature may be missing.
             made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
     made.numbers[None] = next(iter(by_name(batches).values())).batch_size
     made.columns.update({("label", None, name): value.to(made.device) for name, value in labels.items()})
@@ -77,9 +73,8 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
     """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
     dgl = load("dgl")
     try:
-        # `dgl.batch` checks that all graphs have the same features; it does not compare their types. So check the types
-        # of each graph, but compare features with the schema only once, for the whole batch. If a check fails, the
-        # second loop finds the graph that differs.
+        # `dgl.batch` compares the features of graphs, but not their types. So check the types of each graph, but the
+        # features only once, for the whole batch.
         for graph, item_name in zip(graphs, where, strict=True):
             schema.check_types(graph, item_name)
         batches = _by_dgl(dgl, graphs)
@@ -92,8 +87,7 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         pass
     for graph, item_name in zip(graphs, where, strict=True):
         schema.check_graph(graph, item_name)
-    # No graph differs from the schema. The first try may have failed because a graph that has no nodes (edges) of a
-    # type has other features for this type. That is allowed, so remove such features.
+    # The first try may fail if a graph without nodes (edges) of a type has other features for it; that is allowed.
     return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 

@@ -1,7 +1,7 @@
 """Items that are dicts of named graphs (name -> DGLGraph), read as one graph whose types include the graphs' names.
 
 The types of a homogeneous graph "atoms" become "atoms" and ("atoms", "_E", "atoms"); a type "C" of a heterograph "mol"
-becomes "mol/C". The usual item is one graph without a name; its types are unchanged.
+becomes "mol/C".
 """
 
 from __future__ import annotations
@@ -92,10 +92,8 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
 
-    `graph` is the graph that has the type. For named graphs, the type includes the name of the graph, but the own type
-    is the type's name in `graph`.
+    For named graphs, the type includes the name of the graph, but the own type is the type's name in `graph`.
     """
-    # For each graph: its node types, its edge types, and the graph.
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
         yield from zip(node_types, itertools.repeat(graph), graph.ntypes, strict=False)
@@ -107,7 +105,7 @@ def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, own) for t, graph, own in located_types(graphs)}
-    # A faster way for an item that is one graph: to read sizes, this function is called once for each item.
+    # A faster way for one graph, since this function is called once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 
@@ -163,12 +161,11 @@ def check_types(
     """Refuse (SchemaError) types that differ, or names of graphs that differ.
 
     `found` and `expected` are pairs (node types, edge types). `names` has the names of graphs: found, expected.
-    `where` is the display name of the graph with the types found; `other`, of the graph with the expected types.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)
         raise SchemaError(f"{where} has {theirs}, but {other} has {ours}; all items must have the same named graphs.")
-    # Types may be in lists or in tuples. A list never equals a tuple, so compare their entries.
+    # Types may be in lists or in tuples.
     if found != expected and (*found[0], *found[1]) != (*expected[0], *expected[1]):
         raise SchemaError(
             f"{where} has node types {list(found[0])} and edge types {list(found[1])}, but {other} "

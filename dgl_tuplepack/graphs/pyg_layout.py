@@ -60,9 +60,8 @@ def checked_levels(levels: Any) -> Levels:
 class Types:
     """The node and edge types of PyG graphs, with the storage and the attribute of each type.
 
-    A `Data` is flat: its only storage has the attributes of all types. A node type of a `Data` has the same name as the
-    attribute that counts its nodes, that is, the attribute that has one row for each node of the type. The exception is
-    the node type `_N`: `num_nodes` counts its nodes.
+    A `Data` is flat: its only storage has the attributes of all types. A node type of a `Data` has the name of the
+    attribute that counts its nodes, except `_N`, whose nodes `num_nodes` counts.
     """
 
     is_flat: bool
@@ -87,10 +86,7 @@ class Types:
 
     @property
     def ends(self) -> dict[EdgeType, Attribute]:
-        """Map each edge type whose endpoints are not in the usual attribute to the attribute that holds its endpoints.
-
-        The usual attribute is `edge_index`, in the storage of the edge type or, for `EDGE_TYPE`, in the `Data`.
-        """
+        """Map each edge type whose endpoints are not in the usual attribute to the attribute that holds them."""
         usual = {e: (None if e == EDGE_TYPE else e, ENDPOINTS) for e in self.edges}
         return {e: attribute for e, attribute in self.edges.items() if attribute != usual[e]}
 
@@ -124,7 +120,7 @@ class PygLayout:
         return Types(is_flat, tuple(node_types), edges)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the layout as a JSON document; `from_document` reads it."""
+        """Return the layout as a JSON document."""
         document: dict[str, Any] = {
             "dims": [[*column, dim] for column, dim in self.dims.items()],
             "rows": [[*column, rows] for column, rows in self.rows.items()],
@@ -248,7 +244,6 @@ class Names:
 
     def _is_inferred(self, node_type: str) -> bool:
         """Return whether PyG infers the number of nodes of a type from a node feature."""
-        # Name of an attribute in the storage of the type -> content of its column.
         contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
         # PyG uses the first attribute whose name is in NODE_KEYS, or else the first with "node" in its name.
         counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
@@ -278,17 +273,15 @@ def attribute_names(
     bare = Names(types, (), found)
     # Names of the attributes that batches add for types. The first field, attribute[0], is the index of a storage.
     added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
-    # Key of a storage -> names that are in use in that storage.
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []
     for content, t, name in columns:
         storage = types.storage_of(t)
         used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
-        # A single label has the empty name, but its attribute has a name.
+        # A single label has the empty name.
         key = name or LABEL
         # Choose names that are usual in PyG.
         if layout is None:
-            # Names of all columns with the same content and type.
             same = {n for c, other, n in columns if (c, other) == (content, t)}
             if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
                 key = _FEATURES[content]

@@ -29,7 +29,6 @@ Column = tuple[str, GraphType | None, str]
 Types = Mapping[str, GraphType]
 # Each name stands for a component of nodes (edges), if there is only one such component.
 _NODES_OR_EDGES = ("nodes", "edges")
-# dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
 
 
@@ -57,10 +56,10 @@ def indexed_types(
 ) -> dict[Column, GraphType]:
     """Return the type that each declared feature or label indexes.
 
-    `columns` are all features and labels, each with its shape and dtype (an `ArraySpec`). `named`: whether `types` are
-    types of named graphs. Raise SchemaError if `indices` are malformed or ambiguous.
+    `columns` are all features and labels, each with its `ArraySpec`. `named`: whether `types` are types of named
+    graphs. Raise SchemaError if `indices` are malformed or ambiguous.
     """
-    # Name -> all features (labels) with this name, since features of several types may have the same name.
+    # Features of several types may have the same name.
     by_name: dict[str, list[tuple[Column, Any]]] = {}
     for column, spec in columns:
         by_name.setdefault(column[2], []).append((column, spec))
@@ -71,7 +70,7 @@ def indexed_types(
                 f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
                 "empty name); correct the name."
             )
-        # A name is ambiguous if, for instance, a node feature and a label have it. column[0] is the content.
+        # A name is ambiguous if, for instance, a node feature and a label have it.
         if len({column[0] for column, _ in by_name[name]}) > 1:
             owners = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
             raise SchemaError(
@@ -84,7 +83,6 @@ def indexed_types(
                     f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out of "
                     "indices."
                 )
-            # `of_column`: the components that `target` may mean for this column.
             of_column = types
             if named and target in _NODES_OR_EDGES and column[1] is not None:
                 # In named graphs, "nodes" ("edges") means the nodes (edges) of the graph that has the feature.
@@ -111,7 +109,6 @@ def _component(what: str, name: str, types: Types) -> str:
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES
-    # "nodes" matches all components of nodes; "edges:bond" matches the components of all edge types with this relation.
     found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
         problem = f"which may be {' or '.join(found)}" if found else "which is no component"
@@ -123,14 +120,11 @@ def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) 
     """Return the edge types in the order in which their edges must be sorted.
 
     Sorting the edges of a type also moves the nodes that are tied to these edges. So an edge type comes before all edge
-    types whose endpoints are those nodes. `tied` maps node types to edge types. Raise SchemaError if the ties form a
-    cycle.
+    types whose endpoints are those nodes. Raise SchemaError if the ties form a cycle.
     """
-    # `rest`: the edge types that are not yet in `order`.
     order: list[EdgeType] = []
     rest = list(edge_types)
     while rest:
-        # Edge types in `rest` whose endpoints are not tied to an edge type in `rest`.
         ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
         if not ready:
             raise SchemaError(
@@ -163,16 +157,14 @@ def check_values(
                 "so their numbers must be equal: correct the graph, or the ties."
             )
     for column, target in schema.index_columns.items():
-        # For each graph: `most` is the number of nodes (edges) of the type `target`, to which indices refer;
-        # `per_graph` is the number of rows of the column.
+        # For each graph: `most` nodes (edges) of the type `target`, and `per_graph` rows of the column.
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
-        # `flat`, [R, k]: the k indices in each of the R rows. `outside`, [R]: whether a row has an index out of range.
+        # `flat`, [R, k]: the k indices in each of the R rows.
         flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
         outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
         if outside.any():
             row = int(np.argmax(outside))
-            # The position of the graph that has the row.
             i = int(np.searchsorted(np.cumsum(per_graph), row, side="right"))
             value = next(v for v in flat[row].tolist() if not 0 <= v < most[i])
             raise SchemaError(
@@ -187,11 +179,10 @@ def check_endpoints(
     """Raise SchemaError if an endpoint of an edge is not a node of the edge's graph.
 
     `nodes` has the source (destination) nodes of all edges, one graph after the other. `num_edges` and `num_nodes` have
-    a number for each graph. `where` returns the display name of graph i. The message ends with `remedy`.
+    a number for each graph. `where` returns the display name of graph i.
     """
     outside = (nodes < 0) | (nodes >= np.repeat(num_nodes, num_edges))
     if outside.any():
-        # The first wrong edge, and the position of the graph that has this edge.
         edge = int(np.argmax(outside))
         i = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
         raise SchemaError(

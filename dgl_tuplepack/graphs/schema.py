@@ -60,11 +60,9 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    `labels` maps the name of each label to its `ArraySpec`. If the label of a graph is a dict, its keys are the names;
-    a single label has the empty name. `graph_names` has the name of each graph of an item; it is empty if an item is
-    one graph without a name. See `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and
-    `indices`. `idtype` is the integer dtype of DGL's node ids. `has_ids`: whether items have ids. `pyg` is the layout
-    of PyG graphs, whose attributes are the features and labels; it is None for DGLGraphs.
+    In `labels`, a single label has the empty name. `graph_names` has the name of each graph of an item; it is empty if
+    an item is one graph without a name. See `graphs.named` for the types of named graphs, and `graphs.relations` for
+    `ties` and `indices`. `idtype` is the integer dtype of DGL's node ids. `pyg` is None for DGLGraphs.
     """
 
     node_types: tuple[str, ...]
@@ -80,8 +78,7 @@ class Schema:
     pyg: PygLayout | None = None
 
     def __post_init__(self) -> None:
-        # Reading `self.tied` and `self.index_columns` checks `ties` and `indices`. The loop then copies `ties` and
-        # `indices`, since the caller may change these dicts later.
+        # Reading `tied` and `index_columns` checks `ties` and `indices`. Copy them, since the caller may change them.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
@@ -107,7 +104,7 @@ class Schema:
 
     @property
     def numbered_by_labels(self) -> dict[GraphType, str]:
-        """Map each type that a label indexes to the name of the label, which is empty for a single label."""
+        """Map each type that a label indexes to the name of the label."""
         return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
 
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
@@ -147,10 +144,7 @@ class Schema:
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
-        """Raise SchemaError unless `graphs` is a single graph (or named graphs) that matches the schema.
-
-        Types, index type and features must match. `where` is the display name of `graphs`.
-        """
+        """Raise SchemaError unless `graphs` is a single graph (or named graphs) that matches the schema."""
         self.check_types(graphs, where)
         check_alike(graphs, where)
         graph = next(iter(by_name(graphs).values()))
@@ -183,7 +177,7 @@ def _added(own: Mapping[str, str], declared: Any) -> Any:
     """Return the ties (indices) of `own` and `declared`; `declared` wins if both have the same key."""
     if declared is None:
         return own
-    # If `declared` is not a mapping, return it unchanged; `Schema` then raises the error.
+    # If `declared` is not a mapping, `Schema` raises the error.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
@@ -235,7 +229,7 @@ def _named(name: Any, value: Any) -> str:
 def _readable(value: Any) -> Any:
     """Return an array as torch accepts it: writable, in native byte order, without negative strides.
 
-    Other values are returned unchanged. Raise TypeError for an array with masked values.
+    Raise TypeError for an array with masked values.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -253,8 +247,7 @@ def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
     """Raise SchemaError if features or labels differ in names, shapes or dtypes.
 
-    The message begins with `where`, lists the changes that are needed, and ends with `by`: where the user can make
-    these changes.
+    The message ends with `by`: where the user can make the changes.
     """
     if found == expected:
         return
@@ -263,7 +256,6 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
         return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
 
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
-    # (name, spec found, spec expected) of each name that is in both.
     both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
     steps += [f"convert {_quoted(n)} to {str(new.dtype)[6:]}" for n, old, new in both if old.dtype != new.dtype]
     steps += [f"give {_quoted(n)} the shape {list(new.shape)}" for n, old, new in both if old.shape != new.shape]

@@ -21,8 +21,8 @@ class Chosen(NamedTuple):
 def chosen_from(given: Any) -> Chosen | None:
     """Return the dataset and the positions of a `torch.utils.data.Subset` or `dgl.data.utils.Subset`.
 
-    Return None for other objects, for subclasses (which may change items), and if the indices are no list, tuple,
-    range, array or tensor ``[n]`` of integers, or not in the dataset. Such a subset is read item by item.
+    Return None for other objects, for subclasses (which may change items), and for indices that are malformed or not
+    in the dataset.
     """
     modules = (sys.modules.get(name) for name in ("torch.utils.data", "dgl.data.utils"))
     if type(given) not in [module.Subset for module in modules if module is not None]:

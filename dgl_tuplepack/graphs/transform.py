@@ -37,7 +37,6 @@ class GraphTransform:
     Before the transform of each graph, the global generators of torch, numpy and Python are seeded from the seed, the
     epoch and the graph's id. After all graphs of a call, the states of the generators are restored. With `may_grow`,
     the transform may add nodes and edges, or change types; set `may_grow` only if sizes are read after the transform.
-    `levels` maps attributes of PyG graphs to their levels, see `graphs.pyg_layout`.
     """
 
     def __init__(
@@ -51,12 +50,11 @@ class GraphTransform:
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
         """Return the parts of each item, with a transformed copy of the graph in place of the graph.
 
-        `where` has the display name of each item; `epoch` is None if it is unknown. Raise TransformError if the
-        transform fails, returns anything but one graph, makes a graph larger (without `may_grow`), removes nodes
-        (edges) that a label indexes, or draws random numbers for a graph without an id.
+        `epoch` is None if it is unknown. Raise TransformError if the transform fails, returns anything but one graph,
+        makes a graph larger (without `may_grow`), removes nodes (edges) that a label indexes, or draws random numbers
+        for a graph without an id.
         """
         epoch, epoch_is_known = self.draws.epoch(epoch)
-        # The random stream of the epoch; `_transformed` derives the stream of each graph from it.
         stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
@@ -67,8 +65,7 @@ class GraphTransform:
     def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
         """Return the transformed copy of the graph of one item."""
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
-        # Watch whether random numbers are drawn: without an id, this is an error; without a known epoch, the numbers
-        # may repeat in each epoch.
+        # Drawing random numbers is an error without an id; without a known epoch, they may repeat in each epoch.
         is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
@@ -102,10 +99,7 @@ class GraphTransform:
         return found
 
     def _check_returned(self, is_allowed: bool, found: Any, where: str, what: str, names: Sequence[str] = ()) -> None:
-        """Raise TransformError unless `is_allowed`.
-
-        `what` describes the results that are allowed; `names` has the names of graphs before the transform.
-        """
+        """Raise TransformError unless `is_allowed`; `what` describes the results that are allowed."""
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
@@ -115,7 +109,7 @@ class GraphTransform:
     def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
         """Check a result, and return the DGLGraph, or the named graphs sorted by name.
 
-        `names` has the names of graphs before the transform; it is empty if the item was one graph without a name.
+        `names` has the names of graphs before the transform.
         """
         if isinstance(found, dict) and all(isinstance(name, str) for name in found):
             found = {name: found[name] for name in sorted(found)}
@@ -133,10 +127,7 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        """Refuse (TransformError) other types, more nodes (edges), or fewer nodes (edges) if a label indexes them.
-
-        `counts` has the number of nodes (edges) of each type before the transform.
-        """
+        """Refuse (TransformError) other types, more nodes (edges), or fewer nodes (edges) if a label indexes them."""
         now = _counts(found, where, self.levels)
         remedy = (
             "but sizes were read before the transform, and plans and limits depend on these sizes; pass the transform "
@@ -168,10 +159,7 @@ class GraphTransform:
 
 
 def check_callable(transform: Any, what: str) -> str:
-    """Return the display name of a transform; raise TransformError if the transform is a class or is not callable.
-
-    `what` describes, for the message, the object that a transform accepts and returns.
-    """
+    """Return the display name of a transform; raise TransformError if the transform is a class or is not callable."""
     if not callable(transform) or isinstance(transform, type):
         hint = "; make an object of the class" if isinstance(transform, type) else ""
         raise TransformError(

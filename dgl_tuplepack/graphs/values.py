@@ -14,7 +14,7 @@ def as_array(tensor: Tensor) -> Array:
     """Return the values of a tensor as an array that a store can hold.
 
     numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
-    Raise SchemaError for a tensor that requires gradients, since a store cannot keep gradients.
+    Raise SchemaError for a tensor that requires gradients.
     """
     if tensor.requires_grad:
         raise SchemaError(

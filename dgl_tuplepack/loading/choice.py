@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 class Request:
     """The user's settings of batches; `choose` chooses the value of each setting that is None.
 
-    `plans` has the plans that the user gives, by split name. `stored` has the plans of a store, by split name; it is
-    empty unless the store has a plan for each split. The plans in `stored` are used if they fit the other settings.
+    `plans` are the user's plans, by split name. `stored` are the plans of a store; they are used if they fit.
     """
 
     graphs_per_batch: int | None
@@ -127,7 +126,6 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
         title = f"split {name!r}: " if name else ""
         graphs = plan.histogram.num_graphs
         _log.info("%s%d graphs in %d packs (lower bound: %d)", title, graphs, plan.num_packs, plan.lower_bound)
-    # `static_limits` fills in limits that are missing, so that the padded shape is static.
     return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 
@@ -146,7 +144,6 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
 
 def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
     """Search for limits for the leading splits; every graph of the other splits must fit into a pack too."""
-    # `packed`: histogram of the leading splits. `holding`: histogram of other graphs that must fit, or None.
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
     # With oversize="drop", large graphs of the other splits are dropped too, so they need not fit.
@@ -167,11 +164,10 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], req
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
-    """Return the histogram of the graphs that a sampler keeps; the sampler itself warns about graphs that it drops.
+    """Return the histogram of the graphs that a sampler keeps; GraphTooLargeError as in the sampler.
 
-    Raise GraphTooLargeError if a graph does not fit into a pack and `oversize` is "error", or if no graph fits.
+    The sampler itself warns about graphs that it drops.
     """
-    # Whether each graph fits into a pack, bool [N].
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
@@ -179,13 +175,9 @@ def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHis
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
-    """Return the number of packs per batch for a mean of about `graphs` graphs per batch.
-
-    Raise SamplerError if no number of packs comes close to this mean.
-    """
-    # The number of graphs, and the number of packs, of all plans together.
+    """Return the packs per batch for a mean of about `graphs` graphs; SamplerError if no number comes close."""
     total, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
-    # The number of packs of each shape bucket, over all plans. `steps_of` returns the number of batches of each bucket.
+    # The number of packs of each shape bucket, over all plans.
     of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / total))
     batches = sum(steps_of(of_shapes, chosen, drop_last=False))
@@ -194,7 +186,7 @@ def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
     close = abs(total / batches / graphs - 1) <= TOLERANCE or batches in (total // graphs, -(-total // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / total)), int(graphs * packs / total) + 1})
-        # Packs per batch -> mean number of graphs per batch, for the two numbers of packs to offer.
+        # Packs per batch -> mean number of graphs per batch.
         means = {p: total / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
         offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
         raise SamplerError(

@@ -61,10 +61,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     ) -> None:
         # Frameworks rebuild loaders from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
-        # Whether this loader chooses how to collate. A framework that rebuilds the loader passes our own collate
-        # functions back.
+        # A framework that rebuilds the loader passes our own collate functions back.
         is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
-        # With batch_size=None, automatic batching is disabled: the dataset gets each value of the sampler unchanged.
         is_batched = kwargs.get("batch_size", 1) is not None
         if with_ids and not (is_ours and is_batched):
             raise InputError(
@@ -72,9 +70,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
                 "given; leave with_ids out, and wrap the dataset: the items of tp.with_ids(dataset) have ids."
             )
         if isinstance(dataset, WholeBatches) and not is_ours:
-            # Use the user's dataset again, since the user's collate function replaces ours.
+            # The user's collate function needs the user's dataset.
             dataset = dataset.dataset
-        # A dataset that returns whole batches, or None if batches must be collated from single items.
         whole = whole_batches(dataset, "dgl", with_ids)
         if whole is None and is_ours and is_batched:
             store = stored_copy(dataset, in_memory, is_collated_alike)

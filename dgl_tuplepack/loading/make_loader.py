@@ -99,8 +99,7 @@ def packed_loader(
         meet this number to within 5 %, if whole packs allow that; ``loader.graphs_per_batch`` is the exact mean. If the
         source has fewer graphs, there is one batch. The plans that `preprocess` wrote into a store, and their limits,
         are used if they meet this number, or if this number is None. With splits, the number applies to the shuffled
-        splits, or to all splits if none is shuffled. Batches of the other splits have the same shape, and hold as many
-        graphs as fit.
+        splits, or to all splits if none is shuffled. Batches of the other splits hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
         True: the splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
@@ -123,8 +122,8 @@ def packed_loader(
         Packs per batch, >= 1. None: choose the number; with searched limits, choose 2 if half a batch can hold the
         largest graph.
     shapes
-        2 to 4: search that many shape buckets; each batch has one of these shapes. Use this if you need smaller batches
-        than the largest graph allows with one shape.
+        2 to 4: search that many shape buckets. Use this if you need smaller batches than the largest graph allows with
+        one shape.
     multiple_of
         With searched limits, the node slots and the edge slots of a pack are multiples of this number.
     seed
@@ -196,9 +195,7 @@ def packed_loader(
     if in_memory is None and (passed_on.collate or passed_on.batch.get("transform")):
         # A collate function or transform of the user needs the original items.
         in_memory = False
-    # The settings `ties`, `indices` and `levels`, which a temporary store needs when it is written.
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
-    # Split name -> (graphs, sizes).
     by_name: dict[str, Split]
     shuffled: Collection[str]
     if splits is None:
@@ -211,12 +208,10 @@ def packed_loader(
         shuffled, plans = shuffled_of(shuffle, by_name), plans_of(plan, by_name)
     stored = plans_of_stores(by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
-    # The splits whose batches must hold `graphs_per_batch` graphs.
     leading = tuple(shuffled) or tuple(by_name)
     choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
     loaders = {}
     for name, (graphs, sizes) in by_name.items():
-        # `of_sampler` leaves out settings that apply only to the leading splits, if this split is not one of them.
         sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
         if padded:
             view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
@@ -231,8 +226,7 @@ def _sampler(
 ) -> PackBatchSampler:
     """Return the sampler of a split.
 
-    A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one. Any other
-    sampler uses the plan of the split in `choice`, which is the user's plan if the user gave one.
+    A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one.
     """
     replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
     return PackBatchSampler(

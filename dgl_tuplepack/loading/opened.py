@@ -79,13 +79,11 @@ def opened(
 ) -> Graphs:
     """Return the graphs of a source.
 
-    Graphs that can only be read in blocks, such as the graphs of an OGB folder, are written to a temporary store, which
-    lives as long as the result. Lists and datasets may be copied too, which depends on `in_memory`; see `stored_copy`.
-    `declared` holds ties, indices and levels for the store. Set `is_plain` if batches must equal the batches that DGL's
-    collate makes; then datasets whose batches from a store would differ are not copied.
+    Graphs that can only be read in blocks are written to a temporary store, which lives as long as the result; for
+    lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`,
+    datasets whose batches from a store would differ from those of DGL's collate are not copied.
     """
     found = source if isinstance(source, Source) else resolve(source)
-    # A dataset or a store; None if graphs can only be read in blocks.
     items = found.by_position()
     if isinstance(items, WithIds) and isinstance(items.dataset, StoredGraphs):
         # Batches of a store have ids anyway, so the wrapper is not needed.
@@ -109,8 +107,7 @@ def stored_copy(
     """Copy a dataset to a temporary store; return None if it is not copied.
 
     If `in_memory` is None, copy the dataset if it is known to return the same items every time, and if a store can hold
-    these items. If `in_memory` is True, copy the dataset, or raise an error that names the obstacle. If it is False,
-    copy nothing. A dataset cannot be copied if `allows` is given and returns False for an item.
+    these items. True: copy it, or raise an error. A dataset cannot be copied if `allows` returns False for an item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -159,10 +156,7 @@ def is_collated_alike(item: Any) -> bool:
 
 
 def is_collated_alike_by_pyg(item: Any) -> bool:
-    """Return whether PyG's collate and a store make equal batches of items like `item`.
-
-    They do if `item` is a PyG graph whose values are tensors, numbers or None.
-    """
+    """Return whether PyG's collate and a store make equal batches of items like `item`."""
     if not is_pyg(item):
         return False
     values = [value for storage in item.stores for value in storage.values()]

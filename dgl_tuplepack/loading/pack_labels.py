@@ -41,8 +41,7 @@ class PackLabels(NamedTuple):
 class FlatPacks(NamedTuple):
     """Masks and labels of a batch of p packs, with one row for each slot of the batch; made by `flatten_packs`.
 
-    ``tp.nn.masked`` accepts this tuple. Fields are as in `PaddedBatch`, but `labels` is an empty dict if graphs have no
-    label.
+    Fields are as in `PaddedBatch`, but `labels` is an empty dict if graphs have no label.
     """
 
     labels: Tensor | dict[str, Tensor]
@@ -132,8 +131,5 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
 
 
 def _spread(mask: Tensor, counts: Tensor, total: int) -> Tensor:
-    """Return the mask of all `total` nodes (edges): each node (edge) gets the value of its graph slot.
-
-    `mask` has the values of the graph slots; `counts` has the number of nodes (edges) of each slot.
-    """
+    """Return the mask of all `total` nodes (edges): each node (edge) gets the value of its graph slot."""
     return torch.repeat_interleave(mask, counts, output_size=total)

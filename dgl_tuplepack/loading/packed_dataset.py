@@ -127,7 +127,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
         }  # fmt: skip
-        # At the end of this block, all ranks compare `facts`.
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
             # Check settings first, since writing the graphs may take long.
@@ -149,10 +148,9 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
             transform_seed=transform_seed,
         )  # fmt: skip
-        # Workers get copies of this dataset. The epoch is in shared memory, so that they see each new epoch.
+        # The epoch is in shared memory, so that workers see each new epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        # The epoch whose batches were made last, and these batches.
         self._epoch_batches: tuple[int, EpochBatches] | None = None
         self.set_epoch(0)
 
@@ -208,7 +206,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         if not -num_packs <= position < num_packs:
             raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{num_packs - 1}.")
         position %= num_packs
-        # The view makes a padded batch of the graphs with these ids; an empty list of ids gives an empty pack.
+        # An empty list of ids gives an empty pack.
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate accepts an empty dict, but not None.
@@ -237,7 +235,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return len(self.sampler) / -(-self._length(self.epoch) // size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Leave the batches of the epoch out of pickles: each process makes them itself.
+        # Each process makes the batches of the epoch itself.
         return {**self.__dict__, "_epoch_batches": None}
 
     def __repr__(self) -> str:
@@ -247,7 +245,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid: to find out, make a sampler for one small graph."""
+    """Raise an error if sampler settings are invalid."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
@@ -267,6 +265,5 @@ def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
     """Return argument -> name and seed of its transform, to compare on all ranks; TransformError if one is invalid."""
     given = {name: transform for name, transform in transforms.items() if transform is not None}
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    # Argument -> the object that its transform accepts, as described in messages.
     given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
     return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}

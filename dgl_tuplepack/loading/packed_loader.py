@@ -28,10 +28,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`; `view` maps ids to a batch.
-
-    A single id is an error: the loader has lost its sampler.
-    """
+    """The dataset of a `PackedLoader`; `view` maps ids to a batch."""
 
     def __init__(self, view: Any) -> None:
         self.view = view
@@ -50,7 +47,7 @@ class _WholeBatches(Dataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`. It starts at the first `next`, and counts batches that the loop receives."""
+    """One iteration of a `PackedLoader`."""
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
@@ -75,7 +72,7 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     sampler
-        The `PackBatchSampler`. Pass its `graphs_per_batch`, the mean number of graphs per batch, as `count` to a loss.
+        The `PackBatchSampler`. Pass its `graphs_per_batch` as `count` to a loss.
     search
         The search that chose the limits; None if limits were not searched.
     padded
@@ -97,8 +94,7 @@ class PackedLoader(DataLoader[Any]):
     ) -> None:
         self.padded, self.search = padded, search
         # `_position`: the position of the latest iteration, or of a state that was loaded after it. `_trains`: whether
-        # gradients were enabled in that iteration; if so, later iterations without gradients (evaluations) change
-        # neither attribute.
+        # gradients were enabled in that iteration; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
@@ -164,7 +160,7 @@ class PackedLoader(DataLoader[Any]):
                 stacklevel=3,
             )
             epoch = latest.epoch
-        # Number of batches to skip. Only a position from a loaded state has a `length` other than 0.
+        # Only a position from a loaded state has a `length` other than 0.
         done = latest.batches if latest.length and latest.epoch == epoch else 0
         self._position = _Position(epoch, done)
         self.sampler.set_epoch(epoch, skip=done)
@@ -173,15 +169,14 @@ class PackedLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
 
-        A state has a few hundred bytes. The position counts the batches that the loop over this loader received in the
-        latest iteration. It does not count batches that workers made ahead, or batches of an evaluation (under
-        ``torch.no_grad()``) between training epochs. Lightning saves and restores the state with its checkpoints.
+        The position counts the batches that the loop over this loader received in the latest iteration. It does not
+        count batches that workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training
+        epochs. Lightning saves and restores the state with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
         plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-        # The settings determine which batches remain.
         return {**progress, **self.sampler._settings(), "plan": plan, "trains": self._trains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -193,8 +188,7 @@ class PackedLoader(DataLoader[Any]):
         Raises
         ------
         SamplerError
-            The state comes from a loader with other settings or graphs; the message gives both values
-            of the setting that differs.
+            The state comes from a loader with other settings or graphs.
         """
         self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
         self.sampler.set_epoch(self._position.epoch)

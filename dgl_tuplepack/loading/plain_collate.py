@@ -54,10 +54,8 @@ class TransformingCollate:
 def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
     """Return the items with transformed graphs; `Identified` items (with an id) stay wrapped only if `keeps_ids`."""
     made = []
-    # `taken_apart` returns the arguments of `transform`: (graph, label, id) of each item, display names for messages,
-    # and the epoch. `transform` returns (graph, label, id) of each item, with the transformed graph.
     for item, part in zip(items, transform(*taken_apart(items)), strict=True):
-        # inner: the item without the wrapper. It is a graph, or a tuple or list that begins with a graph.
+        # A graph, or a tuple or list that begins with a graph.
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
         made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
@@ -83,7 +81,7 @@ def _emptied(batch: Any) -> Any:
     if not is_graph(batch):
         return batch
     no_ends, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
-    # Type -> name -> the feature without rows. `located_types` yields (type, graph, type inside the graph).
+    # Type -> name -> the feature without rows.
     features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
     node_types, edge_types = batch.ntypes, batch.canonical_etypes
     # The arguments, each by type: endpoints of the edges, node features, edge features, nodes of each graph, edges of

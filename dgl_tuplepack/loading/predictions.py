@@ -15,7 +15,6 @@ from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.ranks import gathered_objects, in_process_group
 
-# Maximum number of ids that a message lists.
 _MAX_LISTED = 10
 
 
@@ -60,12 +59,12 @@ class Predictions:
             )
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # For each batch: the ids of its graphs, padding included, and the number of real graphs. `result` cuts off the
-        # padding: slicing in `add`, between two steps of a model, would take longer than copying the padding too.
+        # For each batch: the ids of its graphs, padding included, and the number of real graphs. To cut off the padding
+        # in `add`, between two steps of a model, would take longer.
         self._ids: list[tuple[Tensor, int]] = []
         # For each batch, if rows are nodes or edges: the number of rows of each real graph.
         self._counts: list[Tensor] = []
-        # Name -> (outputs, number of real rows) of each batch. If the outputs are a single tensor, the name is empty.
+        # Name ("" for a single tensor) -> (outputs, number of real rows) of each batch.
         self._outputs: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, batch: Any, outputs: Tensor | Mapping[str, Tensor]) -> None:
@@ -87,8 +86,7 @@ class Predictions:
             The batch has no ids; the outputs have a wrong number of rows; or they differ from earlier outputs in names,
             in dtype or in the shape of a row.
         """
-        # The ids of the graphs, and which rows are real. `rows.counts` has the number of rows of each real graph; it is
-        # None if each graph is one row.
+        # `rows.counts`: the number of rows of each real graph; None if each graph is one row.
         rows = output_rows(batch, self.of)
         named = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
         real_rows = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
@@ -124,7 +122,7 @@ class Predictions:
         ids, counts = _joined(self._ids).numpy(), _joined([(counts, len(counts)) for counts in self._counts])
         outputs = {name: _joined(values) for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
-            # (ids, counts, outputs) of each rank. Leave out ranks without batches, which have no outputs.
+            # Ranks without batches have no outputs.
             of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
             ids = np.concatenate([each[0] for each in of_ranks] or [ids])
             counts = torch.cat([each[1] for each in of_ranks] or [counts])
@@ -136,15 +134,12 @@ class Predictions:
             if self.of == GRAPHS:
                 found[name] = values[order]
             else:
-                # One tensor for each graph, in the order of the collected `ids`.
                 of_graphs = torch.split(values, counts.tolist())
                 found[name] = [of_graphs[i] for i in order]
         return found[""] if list(found) == [""] else found
 
     def _order_of(self, ids: IntArray) -> IntArray:
         """Return the position in `ids` of each expected id; raise InputError if `ids` and the expected ids differ."""
-        # by_id[i]: position of the i-th smallest id in `ids`. expected_by_id[i]: position of the i-th smallest expected
-        # id in `self.ids`.
         by_id, expected_by_id = np.argsort(ids), np.argsort(self.ids)
         if np.array_equal(ids[by_id], self.ids[expected_by_id]):
             order = np.empty_like(by_id)
@@ -182,10 +177,7 @@ class Predictions:
 
 
 def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
-    """Return a copy of the outputs whose first `number` rows are the real rows, in the order of the graphs.
-
-    Raise InputError for a wrong number of rows.
-    """
+    """Return a copy of the outputs whose first `number` rows are the real rows, in the order of the graphs."""
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(outputs)
     if not isinstance(outputs, Tensor) or outputs.shape[:1] not in ((rows.slots,), (number,)):

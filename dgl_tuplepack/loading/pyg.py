@@ -68,10 +68,8 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     ) -> None:
         # Lightning, for instance, rebuilds a loader from attributes that have the names of the arguments.
         self.with_ids, self.in_memory = true_or_false("with_ids", with_ids), in_memory
-        # A dataset that returns one whole batch for a list of ids; None if `dataset` is not in a store.
         whole = whole_batches(dataset, "pyg", with_ids)
         if whole is None and batch_size is not None:
-            # A temporary store; None if `in_memory` or the items do not allow a copy.
             store = stored_copy(dataset, in_memory, is_collated_alike_by_pyg)
             if store is not None:
                 whole = WholeBatches(dataset, store.batched(framework="pyg", with_ids=with_ids))

@@ -70,8 +70,8 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
 
 # Settings that state facts about the graphs. A store gets these settings when it is written.
 DECLARED = ("ties", "indices", "levels")
-# Settings of the sampler that apply to all splits. Other settings of the sampler apply only to leading splits: the
-# shuffled splits, or all splits if none is shuffled.
+# Settings of the sampler that apply to all splits. The others apply only to leading splits: the shuffled splits, or all
+# splits if none is shuffled.
 _OF_ALL_SPLITS = ("num_replicas", "rank")
 # Settings of batches that also apply without padding.
 _WITHOUT_PADDING = ("transform", "transform_seed", "as_stored")

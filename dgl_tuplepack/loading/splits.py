@@ -16,7 +16,6 @@ from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.storage.plans import plan_file
 from dgl_tuplepack.storage.selection import check_same_schema
 
-# Graphs of a split, and their sizes.
 Split = tuple[Graphs, GraphSizes]
 
 # The split that ``shuffle=True`` shuffles.
@@ -24,10 +23,7 @@ _TRAINING = "train"
 
 
 def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
-    """Return `plan`, the user's plans by split name; an empty dict if it is None.
-
-    Raise InputError if `plan` is neither None nor a mapping, or if it names an unknown split.
-    """
+    """Return `plan`, the user's plans by split name; an empty dict if it is None."""
     if plan is None:
         return {}
     if not isinstance(plan, Mapping):

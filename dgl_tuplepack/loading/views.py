@@ -35,20 +35,14 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                     f"them out, or write the store again with {name}=..."
                 )
         return graphs.padded(limits, packs_per_batch, **others)
-    # Refuse settings that apply only to batches copied from a store, such as `as_stored`.
     refuse_store_settings(settings)
-    # The first item with its id, and the ids of all items, or "own" if the items carry ids.
     example, ids = given.example()
     return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
 
 
 def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
-    """Return a view whose items are batches without padding.
-
-    `collate` makes the batches; if it is None, they are made as DGL or PyG makes them.
-    """
+    """Return a view whose items are batches without padding, made by `collate`; None: as DGL or PyG makes them."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
-    # others: settings other than `transform` and `transform_seed`.
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if is_stored and transform is None and collate is None:
         return graphs.batched(framework="dgl" if graphs.schema.pyg is None else "pyg", with_ids=with_ids, **others)
@@ -57,7 +51,6 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
         return CollatedView(graphs, collate)
     if transform is None and not with_ids:
         return CollatedView(graphs, PlainCollate(graphs[0]))
-    # The first item with its id, and the ids of all items, or "own" if the items carry ids.
     example, ids = given.example()
     if transform is None:
         return CollatedView(graphs, PlainCollate(example), ids)
@@ -67,7 +60,6 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
             "transform as pre_transform when the store is written, or use padded batches."
         )
     graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
-    # Whether the collate function gets the ids of the items.
     keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
     if collate is None:
         # A batch without graphs has the types and features of the example, so the example must be transformed, too.

@@ -21,12 +21,7 @@ from dgl_tuplepack.storage.view import BatchView, with_graph_ids
 class WholeBatches(Dataset[Any]):
     """A store as the dataset of a loader: for the ids of a batch it returns one batch, not a list of items.
 
-    Attributes
-    ----------
-    dataset
-        The dataset that the user gave. Its attributes can be read from this object too.
-    view
-        The view that makes the batches.
+    The attributes of the user's `dataset` can be read from this object too.
     """
 
     def __init__(self, dataset: Any, view: BatchView) -> None:
@@ -55,7 +50,7 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
     Return None for other datasets, and for a view of another framework.
     """
     if isinstance(dataset, WholeBatches):
-        # Lightning, for instance, rebuilds a loader from the loader's attributes; the dataset is then already wrapped.
+        # Lightning, for instance, rebuilds a loader from the loader's attributes.
         return dataset
     # Only views of padded batches have shapes.
     if isinstance(dataset, BatchView) and not dataset.shapes:
@@ -72,10 +67,7 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
 
 
 class CollateWithIds:
-    """Collate the items of a `WithIds`, a dataset whose items have ids, and add the ids to the batch.
-
-    The ids become the last element of the batch, or for PyG its attribute `graph_ids`.
-    """
+    """Collate the items of a `WithIds`; the ids become the last element of the batch, or for PyG its `graph_ids`."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self.collate = collate

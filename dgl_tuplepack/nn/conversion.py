@@ -88,7 +88,6 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give a dict.")
     true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
-    # plain: norms to replace; norms: `plain`, and norms that are already masked; hooked: PyG layers that get a hook.
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
     hooked = {name: module for name, module in modules.items() if has_hook(module)}

@@ -74,7 +74,6 @@ def masked_loss(
     tensor([-1.,  0., -3.,  0.])
     """
     mask = _checked(outputs, labels, batch_or_mask, missing)
-    # True for padding and missing labels, in the shape of the labels.
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
     if missing is not None:
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
@@ -117,7 +116,6 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
             "divide the sum of the losses by loader.graphs_per_batch."
         )
     check_mask(labels, mask)
-    # Integer labels may be classes: the outputs then have one more axis, the second one.
     has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape
     if outputs.shape != labels.shape and not has_classes:
         raise SchemaError(

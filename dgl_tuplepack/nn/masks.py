@@ -65,13 +65,11 @@ class masked:
     A scope may be inside a compiled function, or around a call of it. Neither causes a graph break of the compiler, and
     other batches of the same sampler cause no recompilation.
 
-    Scopes may be nested; the innermost scope applies. Each thread has its own scopes, so several threads can train at
-    the same time.
+    Scopes may be nested; the innermost scope applies. Each thread has its own scopes.
 
     ``torch.utils.checkpoint`` runs layers again in the backward pass. On the CPU they run in the thread that calls
     ``backward()``; on CUDA they run in threads of autograd, which have no scope. Enter the scope inside the
-    checkpointed function, so that every thread that runs the function has the scope. A layer without a scope raises an
-    error.
+    checkpointed function. A layer without a scope raises an error.
 
     Examples
     --------
@@ -106,7 +104,7 @@ class masked:
 
 
 def checked_rows(what: str, rows: object) -> str | None:
-    """Return `rows`, a component's name or None; raise SchemaError for another type. `what` is for the message."""
+    """Return `rows`, a component's name or None; raise SchemaError for another type."""
     if rows is not None and not isinstance(rows, str):
         raise SchemaError(
             f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "
@@ -119,8 +117,7 @@ def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowM
     """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
     The mask is that of the component `rows`; if `rows` is None, of the only component with as many slots as `input`
-    has rows. Raise SchemaError if no component fits, if several fit, or outside a scope of `masked`. `layer` is the
-    name of the layer in messages.
+    has rows. Raise SchemaError if no component fits, if several fit, or outside a scope of `masked`.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:

@@ -114,7 +114,6 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     tensor(2.)
     """
     _check_values(values, mask)
-    # The sum and the number of the real values of this rank; below, `number` becomes the number over all ranks.
     total, number = _masked_sum(values, mask), mask.sum() * math.prod(values.shape[mask.ndim :])
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(number, group=group)

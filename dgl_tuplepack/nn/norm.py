@@ -21,8 +21,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
     padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row,
-    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then. If the mask is on a device, a check would have
-    to wait for the device, so this layer never checks.)
+    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then. This layer never checks, since a check could
+    have to wait for the device.)
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``. So a model can call this layer
     just as it calls the base class. `convert` replaces the norms of a model by this layer.
@@ -98,8 +98,6 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
-        # `row_mask` is None if nothing is padding. num_real: the number of real rows, if real rows come first and the
-        # number is known on the host; else None.
         num_real = len(input) if row_mask is None else row_mask.num_real
         by_sums = is_traced() or self._sums_over_ranks()
         # For fewer than two rows, torch's norm raises an error or returns NaN.
@@ -142,8 +140,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         number = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
         total, number = x.sum(dims), number.to(x.dtype)
         if across_ranks:
-            # One all-reduce for both sums. Without a process group the all-reduce is left out: it would make compiled
-            # code take up to 3 times as long.
+            # One all-reduce for both sums.
             both = self._over_ranks(torch.cat([total, number.reshape(1)]))
             total, number = both[:-1], both[-1].detach()
         mean = total / number.clamp(min=1)
@@ -156,7 +153,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Return the sums over all ranks; gradients are summed over ranks too."""
+        """Return the sums over all ranks."""
         return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
 
     def _update_statistics(self, number: Tensor, mean: Tensor, variance: Tensor) -> None:
@@ -173,7 +170,6 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if self.momentum is None:
             if self.num_batches_tracked is None:
                 return
-            # Without momentum, the running statistics are means over all batches.
             weight = 1.0 / self.num_batches_tracked.clamp(min=1).to(mean.dtype)
         else:
             weight = torch.full((), self.momentum, dtype=mean.dtype, device=mean.device)

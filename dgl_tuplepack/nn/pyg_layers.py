@@ -1,8 +1,4 @@
-"""Apply the masks of the batch in PyG layers by hooks, so that results of real rows do not depend on padding.
-
-A pre-hook runs before the layer, and returns the new (args, kwargs) of the call. A forward hook runs after the layer,
-and returns the new output. A hook that returns None changes nothing. Only `_layer_norm` is a forward hook.
-"""
+"""Apply the masks of the batch in PyG layers by hooks, so that results of real rows do not depend on padding."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
     """For a norm that is called without `batch`: pass real rows as one graph, and padding as a second graph."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None else _real_rows(module, x)
-    # The new arguments: x, batch (0 for real rows, 1 for padding) and batch_size.
+    # x, batch and batch_size.
     return None if real is None else ((x, (~real).long(), 2), {})
 
 
@@ -47,13 +43,11 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 
     Groups of padding can be larger; the aggregation then leaves out their last rows.
     """
-    # `index` has the group of each row.
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
     # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
     if real is None or not kwargs["dim_size"]:
         return None
-    # The largest number of real rows in a group.
     most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
     if most == 0:
         return None
@@ -64,20 +58,16 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Divide padding rows into graphs of their own, none larger than the largest real graph.
 
-    The layers with this hook pad each graph to the size of the largest graph, so one large graph of padding rows would
-    cost time. It would also change the results of real rows, except with torch's attention, which masks the rows that
-    the layer adds.
+    The layers with this hook pad each graph to the size of the largest graph. One large graph of padding rows would
+    cost time and, except with torch's attention, change the results of real rows.
     """
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
     if real is None:
         return None
-    # The graph of each row. Without `batch`, all rows are one graph.
     batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
-    # Number of real rows of each graph.
     sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
-    # The index of each padding row among all padding rows, then the index of its new graph. New graphs come after all
-    # other graphs. (Real rows get numbers too, which are not used.)
+    # Real rows get numbers too, which are not used.
     padding_index = (~real).long().cumsum(0) - 1
     padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
     others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
@@ -95,7 +85,6 @@ def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
     return None if row_mask is None else row_mask.mask
 
 
-# Name of a PyG class -> its hook.
 _HOOKS = {
     **dict.fromkeys(
         ("GraphNorm", "GraphSizeNorm", "InstanceNorm", "MeanSubtractionNorm", "PairNorm"), _graph_of_real_rows

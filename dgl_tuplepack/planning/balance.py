@@ -16,8 +16,8 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     """Assign each graph to one of `parts` parts, and balance all components at once.
 
     Graphs of equal size are dealt to all parts in turn, the same number to each part. The remaining graphs follow,
-    largest first. Each of them goes to the part in which it raises the sum of squared loads least. A load is the total
-    of one component in one part, divided by the mean over all parts.
+    largest first: each goes to the part in which it raises the sum of squared loads least. A load is the total of one
+    component in one part, divided by the mean over all parts.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     Returns
     -------
     IntArray
-        int64 ``[N]``, the part of each graph. Equal arguments give equal results.
+        int64 ``[N]``, the part of each graph.
 
     Raises
     ------
@@ -38,8 +38,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
 
     Notes
     -----
-    Time O(N log N + R P k) for R remaining graphs, P parts and k components. Dealing leaves fewer than P graphs of each
-    size, so R does not grow with the number of equal graphs.
+    Time O(N log N + R P k) for R remaining graphs, P parts and k components.
 
     Examples
     --------
@@ -47,14 +46,12 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     [0, 0, 1, 1]
     """
     parts = whole_number("the number of parts", parts, 1, MOST_PARTS, SizesError)
-    # Components that are 0 in all graphs are left out.
     array = sizes.array[:, sizes.array.any(axis=0)]
     if parts == 1 or not array.size:
         return np.zeros(len(array), np.int64)
-    # The loads of a part are the sums of its graphs' weights. With these weights, the mean load of a component is 1.
+    # With these weights, the mean load of a component is 1.
     weights = np.ascontiguousarray(array / (array.sum(axis=0, dtype=np.float64) / parts))
-    # In this order, equal sizes are adjacent. firsts, counts: first row and number of rows of each distinct size.
-    # turn[i]: number of rows of the same size before row i.
+    # firsts, counts: first row and number of rows of each distinct size. turn[i]: rows of the same size before row i.
     order = np.lexsort(array.T)
     rows = array[order]
     firsts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
@@ -66,7 +63,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
     remaining, dealt = np.flatnonzero(assigned < 0), np.flatnonzero(assigned >= 0)
     loads = np.zeros((parts, weights.shape[1]))
     np.add.at(loads, assigned[dealt], weights[dealt])
-    # `place` gives each remaining graph to a part: it writes the parts to `assigned`, and updates `loads`.
+    # `place` writes the parts to `assigned`, and updates `loads`.
     place(weights, remaining[np.argsort(-weights[remaining].max(axis=1), kind="stable")], loads, assigned)
     return assigned
 
@@ -74,7 +71,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
 def totals_of(array: IntArray, assigned: IntArray, parts: int) -> IntArray:
     """Return the total of each component in each part, int64 ``[P, k]``.
 
-    `array`, int64 ``[N, k]``, has the size of each graph, and `assigned`, int64 ``[N]``, the part of each graph.
+    `array`, int64 ``[N, k]``, has the sizes, and `assigned`, int64 ``[N]``, the part of each graph.
     """
     totals = np.zeros((parts, array.shape[1]), np.int64)
     np.add.at(totals, assigned, array)

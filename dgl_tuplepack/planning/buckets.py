@@ -103,7 +103,6 @@ class Buckets(tuple[Limits, ...]):
         return f"({', '.join(map(repr, self))})"
 
 
-# Limits of one shape, or of several.
 Shapes = Limits | Sequence[Limits]
 
 
@@ -127,19 +126,12 @@ def shapes_from_dict(document: Any) -> Limits | Buckets:
 
 
 def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
-    """Return the number of steps of an epoch that use packs of one shape; the number is equal on all ranks.
-
-    A step uses `packs_per_step` packs, those of all ranks together. With `drop_last`, packs that do not fill a whole
-    step are left out.
-    """
+    """Return the number of steps of one shape in an epoch; `packs_per_step` counts the packs of all ranks."""
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the number of steps of each shape in an epoch, after the moves of packs that `promotions` returns.
-
-    `packs` has the number of packs of each shape before the moves.
-    """
+    """Return the number of steps of each shape in an epoch; `packs` has the packs of each shape before `promotions`."""
     packs_after = [*packs]
     for shape, target, moved in promotions(packs, packs_per_step, drop_last):
         packs_after[shape] -= moved
@@ -150,18 +142,14 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    `packs` has the number of packs of each shape. If the packs of a shape do not divide evenly into steps, some packs
-    are left over. They move to the first larger shape whose last step has room for all of them, which saves a step.
-
-    With `drop_last`, steps that are not full are left out, so the packs left over always move to the next larger shape.
-    If the larger shapes together still could not fill a step, they would lose all their packs. To prevent this, one
-    more whole step of packs moves.
+    `packs` has the number of packs of each shape. Packs left over after the full steps of a shape move to the first
+    larger shape whose last step has room for all of them. With `drop_last`, they always move to the next larger shape.
+    If the larger shapes together still could not fill a step, they would lose all their packs, so one more whole step
+    of packs moves.
     """
-    # Start at the smallest shape: packs that moved to a larger shape then count as packs of that shape, and may move
-    # again.
+    # Start at the smallest shape: packs that moved may move again.
     packs_now, moves = [*packs], []
     for shape in range(len(packs_now) - 1):
-        # `rest`: number of packs of this shape that are left over after its full steps. `larger`: all larger shapes.
         rest, larger = packs_now[shape] % packs_per_step, range(shape + 1, len(packs_now))
         if drop_last:
             above = sum(packs_now[other] for other in larger)
@@ -178,5 +166,5 @@ def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> li
 
 
 def _bounds(limits: Limits) -> tuple[int, ...]:
-    """Return the limits, then the cap on graphs, so that shapes can be compared; a missing cap counts as INT64_MAX."""
+    """Return the limits, then the cap on graphs; a missing cap counts as INT64_MAX."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

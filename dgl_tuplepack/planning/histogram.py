@@ -112,7 +112,6 @@ class SizeHistogram:
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
-        # A store has the sizes of its graphs as an attribute.
         of_store = getattr(sizes, "sizes", None)
         sizes = of_store if isinstance(of_store, GraphSizes) else sizes
         if not isinstance(sizes, GraphSizes):
@@ -140,7 +139,7 @@ class SizeHistogram:
         """
         if not isinstance(counts, Mapping):
             raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {shown(counts)}.")
-        # Leave out sizes whose count is the integer 0. Any other wrong count stays, and is refused below.
+        # A wrong count stays, and is refused below.
         present = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
         rows = [size if isinstance(size, tuple) else (size,) for size in present]
         if len({len(row) for row in rows}) > 1:
@@ -186,7 +185,6 @@ class SizeHistogram:
         # Check the totals first, since adding the counts below might overflow.
         sums = {name: total + other._totals[name] for name, total in self._totals.items()}
         _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
-        # members[i]: index in `classes` of row i of the concatenated sizes.
         classes, members, _ = distinct_rows(np.concatenate([self.sizes, other.sizes]))
         counts = np.zeros(len(classes), dtype=np.int64)
         np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
@@ -298,8 +296,7 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
     """Return, for each fraction, the smallest value v such that at least this fraction of all graphs have values <= v.
 
-    `values` may be in any order and may repeat; `counts` has the number of graphs with each value, >= 1. The fraction 0
-    gives the smallest value, 0.5 the median, 1 the largest.
+    `values` may be in any order and may repeat; `counts` has the number of graphs with each value, >= 1.
 
     Examples
     --------
@@ -307,7 +304,6 @@ def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) ->
     [3, 3, 5, 7]
     """
     order = np.argsort(values, kind="stable")
-    # up_to[i]: number of graphs with one of the i + 1 smallest values.
     up_to = np.cumsum(counts[order])
     at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])
     return cast(list[int], values[order][at].tolist())
@@ -340,20 +336,18 @@ def load_example(name: str) -> SizeHistogram:
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the distinct rows in ascending order, the index of each row among the distinct rows, and their counts."""
-    # Each row is one of `cells` possible rows: a column has radix[column] possible values.
     radix = [int(largest) + 1 for largest in rows.max(axis=0)]
     cells = math.prod(radix)
     if cells > INT64_MAX:
         distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    # Give each row one integer key that sorts like the row: integers are much faster to sort and count than rows.
+    # One integer key for each row, which sorts like the row: integers are much faster to sort and count than rows.
     keys = rows[:, 0].copy()
     for column, base in enumerate(radix[1:], start=1):
         keys *= base
         keys += rows[:, column]
     if cells <= 4 * len(rows) + 1024:
-        # With few possible keys, counting each possible key is faster than sorting. members[i]: index in `present` of
-        # keys[i].
+        # With few possible keys, counting each of them is faster than sorting.
         cell_counts = np.bincount(keys, minlength=cells)
         present = np.flatnonzero(cell_counts)
         counts = cell_counts[present]

@@ -164,7 +164,6 @@ class Limits:
         maxima = self.maxima
         if as_names(components) is None:
             raise LimitsError(f"components must be names, but are {shown(components)}; give a list of strings.")
-        # names[i]: the key in `maxima` of the limit of component i, or None.
         names = [matching_name(component, maxima) for component in components]
         missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
@@ -235,7 +234,6 @@ class Limits:
         ]
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f"; and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
-        # The number of graphs that do not fit, and the number of all graphs.
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         largest = sizes.array.max(axis=0)
         fill = dict(zip(sizes.components, largest.tolist(), strict=True))

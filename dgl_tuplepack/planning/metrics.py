@@ -11,8 +11,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
     """Return the harmonic mean of the efficiencies above 0, or 0 if no efficiency is above 0.
 
-    The efficiency of a component is 0 only if every graph has 0 of this component; the efficiency is then 0 in every
-    plan.
+    The efficiency of a component is 0 only if every graph has 0 of this component.
 
     Examples
     --------
@@ -26,14 +25,14 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 def empty_slots(plan: PackPlan) -> dict[str, int]:
     """Return how many slots of each component stay empty in all packs of a plan together.
 
-    A pack has as many slots as the limits of its shape; the slots that are reserved for padding are not counted.
+    Slots that are reserved for padding are not counted.
     """
     totals = plan.histogram.totals()
     return {name: slots - totals[name] for name, slots in plan.slots.items()}
 
 
 def summarise(plan: PackPlan) -> dict[str, Any]:
-    """Return plain data about a plan, for tables and JSON: its packs, bound, gap, efficiencies and empty slots."""
+    """Return plain data about a plan, for tables and JSON."""
     of_shapes = (
         {}
         if plan.buckets is None

@@ -130,7 +130,6 @@ class PackPlan:
     @functools.cached_property
     def pattern_contents(self) -> IntArray:
         """Content (total size) of one pack of each pattern, int64 ``[Q, k]``."""
-        # weighted: a row for each entry. `reduceat` adds up the rows of each pattern.
         weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
         return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
 
@@ -146,7 +145,7 @@ class PackPlan:
 
     @property
     def shapes(self) -> tuple[Limits, ...]:
-        """Limits of every shape, smallest first; a single shape unless the plan has shape buckets."""
+        """Limits of every shape, smallest first."""
         return tuple(all_of(self.made_for))
 
     @functools.cached_property
@@ -237,7 +236,7 @@ class PackPlan:
 
     def _check_counts(self) -> None:
         """Raise PlanError unless the packs hold as many graphs of each size class as the histogram."""
-        # repeats[i]: number of packs of entry i's pattern. packed[c]: number of graphs of class c in all packs.
+        # repeats[i]: number of packs of entry i's pattern.
         repeats = np.repeat(self.repeats, np.diff(self.offsets))
         packed = np.zeros(len(self.histogram), dtype=np.int64)
         np.add.at(packed, self.classes, self.multiplicities * repeats)
@@ -280,7 +279,7 @@ class PackPlan:
             raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
-        """Raise PlanError if a pack of this plan exceeds `limits`; the message names the first pattern that does."""
+        """Raise PlanError if a pack of this plan exceeds `limits`."""
         limits = limits.filled(self.histogram.components, self.histogram.totals())
         # Contents cannot overflow: every graph is in one pack, and the totals of the histogram fit int64.
         exceeded = self.pattern_contents > limits.array
@@ -337,8 +336,7 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
     """Return `limits` with every missing limit set, so that batches have static shapes.
 
     A missing limit on edges or graphs becomes the largest number in any pack of the plans. For a shape bucket, packs
-    of larger shapes are ignored. A limit that is already set never changes: if all limits are set, all splits and all
-    training runs have the same shapes.
+    of larger shapes are ignored. A limit that is already set never changes.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
@@ -348,11 +346,9 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
         contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
         graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
         most = contents.max(axis=0, initial=1).tolist()
-        # `filled` replaces missing limits only.
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
-            # `Buckets` refuses two equal shapes, and a cap below the cap of the previous shape, `before`. If needed,
-            # raise the cap.
+            # `Buckets` refuses two equal shapes, and a cap below the cap of the previous shape.
             before = found[-1].graphs if found else None
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen

@@ -35,7 +35,7 @@ def as_int64(values: Any, what: str) -> IntArray:
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        # `others` marks the values that are not integers. In Python, a bool is an int; here, bools are refused.
+        # In Python, a bool is an int; here, bools are refused.
         truths, integers = bool | np.bool_, int | np.integer
         others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
             array.shape
@@ -156,10 +156,7 @@ def as_names(names: Any) -> tuple[str, ...] | None:
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
-    """Return the indices of the components that count nodes (or edges), if `kind` is "nodes" (or "edges").
-
-    Heterographs have one such component for each node type (or edge type).
-    """
+    """Return the indices of the components that count nodes (or edges), if `kind` is "nodes" (or "edges")."""
     return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
 
 
@@ -171,6 +168,5 @@ def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
         # Sum the lower and the upper 32 bits separately, so that neither sum overflows int64.
         return int((values & 0xFFFFFFFF).sum()) + (int((values >> 32).sum()) << 32)
     if int(values.max()) * exact_sum(weights) <= INT64_MAX:
-        # The whole sum fits into int64.
         return int(values @ weights)
     return sum(v * w for v, w in zip(values.tolist(), weights.tolist(), strict=True))

@@ -80,8 +80,7 @@ class PackBatchSampler(Sampler[list[int]]):
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
         Number of epochs, >= 1, that share a plan; for "resample" or "repack" only. Later plans keep `limits`. None: 1
-        for "repack"; otherwise all epochs share a plan. Each later plan is made when it is first needed, in the first
-        of its epochs.
+        for "repack"; otherwise all epochs share a plan. Each later plan is made in the first of its epochs.
 
     Attributes
     ----------
@@ -107,9 +106,7 @@ class PackBatchSampler(Sampler[list[int]]):
     The constructor and the order of each epoch need O(N) time and memory for N graphs, besides the time to make plans.
     On several ranks, the order of P packs needs O(P log P) time.
 
-    With "resample" and one pack per batch, two thirds of all pairs of ogbg-molhiv's training graphs (limits 222/502)
-    can never meet; see ``docs/explain/sampling.md``. With several packs per
-    batch, one process and one shape, any two graphs can meet.
+    With several packs per batch, one process and one shape, any two graphs can meet; see ``docs/explain/sampling.md``.
 
     Examples
     --------
@@ -136,7 +133,6 @@ class PackBatchSampler(Sampler[list[int]]):
         oversize: str = "error",
         replan_every: int | None = None,
     ) -> None:
-        # At the end of this block, all ranks compare `facts`.
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
@@ -146,8 +142,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # Number of iterations, epoch of the latest iteration with gradients (-1: none), and whether a warning was
-            # given.
+            # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
             self._iterations, self._iterated, self._warned = 0, -1, False
             # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
@@ -184,7 +179,6 @@ class PackBatchSampler(Sampler[list[int]]):
         else:
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
-        # Limits, or Buckets.
         self.limits: Any = static_limits(limits, [plan])
         plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
         self._epochs = Epochs(
@@ -221,7 +215,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
         skip = whole_number("skip", skip, 0, error=SamplerError)
-        # Count the batches of the epoch only if needed, since counting them may require a new plan.
+        # Counting the batches of an epoch may require a new plan.
         self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
@@ -230,17 +224,16 @@ class PackBatchSampler(Sampler[list[int]]):
         return self._epochs.length(self.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
-        # This is a generator: it reads the epoch when its first batch is requested, not when iter() is called. So an
-        # iterator that a loader makes but never uses has no effect.
+        # This is a generator, so an iterator that a loader makes but never uses has no effect.
         epoch, first, self._skip = self.epoch, self._skip, 0
         self._warn_of_repetition(first)
         batches = self._epochs.of_rank(epoch, self.rank)
-        # An evaluation, which runs without gradients, may repeat the epoch of the training; do not record its epoch.
+        # An evaluation, which runs without gradients, may repeat the epoch of the training.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
         self._iterations += 1
         iteration = self._iterations
         for step in range(first, len(batches)):
-            # Changing the epoch during the latest iteration is an error. Earlier iterations are not checked any more.
+            # Only the latest iteration is checked.
             if self.epoch != epoch and self._iterations == iteration:
                 raise SamplerError(
                     f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
@@ -251,7 +244,7 @@ class PackBatchSampler(Sampler[list[int]]):
             yield batches[step]
 
     def _warn_of_repetition(self, first: int) -> None:
-        """Warn once if an epoch is iterated again, so that its batches repeat; never warn if `content` is "fixed"."""
+        """Warn once if an epoch is iterated again, unless `content` is "fixed"."""
         is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
         if is_repeated and first == 0 and self.content != "fixed" and not self._warned:
             self._warned = True
@@ -275,8 +268,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
-        # dealt [S, R, p]: the packs of each batch, for S steps, R ranks and up to p packs in a batch; NONE marks a
-        # missing pack. work [P]: real nodes + edges of each pack.
+        # dealt: [S, R, p], see `Epochs.dealt`. work: real nodes + edges of each pack, [P].
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
@@ -285,9 +277,9 @@ class PackBatchSampler(Sampler[list[int]]):
         """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
 
         In training, divide the sum of a batch's losses by this number, as in
-        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches, so all
-        graphs weigh equally. It is equal on all ranks. Graphs that `oversize` or `drop_last` leave out do not count;
-        batches that a resumed epoch skips do count.
+        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches and ranks, so
+        all graphs weigh equally. Graphs that `oversize` or `drop_last` leave out do not count; batches that a resumed
+        epoch skips do count.
 
         Examples
         --------
@@ -297,7 +289,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         if not self.drop_last:
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
-        # Each epoch may drop other packs, so the number of graphs may differ from epoch to epoch.
+        # Each epoch may drop other packs.
         if self._counted[0] != self.epoch:
             ones = np.ones(self._num_ids, dtype=np.int64)
             self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)

@@ -32,10 +32,7 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return how many epochs share a plan; None: all epochs.
-
-    Raise SamplerError if `replan_every` contradicts `content` or `plan`.
-    """
+    """Return how many epochs share a plan (None: all); SamplerError if settings contradict each other."""
     if replan_every is None:
         return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
@@ -52,7 +49,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
     """Return the ids of the graphs within the limits, and the ids of the other graphs, which are dropped.
 
-    Warn if any graph is dropped. If `oversize` is "error", or if no graph is within the limits, raise an error instead.
+    Warn if any graph is dropped; raise an error instead if `oversize` is "error", or if no graph would be kept.
     """
     choice("oversize", oversize, OVERSIZE, SamplerError)
     fits = limits.fits(sizes)
@@ -87,8 +84,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
-        # `shapes`: the index of each pattern's shape bucket among `buckets`. `plan.pattern_shapes`: its index among the
-        # buckets that the plan was made for.
+        # Shapes among the given `buckets`; `plan.pattern_shapes` are among the buckets of the plan.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):

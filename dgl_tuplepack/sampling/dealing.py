@@ -23,11 +23,10 @@ _EQUAL = 1 / 64
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
     """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
-    `groups` has the indices of the packs of each shape, smallest shape first. `promotions` decides how many packs move,
-    and to which shape. Moved packs come last in their new group, so `drop_last` drops them first.
+    `groups` has the indices of the packs of each shape, smallest shape first. Moved packs come last in their new group,
+    so `drop_last` drops them first.
     """
     groups = [*groups]
-    # Each move: the last `moved` packs of `shape` go to the end of `target`.
     for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
         kept = len(groups[shape]) - moved
         groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
@@ -48,8 +47,7 @@ def deal(
     incomplete step gets the packs with the least work. The key shuffles the full steps. The caller must have put the
     packs into random order.
 
-    Time O(P log P), memory O(P). With a key, the packs of a step are dealt from most work to least, back and forth over
-    the ranks. Each step starts at another rank, so that no rank always gets the most work.
+    Time O(P log P), memory O(P).
     """
     packs_per_step = num_replicas * packs_per_batch
     # `packs`: number of packs to deal; `full`: number of full steps; `steps`: number of all steps.
@@ -58,23 +56,20 @@ def deal(
     steps = num_steps(len(work), packs_per_step, drop_last)
     dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
     if key is None:
-        # Each batch of a full step has consecutive packs. The incomplete step is dealt in rounds of one pack per rank,
-        # [1, p, R], then transposed to [1, R, p].
+        # The incomplete step is dealt in rounds of one pack per rank, [1, p, R], then transposed to [1, R, p].
         dealt.reshape(-1)[:packs] = np.arange(packs)
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
         return np.sort(batches, axis=2)
-    # Most work first; the stable sort keeps the random order of packs of equal rounded work. Then shuffle the full
-    # steps.
+    # Most work first; the stable sort keeps the random order of packs of equal rounded work.
     rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
     dealt[:full] = dealt[shuffled(np.arange(full), key)]
-    # Sort each step by descending work, missing packs last. `rounds` [S, p, R]: each round has one pack for each rank;
-    # every second round goes over the ranks in reverse.
+    # Each round has one pack for each rank, by descending work, missing packs last; every second round is reversed.
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
-    # In step s, rank r gets the packs at index (r + s) % R of each round. Then bring the axes into the order [S, R, p].
+    # Each step starts at another rank, so that no rank always gets the most work.
     rotated = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
     batches = np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
     return np.sort(batches, axis=2)
@@ -82,7 +77,7 @@ def deal(
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """The batches of one rank in the epoch `epoch`, made from `plan`: one batch in each of S steps.
+    """The batches of one rank in an epoch, one in each of S steps.
 
     Pack i holds the graphs with the ids ``graphs[offsets[i]:offsets[i + 1]]``. `dealt` has the packs of each batch,
     int64 ``[S, p]``, for up to p packs in a batch; NONE marks a missing pack. `shapes` has the index of the shape

@@ -21,8 +21,7 @@ _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 class Epochs:
     """The content of each epoch, which depends only on the attributes below and on the epoch.
 
-    `plans` makes the plan of an epoch. Graphs of size class c have the ids
-    ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as in `PackBatchSampler`.
+    Graphs of size class c have the ids ``members[class_offsets[c]:class_offsets[c + 1]]``.
     """
 
     plans: Plans
@@ -37,7 +36,6 @@ class Epochs:
 
     def length(self, epoch: int) -> int:
         """Return the number of steps of an epoch; it is equal on all ranks."""
-        # The number of packs of each shape, from which `steps_of` computes the number of steps of each shape.
         packs = self.plans.of(epoch).plan.packs_of_shapes
         return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
 
@@ -46,11 +44,9 @@ class Epochs:
         members = self.members
         if self.shuffle:
             members = members.copy()
-            # With "fixed", every epoch shuffles graphs as epoch 0 does, so packs keep their graphs.
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
-        # `Packs.graphs` has indices into `members`, which is in the order of size classes. So if `members` was shuffled
-        # within each class, each pack gets random graphs of its size classes.
+        # `members` was shuffled only within each size class, so each pack gets graphs of its size classes.
         return members[self.plans.of(epoch).graphs]
 
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
@@ -65,20 +61,17 @@ class Epochs:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
         # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
-        # The packs of each shape. Then `promoted` moves some packs to larger shapes, where they fill steps.
         groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
         groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
-        # One pair for each shape: the packs of its steps, [S, R, p], and its index, repeated for each step, [S].
+        # For each shape: the packs of its steps, [S, R, p], and its index, [S].
         steps = []
         for shape, group in enumerate(groups):
             if len(group):
                 key = self._key_of_steps(epoch, shape)
-                # `deal` returns indices into `group`, or NONE.
                 dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
                 steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
         of_steps, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
         if self.shuffle and len(steps) > 1:
-            # Mix the steps of all shapes.
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
             of_steps, shapes = of_steps[mixed], shapes[mixed]
         return of_steps, shapes
@@ -99,6 +92,5 @@ class Epochs:
     def mean_of_batches(self, epoch: int, values: IntArray) -> float:
         """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
         dealt, _ = self.dealt(epoch)
-        # The sum of the values in each pack, then in each batch.
         of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
         return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

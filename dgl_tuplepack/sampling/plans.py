@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Identifier of the random stream that seeds plans; `epochs.py` defines the identifiers of the other streams.
+# Identifier of the random stream that seeds plans; the others are in `epochs.py`.
 _PLAN_STREAM = 3
 
 
@@ -45,9 +45,8 @@ class Packs:
 class Plans:
     """The plans of a sampler's epochs; each plan depends only on the parameters and on the epoch.
 
-    Graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``. A period is a number of
-    consecutive epochs that share one plan: `every` epochs, or all epochs if `every` is None. `first` is the plan of the
-    first period; later plans are made with `limits` and `seed`.
+    A period is `every` consecutive epochs that share one plan, or all epochs if `every` is None. `first` is the plan of
+    the first period.
     """
 
     def __init__(
@@ -57,12 +56,11 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The index of the period of the latest plan, and the packs of this plan. The first plan is kept too, since
-        # every training begins with it.
+        # The index of the latest period, and its packs.
         self._latest: tuple[int, Packs] = (0, self._first)
 
     def of(self, epoch: int) -> Packs:
-        """Return the packs of an epoch; make a plan unless the plan of this epoch is the first or the latest one."""
+        """Return the packs of an epoch; make a plan unless it is the first or the latest one."""
         period = 0 if self._every is None else epoch // self._every
         if period == 0:
             return self._first

@@ -22,11 +22,7 @@ def in_process_group() -> bool:
 
 
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Return the number of processes and the rank of this process: as given, or from torch.distributed, or 1 and 0.
-
-    Raise SamplerError if only one of the two is given, if the rank is not below the number of processes, or if the
-    environment variable WORLD_SIZE is not 1 although torch.distributed is not initialised.
-    """
+    """Return the number of processes and the rank of this process: as given, or from torch.distributed, or 1 and 0."""
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
             f"num_replicas and rank go together, but are {num_replicas!r} and {rank!r}; give both or neither."
@@ -49,10 +45,9 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
     """Yield a dict that the block fills with facts, then check that these facts are equal on all ranks.
 
-    With `among_ranks`, all ranks must run this block; without it, nothing is compared. If two ranks have different
-    values of a fact, every rank raises a SamplerError that names the fact and both values. If the block fails on one
-    rank, that rank raises its own error. The other ranks raise a SamplerError that names `what`, instead of waiting
-    forever.
+    With `among_ranks`, all ranks must run this block; without it, nothing is compared. If facts differ, every rank
+    raises a SamplerError. If the block fails on one rank, that rank raises its own error, and the other ranks raise a
+    SamplerError that names `what`, instead of waiting forever.
     """
     facts: dict[str, Any] = {}
     try:
@@ -142,9 +137,8 @@ def in_step(
                 ended = True
             except Exception as failure:
                 error = failure
-        # A rank with a batch adds 1, a failed rank adds world_size + 1, and a rank without a batch adds 0. At most
-        # world_size ranks have a batch. So `divmod` by world_size + 1 gives the number of failed ranks, and the number
-        # of ranks with a batch.
+        # A rank with a batch adds 1, a failed rank adds world_size + 1. At most world_size ranks have a batch, so
+        # `divmod` separates the two counts.
         mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
         torch.distributed.all_reduce(mark, group=group)
         failed, with_batch = divmod(int(mark), world_size + 1)
@@ -162,6 +156,5 @@ def _fail_together(error: Exception | None, group: torch.distributed.ProcessGrou
     causes = gathered_objects(cause, group)
     if error is not None:
         raise error
-    # `causes` has None for each rank that did not fail.
     first = next(cause for cause in causes if cause is not None)
     raise SamplerError(f"{first}, so no rank can continue; see the error of that rank for its cause.")

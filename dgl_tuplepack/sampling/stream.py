@@ -21,7 +21,7 @@ from dgl_tuplepack.sampling.ranks import replicas
 
 Item = TypeVar("Item")
 
-# Initial number of open packs for which arrays have room; the arrays grow as needed.
+# Initial number of open packs for which arrays have room.
 _FIRST_CAPACITY = 256
 # A pack stays open for at most this many times `lookahead` graphs.
 _PATIENCE = 4
@@ -113,8 +113,7 @@ class StreamPacker(IterableDataset[list[Item]]):
             )
         self._iterated = True
         share, shares = self._share()
-        # Pairs (index in the stream, item) of this worker, with the indices share, share + shares, share + 2 * shares
-        # and so on.
+        # Pairs (index in the stream, item) of this worker.
         items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
@@ -125,7 +124,6 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
-            # `outcome`: the index of the item's pack, or a code below 0. `pack`: the pack to yield now, or None.
             # OVERDUE: a pack was open for too long, so `add` closed that pack and did not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
@@ -150,10 +148,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits, with components in the order of sizes, and a function from (index, item) to a size.
-
-        `number` is the index of the item `first` in the stream.
-        """
+        """Return the limits, with components in the order of sizes, and a function from (index, item) to a size."""
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)
@@ -161,10 +156,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Raise an error for a graph that is too large.
-
-        With oversize="drop", warn instead, but only if no graph was `dropped` before.
-        """
+        """Raise an error for a graph that is too large; with oversize="drop", warn if none was `dropped` before."""
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
@@ -176,7 +168,7 @@ class StreamPacker(IterableDataset[list[Item]]):
 class _OpenPacks(Generic[Item]):
     """Open packs, which may still grow; ``contents[i]`` has the items of pack i.
 
-    The docstring of the kernel `offer` describes the arrays; ``_packs[i]`` is about pack i.
+    The docstring of the kernel `offer` describes the arrays.
     """
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
@@ -194,15 +186,11 @@ class _OpenPacks(Generic[Item]):
     def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
         """Put an item into a pack.
 
-        Returns
-        -------
-        tuple
-            The index of the item's pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack to
-            yield now, or None.
+        Return the index of the item's pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack
+        to yield now, or None.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
-            # Every row of the array is in use, so double the array: a new pack needs another row.
             self._packs = np.concatenate([self._packs, np.empty_like(self._packs)])
         try:
             self._write_size(self._size.data, 0, *size)
@@ -213,7 +201,6 @@ class _OpenPacks(Generic[Item]):
             self._packs, self._state, self._totals, self._weights,
         )  # fmt: skip
         if chosen == len(contents):
-            # The kernel opened a new pack.
             contents.append([])
         if chosen >= 0:
             contents[chosen].append(item)

@@ -18,10 +18,8 @@ from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
 
 # A sample consists of this many blocks of this many bytes, evenly spaced from the start of the data to its end.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
-# Existing files are read in pieces of this many bytes.
 _COPY_BYTES = 1 << 22
-# Data of at least this many bytes is hashed in a thread while it is written. For fewer bytes, hashing takes
-# less time than starting a thread.
+# Data of at least this many bytes is hashed in a thread while it is written.
 _BYTES_FOR_THREAD = 1 << 20
 
 
@@ -47,9 +45,8 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
 class ArrayWriter:
     """Append rows to a new array file.
 
-    `content`, `type_`, `name` and `dtype` (the dtype in the schema) are as in `ArrayEntry`. `row_shape` is the shape of
-    one row. With `narrow`, integers are stored in the narrowest dtype that holds all of them; the file is rewritten
-    when it needs a wider dtype.
+    `content`, `type_`, `name` and `dtype` (the dtype in the schema) are as in `ArrayEntry`. With `narrow`, integers are
+    stored in the narrowest dtype that holds all of them.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class ArrayWriter:
         narrow: bool = False,
     ) -> None:
         allowed = allowed_storage(content, dtype)
-        # The values of the `ArrayEntry` that are known before rows are written.
         self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
         self._path, self._row_shape, self._rows = folder / file, row_shape, 0
         # Dtypes that the file may still get, narrowest first; the first one is in use.
@@ -98,7 +94,7 @@ class ArrayWriter:
             self._file.write(data)
             self._hash.update(data)
             return
-        # Hash and write at the same time: hashing takes longer, and both release the GIL.
+        # Hashing and writing both release the GIL.
         hashing = threading.Thread(target=self._hash.update, args=(data,))
         hashing.start()
         try:
@@ -114,7 +110,6 @@ class ArrayWriter:
         if self._stored == before:
             return
         self._file.close()
-        # Move the file aside, then copy its values to a new file with the wider dtype.
         narrow = self._path.with_suffix(".narrow")
         os.replace(self._path, narrow)
         self._start()
@@ -176,12 +171,11 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Read a whole array file; raise FormatError, which names the file, if its header or its checksum is wrong."""
+    """Read a whole array file; raise FormatError if its header or its checksum is wrong."""
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
         with open_plain(path) as file:
-            # Check the header too: the file may have changed since `open_array` checked it.
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 digest.update(block)
@@ -195,10 +189,7 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """Return the SHA-256 of a few blocks, which are evenly spaced over the file after its first `header` bytes.
-
-    The time does not depend on the size of the file.
-    """
+    """Return the SHA-256 of a sample of the file after its first `header` bytes."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size - header

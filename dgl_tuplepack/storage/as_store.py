@@ -1,4 +1,4 @@
-"""Open any source as a store; a source that is not a store is first written to a temporary store."""
+"""Open any source as a store."""
 
 from __future__ import annotations
 

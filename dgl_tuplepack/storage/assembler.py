@@ -17,7 +17,7 @@ from dgl_tuplepack.storage.memory import Field
 from dgl_tuplepack.storage.rows import GraphRows, address_of
 from dgl_tuplepack.storage.selection import Selection
 
-# For tensors that no array of a store holds: content of the tensor -> how the kernel computes the tensor.
+# Content of a tensor that no array of a store holds -> how the kernel computes the tensor.
 _COMPUTED = {
     "graph_ids": kernel.GRAPH_IDS,
     "mask": kernel.MASK,
@@ -28,10 +28,10 @@ _COMPUTED = {
 
 
 class Assembler:
-    """Fill the tensors of a batch; `fields` has the key, dtype, shape and place in memory of each tensor.
+    """Fill the tensors of a batch.
 
-    A key is (content, type, name). `fills` has, for each tensor, the rows that pad it. Padding edges of the types
-    `chained` lead from one padding node to the next. The attribute `records` describes the tensors to compiled code.
+    `fills` has, for each tensor, the rows that pad it. Padding edges of the types `chained` lead from one padding node
+    to the next.
     """
 
     def __init__(
@@ -44,14 +44,13 @@ class Assembler:
     ) -> None:
         # Keep the arrays alive: compiled code holds only their addresses.
         self._segments, self._fills, self._keys = store.segments, fills, [field.key for field in fields]
-        # The types that rows can belong to. None stands for graphs, which the kernel expects last.
+        # None stands for graphs, which the kernel expects last.
         self._schema, self._types = schema, [*schema.types.values(), None]
         self.records = np.array(
             [self._record(field, fill, chained) for field, fill in zip(fields, fills, strict=True)], kernel.FIELD
         )
         # [fields, segments]: address, bytes per row and dtype of the array of each tensor in each segment.
         self._stored = np.zeros((len(fields), len(store.segments)), ARRAY)
-        # Tensors that are computed have no array; their entries stay 0.
         for stored, key in zip(self._stored, self._keys, strict=True):
             if key[0] not in _COMPUTED:
                 arrays = [segment.array(*key) for segment in store.segments]
@@ -86,15 +85,13 @@ class Assembler:
     def fill(self, memory: IntArray, graphs: GraphRows, slots: IntArray) -> None:
         """Fill the stretches of memory that begin at the addresses `memory`, int64 ``[stretches]``.
 
-        A stretch is one piece of memory that holds one or several tensors. `slots`, int64 ``[types]``, has the number
-        of slots of each type of nodes and edges, then of graphs. Raise FormatError if an endpoint or index points
-        outside its graph.
+        `slots`, int64 ``[types]``, has the number of slots of each type of nodes and edges, then of graphs. Raise
+        FormatError if an endpoint or index points outside its graph.
         """
         wrong = kernel.assemble(
             memory, self.records, self._stored, slots, graphs.ids, graphs.segments, graphs.rows, graphs.totals
         )
-        # The kernel returns 0, or -1 - (f * n + i) if a value of field f points outside graph i; n is the number of
-        # graphs.
+        # The kernel returns 0, or -1 - (f * n + i) if a value of field f points outside graph i of n.
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._segments[graphs.segments[i]].refuse_endpoints(int(graphs.local_ids[i]), *self._keys[f])

@@ -21,13 +21,12 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of a source, and an iterator over blocks with all its graphs. Iterating may raise errors.
+    """Return the schema of a source, and an iterator over blocks with all its graphs.
 
     `ties` and `indices`, if not None, replace the ties and indices that are declared for the source.
     """
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
-    # Change only a copy of the source. Its method `blocks` may read `indices`. The method may also set `schema`, and
-    # `own_indices`: the indices that it finds in the graphs.
+    # Change only a copy: `blocks` may read `indices`, and may set `schema` and `own_indices`.
     source = copy.copy(source)
     source.indices = indices
     blocks = source.blocks()
@@ -35,11 +34,10 @@ def blocks_of(
     if blocks is None:
         return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:
-        # The graphs are not from PyG: raise SchemaError if levels were given.
+        # The graphs are not from PyG.
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
         return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks
-    # The first block determines the schema.
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")

@@ -115,15 +115,13 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     schema, sizes = store.schema, store.sizes.array
     types = [*schema.node_types, *map(text_of, schema.edge_types)]
     bounds = chunk_bounds(sizes.sum(axis=1), chunks)
-    # counts: type -> number of nodes (edges) in each chunk. firsts: type -> index that the first node (edge) of each
-    # graph has in the large graph, int64 [N].
+    # Type -> number of nodes (edges) in each chunk; type -> first node (edge) of each graph in the large graph.
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
     files = _Files(data, edges_as, features_as)
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
-        # The positions of the chunk's graphs in `store`, which may be a subset of a store; the next line converts them
-        # to positions in the whole store.
+        # Positions in `store`, which may be a subset of a store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
@@ -156,7 +154,7 @@ class _Files:
 
     def write(self, content: str, t: str, name: str, chunk: int, array: Array) -> None:
         """Write the array of one chunk to a file of its own, and add the file to the description of the array."""
-        # by_key[key] is this description. Features are described by type and name, edges by type only.
+        # by_key[key] is this description.
         by_key, key = self.described[content], t
         if content != "edges":
             by_key, key = by_key.setdefault(t, {}), name
@@ -183,8 +181,7 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
     """
     for e, ends in block.endpoints.items():
         counts = block.num_edges[e]
-        # Endpoints in a block count from 0 in each graph. columns: source and destination of each edge in the large
-        # graph, two arrays [E].
+        # Endpoints in a block count from 0 in each graph.
         columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
         yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
     for t, features in block.node_features.items():
@@ -197,7 +194,7 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
     """Return the first graph of each chunk, then the number of graphs, int64 ``[chunks + 1]``.
 
-    ``weights[i]`` is the weight of graph i. The total weights of the chunks are about equal.
+    The total weights of the chunks are about equal.
     """
     number = len(weights)
     chunks = min(chunks, number)
@@ -222,7 +219,7 @@ def _write_csv(file: Path, array: Array) -> None:
 
 def _write_parquet(file: Path, array: Array) -> None:
     pyarrow, parquet = load("pyarrow"), load("pyarrow.parquet")
-    # One column for each value of a row. With -1, `reshape` cannot infer the width of an empty array.
+    # With -1, `reshape` cannot infer the width of an empty array.
     columns = array.reshape(len(array), -1 if array.size else int(np.prod(array.shape[1:])))
     names = list(map(str, range(columns.shape[1])))
     table = pyarrow.table([pyarrow.array(np.ascontiguousarray(column)) for column in columns.T], names=names)

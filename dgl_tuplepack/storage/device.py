@@ -32,28 +32,25 @@ from dgl_tuplepack.storage.view import BatchView
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Torch operations assemble batches on the device. All shapes are known in advance, so the CPU never waits for the
-    device. For each batch, only the ids and row numbers of its graphs are sent to the device, from pinned memory if
-    it is a CUDA device. Batches are equal to the batches of `GraphStore`.
+    For each batch, only the ids and row numbers of its graphs are sent to the device. Batches are equal to the batches
+    of `GraphStore`.
 
     Raises
     ------
     FormatError
-        Offsets or endpoints are damaged. The constructor checks all of them, before it sends any array.
+        Offsets or endpoints are damaged. The constructor checks all of them.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
         for segment in store.segments:
             segment.check_positions()
-        # The arrays of all segments are joined, one segment after the other. Type -> the first row of each segment in
-        # the joined arrays, int64 [segments]; None is the key of labels.
+        # Type -> the first row of each segment in the joined arrays, int64 [segments]; None is the key of labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(segment.rows[t] for segment in store.segments[:-1])], dtype=np.int64)
             for t in store.segments[0].rows
         }
         self._first_rows[None] = store.first_ids[:-1]
-        # Feature or label -> its joined values. `_ends` has the joined endpoints, which count from 0 in each graph.
         self._values = {
             key: self._joined([segment.array(*key) for segment in store.segments], spec.dtype)
             for key, spec in store.stored_schema.columns()
@@ -101,8 +98,8 @@ class DeviceStore:
         """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
 
         These settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`,
-        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`, since it
-        would transform graphs one by one, which is slow on a device.
+        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`,
+        since it would transform graphs one by one, which is slow on a device.
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
@@ -139,15 +136,13 @@ class DeviceStore:
     def _padded(self, shape: PaddedShape, graphs: GraphRows) -> PaddedBatch:
         joined, ids = self._joined_graphs(shape.schema, graphs)
         batch = padded_batch(shape, joined)
-        # Padding graphs have the id -1.
         batch.graph_ids = torch.nn.functional.pad(ids, (0, shape.num_graphs - len(ids)), value=-1)
         return batch
 
     def _plain(self, schema: Schema, builder: BatchBuilder, graphs: GraphRows) -> Any:
         totals = checked_totals(schema, graphs.totals)
         joined, _ = self._joined_graphs(schema, graphs)
-        # In the order of `BatchBuilder.batch`: nodes and edges per graph, endpoints, then features and labels, in which
-        # indices count from the start of the batch.
+        # In the order of `BatchBuilder.batch`.
         tensors = [joined.lengths[t] for t in schema.types.values()]
         tensors += [end for e in schema.edge_types for end in joined.ends[e]]
         tensors += [joined.shifted(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
@@ -158,20 +153,18 @@ class DeviceStore:
 
         All numbers of rows are on the CPU already, so the CPU never waits for the device.
         """
-        # Node and edge types; None stands for labels, which have one row for each graph.
+        # None stands for labels, which have one row for each graph.
         types: list[Any] = [*schema.types.values(), None]
         numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
         # Each column of the table is for one graph. Each type has two rows of the table: the first row of the graph in
         # the joined arrays, and the graph's number of rows. The last row of the table has the ids.
         table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
         for index, t in enumerate(types):
-            # graphs.rows[index, 0]: the first row of each graph in its segment; [index, 1]: its number of rows.
             table[2 * index] = graphs.rows[index, 0] + self._first_rows[t][graphs.segments]
             table[2 * index + 1] = graphs.rows[index, 1]
         table[-1] = graphs.ids
         sent = torch.from_numpy(table)
         sent = (sent.pin_memory() if self.device.type == "cuda" else sent).to(self.device, non_blocking=True)
-        # The even rows of the table have the first rows, the odd rows the numbers of rows.
         starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
         # For each row of the batch, by type: its graph (`of_graphs`), and its row in the joined arrays (`rows`).
         of_graphs: dict[Any, Tensor] = {}
@@ -183,15 +176,14 @@ class DeviceStore:
             rows[t] = torch.arange(numbers[t], device=self.device) + shift[of_graphs[t]]
         ends = {}
         for e in schema.edge_types:
-            # Stored endpoints count from 0 in each graph. firsts: for each edge, the first node of its graph in the
-            # batch, of the source type and of the destination type.
+            # Stored endpoints count from 0 in each graph. firsts: for each edge, its graph's first node in the batch.
             firsts = [(torch.cumsum(lengths[t], 0) - lengths[t])[of_graphs[e]] for t in (e[0], e[2])]
             src, dst = (
                 (self._ends[end, e][rows[e]].to(torch.int64) + first).to(schema.idtype)
                 for end, first in zip(ENDS, firsts, strict=True)
             )
             ends[e] = src, dst
-        # A column is (content, type, name); the type of labels is None.
+        # A column is (content, type, name).
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
         return JoinedGraphs(numbers, {t: lengths[t] for t in types[:-1]}, ends, columns), sent[-1]
 

@@ -21,9 +21,7 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 
 LOCK = ".lock"
-# The names of data folders begin with this.
 _DATA = "data-"
-# What a folder may hold -> its name in messages.
 _NAMES = {"store": "a store", "chunks": "chunks"}
 # Names of partial metadata files, which a killed process leaves behind.
 _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
@@ -33,19 +31,17 @@ _PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
     """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
 
-    `what` is the content that is written, "store" or "chunks". Chunks are written to a data folder too, but a store
-    must not overwrite chunks, and chunks must not overwrite a store.
+    `what` is the content that is written, "store" or "chunks"; neither may overwrite the other.
 
     If the caller fails before the metadata is saved, the new data folder is removed, and an existing store is
-    unchanged. On success, all older data folders are removed, including folders that killed processes left behind.
-    Raise the errors of `check_folder` and `locked`.
+    unchanged. On success, all older data folders are removed. Raise the errors of `check_folder` and `locked`.
     """
     check = functools.partial(check_folder, path, overwrite, what)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
             with writing_to(path):
-                # Check again, now under the lock: another process may have finished a store since the first check.
+                # Check again: another process may have finished a store since the first check.
                 check()
                 current = _current(path)
                 # If the metadata cannot be read, keep all data folders: a newer release may have written them.
@@ -66,10 +62,11 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     """Make the folder `path` and lock it for the ``with`` block.
 
-    Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
     `check` is called before the lock file is made; it raises an error if the content of the folder does not allow
-    writing. If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder
-    is then removed too if this function made it.
+    writing. Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
+
+    If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder is then
+    removed too if this function made it.
     """
     created = not os.path.isdir(path)
     with writing_to(path):
@@ -80,7 +77,7 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Delete the lock file while this process still holds the lock; the next process makes a new file.
+        # Delete the lock file while this process still holds the lock.
         with contextlib.suppress(OSError):
             if os.listdir(path) == [LOCK]:
                 (path / LOCK).unlink()
@@ -117,8 +114,7 @@ def _current(path: Path) -> str | None:
 def _is_current(path: Path, data: Path) -> bool:
     """Return whether the metadata of the store at `path` names the new data folder `data`.
 
-    The metadata may be damaged, so its bytes are searched for the name. The names of data folders are random, so no
-    other metadata contains this name.
+    The metadata may be damaged, so its bytes are searched for the name, which is random.
     """
     return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
@@ -137,8 +133,8 @@ def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
     if MANIFEST in names:
         raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder.")
     data = [name for name in names if name.startswith(_DATA)]
-    # A damaged store still has data folders, so it may be overwritten. Without a data folder, a
-    # metadata.json that is not the metadata of a store belongs to another program.
+    # A damaged store still has data folders, so it may be overwritten. Without a data folder, a metadata.json that is
+    # not the metadata of a store belongs to another program.
     if METADATA in names and (data or _current(path) is not None):
         found = _kind(path)
         if found not in (what, None):
@@ -157,7 +153,6 @@ def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
 def _kind(path: Path) -> str | None:
     """Return whether the folder at `path` holds a "store" or "chunks"; None if its metadata cannot be read."""
     try:
-        # The metadata of chunks has no key "format".
         return "store" if "format" in read_json(path / METADATA) else "chunks"
     except (FormatError, TypeError):
         return None

@@ -19,7 +19,6 @@ from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
 
-# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
 # Keys of `metadata.json` that are omitted if their values are empty.
 _OMITTED = ("pre_transform", "pyg", "graph_names", "ties", "indices")
@@ -39,7 +38,6 @@ ENDPOINTS = ("uint8", "uint16", "int32", "int64")
 
 # Values of `ArrayEntry.content` for arrays whose `dtype` and `stored` are both int64.
 _POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
-# All values that `ArrayEntry.content` may have.
 CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
 # Both torch and numpy 2 allow at most 64 axes.
 _MOST_AXES = 64
@@ -54,10 +52,9 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
 
-    `type` is a node type or a canonical edge type. `name` is the name of a feature, label or split; a single label has
-    an empty name. `type` is None for contents without a type, `name` is None for contents without a name. `dtype` is
-    the torch dtype of the values, `stored` the numpy dtype of the file. `sample` is the checksum of a few pieces of the
-    data, `sha256` the checksum of all data.
+    `name` is the name of a feature, label or split; a single label has an empty name. `type` is None for contents
+    without a type, `name` is None for contents without a name. `dtype` is the torch dtype of the values, `stored` the
+    numpy dtype of the file. `sample` is the checksum of a few pieces of the data, `sha256` the checksum of all data.
     """
 
     file: str
@@ -94,8 +91,6 @@ class ArrayEntry:
 
 def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
     """Return the dtypes that a file for values of `dtype` may have, narrowest first; () if none is allowed."""
-    # Endpoints and `_POSITIONS` have int64 values. Files of endpoints may have a narrower dtype; files of `_POSITIONS`
-    # may not.
     if content in (*ENDS, *_POSITIONS):
         return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
     return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
@@ -118,7 +113,7 @@ class PreTransform:
 
     @classmethod
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
-        """Return the record of `transform`. If there is a record `earlier`, the result names both transforms."""
+        """Return the record of `transform`, applied after `earlier`."""
         text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
@@ -158,7 +153,6 @@ class StoreMetadata:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
-        # Content -> type -> name of a feature -> its spec.
         features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
             "node_feature": {t: {} for t in self.node_types},
             "edge_feature": {t: {} for t in self.edge_types},
@@ -182,7 +176,7 @@ class StoreMetadata:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of `metadata.json` without its key `checksum`. The SHA-256 identifies the content of the store."""
+        """SHA-256 of `metadata.json` without its key `checksum`. It identifies the content of the store."""
         return str(STORE_FILE.document(self._content())["checksum"])
 
     def _content(self) -> dict[str, Any]:
@@ -234,7 +228,7 @@ class StoreMetadata:
     def _check(self) -> None:
         """Raise an error if values contradict each other: compiled code might then read outside the arrays.
 
-        `load` turns the error into a FormatError. The checksum of the file shows all other damage.
+        `load` turns the error into a FormatError.
         """
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
@@ -256,7 +250,6 @@ class StoreMetadata:
         for t in types:
             # Raises ValueError if the arrays of a type differ in length.
             self.num_rows(t)
-        # The keys of `dims` and `rows` are (content, type, name), like the keys of `shapes`.
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the PyG layout names arrays that the store does not have")
         # Making the schema raises an error if ties or indices contradict the types and features.

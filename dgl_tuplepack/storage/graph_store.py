@@ -79,9 +79,9 @@ class StoredGraphs(Selection):
             than their batch.
         transform, batch_transform, transform_seed
             As in `PaddedCollate`, but `transform` always gets and returns a DGLGraph, also in a store of PyG graphs.
-            With `transform`, graphs are read one by one, which takes much longer than copying
-            whole batches. The random numbers of the transform depend on the ids that batches report (`graph_ids`). If a
-            transform gives the same graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
+            With `transform`, graphs are read one by one, which takes much longer than copying whole batches. The random
+            numbers of the transform depend on the ids that batches report (`graph_ids`). If a transform gives the same
+            graphs in every epoch, pass it to `GraphStore.write` as `pre_transform` instead.
         """
         named: dict[str, Any] = {
             "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
@@ -90,14 +90,14 @@ class StoredGraphs(Selection):
         if transform is not None:
             given = {"as_stored": as_stored, "separate": separate}
             refuse_store_settings([name for name, value in given.items() if value])
-            # `PaddedCollate` needs an example item: graph 0. The example has an id, so batches have `graph_ids`.
+            # The example item has an id, so batches have `graph_ids`.
             collate = PaddedCollate(
                 limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
         schema = self.batch_schema(as_stored)
-        # One shape for each element of the limits, the smallest first.
+        # The smallest shape comes first.
         shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
         separate = true_or_false("separate", separate)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
@@ -113,7 +113,7 @@ class StoredGraphs(Selection):
         Parameters
         ----------
         as_stored
-            Keep the stored dtype of integers that ``compact=True`` narrowed, instead of their original dtype.
+            As in `padded`.
         framework
             "dgl" or "pyg". With "pyg", the batch equals the result of `torch_geometric.data.Batch.from_data_list`. The
             loader ``tp.pyg.DataLoader(store, batch_size=64)`` makes and reads such a view.
@@ -138,7 +138,6 @@ class StoredGraphs(Selection):
         schema = self.batch_schema(as_stored)
         if framework == "dgl":
             builder = BatchBuilder(schema)
-            # `PlainBatches` passes the `GraphRows` as the first argument, which `BatchBuilder` does not need.
             return PlainBatches(self, schema, lambda _, *content: builder.batch(*content), for_pyg=False)
         load("torch_geometric")
         from dgl_tuplepack.storage.pyg import PygBuilder
@@ -197,7 +196,7 @@ class GraphStore(StoredGraphs):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # Make the path absolute: worker processes may have another working folder.
+        # Worker processes may have another working folder.
         path = as_path(path).absolute()
         super().__init__(path, [Segment.open(path)])
 

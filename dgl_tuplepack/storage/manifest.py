@@ -15,7 +15,6 @@ from dgl_tuplepack.planning.buckets import Buckets, shapes_from_dict
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PLAIN_NAME
 
-# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 _FILE = JsonFormat("dgl_tuplepack.manifest", 1, "dataset of shards", "preprocess the shards again")
 
 

@@ -20,13 +20,11 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import ENDS, Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Tensors begin at multiples of this many bytes, as in memory that torch allocates; `fields_of` makes one exception.
-# JAX would copy tensors that begin elsewhere.
+# Tensors begin at multiples of this many bytes, as in memory that torch allocates: JAX would copy other tensors.
 ALIGNMENT = 64
 # Allocate on the CPU, whatever the default device is: compiled code writes to this memory.
 _CPU = torch.device("cpu")
-# Stretches of at least this many bytes are reused. If they were freed, the allocator might return their memory to the
-# system, and fetching new pages costs more than filling them.
+# Stretches of at least this many bytes are reused: fetching new pages from the system costs more than filling them.
 _LARGE = 2**18
 # For each stretch, the memory of at most this many deleted batches is kept: a training loop holds one batch while it
 # gets the next batch.
@@ -59,7 +57,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     follow their sources, so that sources and destinations together are PyG's `edge_index`.
     """
     fields = [Field(key, *spec) for key, spec in shape.layout.items()]
-    # Put tensors of one dtype next to each other. The sort is stable: destinations still follow their sources.
+    # The sort is stable: destinations still follow their sources.
     fields.sort(key=lambda field: str(field.dtype))
     placed: list[Field] = []
     stretch = first = 0
@@ -68,7 +66,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
             stretch, first = stretch + 1, 0
         placed.append(replace(field, stretch=stretch, first=first))
         first += field.length * field.dtype.itemsize
-        # Round up to the next multiple of ALIGNMENT, unless this tensor holds sources.
+        # Round up, except after sources.
         if field.key[0] != ENDS[0]:
             first = -(-first // ALIGNMENT) * ALIGNMENT
     return placed
@@ -91,10 +89,7 @@ class _Loan:
 
 
 class BatchMemory:
-    """Provide memory for batches: the memory of deleted batches, or new memory.
-
-    With `separate`, each tensor always gets new memory, since layers may free the memory of their input.
-    """
+    """Provide memory for batches: the memory of deleted batches, or new memory; always new memory if `separate`."""
 
     def __init__(self, fields: list[Field], separate: bool = False) -> None:
         # For each stretch: its dtype, its number of values, the number of values in each piece, and the pieces. A piece
@@ -104,11 +99,9 @@ class BatchMemory:
             in_stretch = list(group)
             lengths: list[int] = []
             pieces: list[_Piece | None] = []
-            # `following` is the next field in the stretch; None after the last one.
             for field, following in itertools.zip_longest(in_stretch, in_stretch[1:]):
                 lengths.append(field.length)
                 pieces.append((field.key, field.shape if len(field.shape) > 1 else None))
-                # gap: the number of values between the end of this tensor and the start of the next tensor.
                 if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
                     lengths.append(gap)
                     pieces.append(None)
@@ -140,5 +133,5 @@ def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
         memory = free.pop()
     except IndexError:
         memory = torch.empty(number * dtype.itemsize, dtype=torch.uint8, device=_CPU).numpy()
-    # The tensor keeps the loan alive. When the last tensor in this memory is deleted, the memory returns to `free`.
+    # The tensor keeps the loan alive.
     return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)

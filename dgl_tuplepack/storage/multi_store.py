@@ -49,7 +49,7 @@ class MultiStore(StoredGraphs):
                 f"MultiStore opens one folder, which preprocess_shards made, but got {shown(path)}; give its path, or "
                 "join stores first: MultiStore(out) after preprocess_shards([store, other], out)."
             )
-        # Make the path absolute: worker processes may have another working folder.
+        # Worker processes may have another working folder.
         path = as_path(path).absolute()
         self.manifest = Manifest.load(path)
         segments = [Segment.open(path / shard.name) for shard in self.manifest.shards]

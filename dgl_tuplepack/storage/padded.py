@@ -22,25 +22,21 @@ from dgl_tuplepack.storage.selection import Selection
 class PaddedBatches:
     """Make padded batches of one shape, equal to the batches of `PaddedCollate`.
 
-    `store` is a selection: all or some of the graphs of one or several opened stores. With `separate`, each tensor has
-    its own memory.
+    With `separate`, each tensor has its own memory.
     """
 
     def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
         self.shape = shape
         schema, types, fields = shape.schema, list(shape.slots), fields_of(shape, separate)
         self._memory = BatchMemory(fields, separate)
-        # The padded numbers of nodes and edges of each type, and of graphs.
         self._slots = np.array(list(shape.slots.values()), np.int64)
-        # Edge types whose padding edges lead from each padding node to the next one.
         chained = [e for e in schema.edge_types if shape.has_padding_chains(e)]
         self._assembler = Assembler(store, schema, fields, [_fill(shape, field) for field in fields], chained)
         field_index = {field.key: index for index, field in enumerate(fields)}
         # Edge type -> index of the node type whose nodes are these edges.
         tied = {e: types.index(t) for t, e in schema.tied.items()}
         # If edges are sorted, one row for each edge type: the indices of the three fields below, and the index of the
-        # node type that is tied to it, or -1. Sorting edges also moves the nodes tied to them. So `sorting_order` puts
-        # an edge type that has tied nodes before the edge types that have these nodes as endpoints.
+        # node type that is tied to it, or -1.
         self._sorted = np.array(
             [
                 [field_index[content, e] for content in ("destinations", "row_pointers", "edge_order")]
@@ -54,7 +50,6 @@ class PaddedBatches:
     def __call__(self, graphs: GraphRows) -> PaddedBatch:
         """Return the batch of the graphs; raise GraphTooLargeError if the graphs do not fit into the shape."""
         self.shape.check_content(graphs.totals.tolist())
-        # memory: the addresses of the batch's memory. tensors: key -> tensor in that memory, not filled yet.
         memory, tensors = self._memory.take()
         self._assembler.fill(memory, graphs, self._slots)
         if self._sort_edges is not None:
@@ -64,7 +59,7 @@ class PaddedBatches:
 
 def _sort_edges() -> Callable[..., None]:
     """Return the kernel that sorts the edges of a batch."""
-    # Import the kernel only when it is needed: its import compiles it, and few batches have sorted edges.
+    # Import the kernel only when it is needed: its import compiles it.
     from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 
     return sort_edges

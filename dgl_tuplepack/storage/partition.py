@@ -157,17 +157,15 @@ def partition(
         assigned = balanced_parts(sizes, parts)
         totals = totals_of(sizes.array, assigned, parts)
         types = (*store.schema.node_types, *store.schema.edge_types)
-        # int64 [parts, node types] and [parts, edge types]: the numbers of nodes and of edges in each part. The last
-        # columns of `totals`, which are for `balance`, are left out.
+        # int64 [parts, node types] and [parts, edge types], without the columns for `balance`.
         nodes, edges = np.split(totals[:, : len(types)], [len(store.schema.node_types)], axis=1)
         identity = _identity_of(store, assigned)
         text_files = [f"{t}.txt" for t in store.schema.node_types]
         files = [f"{name}.json", ASSIGNED, *text_files, *(f"part{part}" for part in range(parts))]
         _begin(out, identity, files, overwrite)
         _write_assignment(store, out, assigned, parts)
-        # For nodes, then for edges: the first id of each part. Nodes (edges) of all parts are numbered part by part.
+        # For nodes, then for edges: the first id of each part.
         firsts = [np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges)]
-        # Name of a part -> the arguments of `write_part`.
         tasks = {
             f"part{part}": (PartTask(store, out, part, int(node), int(edge), identity),)
             for part, (node, edge) in enumerate(zip(*firsts, strict=True))
@@ -198,8 +196,7 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
     """Return the number of nodes of each graph that are counted for `name`, int64 ``[N]``.
 
-    If `name` is a split, all nodes of its graphs are counted; if `name` is a node feature, only nodes with a value
-    other than 0. Raise SizesError if `name` is neither a split nor a node feature, or if it is both.
+    Raise SizesError if `name` is neither a split nor a node feature, or if it is both.
     """
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
@@ -215,7 +212,6 @@ def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
             raise SizesError(
                 f"the node feature {name!r:.100} is {spec}; balance needs one bool or integer for each node."
             )
-    # For each block, the number of counted nodes of each of its graphs.
     counts = []
     for block in resolve(store).blocks() or ():
         counts.append(np.zeros(len(block), np.int64))
@@ -239,8 +235,8 @@ def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
 def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     """Write the record of a partition, before its parts are written.
 
-    With `overwrite`, remove the partition that the folder already has. Otherwise, raise FormatError if the record of
-    that partition is damaged, or differs from the new record.
+    With `overwrite`, remove the partition that the folder already has. Otherwise, raise FormatError if its record is
+    damaged or differs from the new one.
 
     `files` are the names of all files and folders of the new partition. The file that DGL opens comes first, so it is
     also removed first.
@@ -315,7 +311,7 @@ def _ranges(numbers: IntArray) -> list[list[list[int]]]:
     `numbers` ``[parts, types]`` are the numbers of ids. Nodes (edges) of all parts are numbered part by part, and type
     by type within a part.
     """
-    # Without an axis, `cumsum` adds up the flattened array: part by part, and type by type within a part.
+    # Without an axis, `cumsum` adds up the flattened array.
     ends = np.cumsum(numbers).reshape(numbers.shape)
     ranges: list[list[list[int]]] = np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist()
     return ranges

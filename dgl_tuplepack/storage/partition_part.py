@@ -44,8 +44,7 @@ _NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
 class PartTask:
     """One part to write: its index, its first node and edge, and the hash that identifies the partition.
 
-    The first node and edge are ids in the large graph that all parts form, part after part. `out` is the folder of the
-    partition.
+    The first node and edge are ids in the large graph that all parts form. `out` is the folder of the partition.
     """
 
     store: StoredGraphs
@@ -85,14 +84,13 @@ def _identity_of(task: PartTask) -> str:
 
 def _write(task: PartTask, folder: Path) -> None:
     store, schema = task.store, task.store.schema
-    # The positions, in `store`, of the graphs of this part.
+    # Positions in `store`.
     ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
     names = {t: t if isinstance(t, str) else text_of(t) for t in types}
     # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs of `store`.
     originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
-    # by_type: type -> name of a feature -> its dtype and shape.
     for by_type, features_file, ids_file in (
         (schema.node_features, NODE_FEATURES, "orig_nids.dgl"),
         (schema.edge_features, EDGE_FEATURES, "orig_eids.dgl"),
@@ -126,7 +124,7 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
     begin = 0
     for e, ends in block.endpoints.items():
         rows = slice(begin, begin + len(ends[0]))
-        # `own`: endpoints, counted from 0 in each small graph. `rows`: the edges of type e in the homogeneous graph.
+        # `own`: endpoints, counted from 0 in each small graph.
         for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
             np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
         begin = rows.stop
@@ -136,7 +134,6 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
         (graph.ndata, task.first_node, block.num_nodes, "inner_node"),
         (graph.edata, task.first_edge, block.num_edges, "inner_edge"),
     ):
-        # The number of nodes (edges) of each type in the part.
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
         total = int(number.sum())
         # DGL has one key for both nodes and edges: EID equals NID, and ETYPE equals NTYPE.

@@ -31,18 +31,15 @@ _MakeBatch = Callable[[GraphRows, list[int], Sequence[Tensor]], Any]
 class PlainBatches:
     """Make batches without padding.
 
-    `store` is a selection: all or some of the graphs of one or several opened stores. With `for_pyg`, `make_batch` gets
-    no tensors with the numbers of nodes and edges in each graph. It gets the sources and destinations of each edge type
-    as one tensor ``[2, E]``.
+    With `for_pyg`, `make_batch` gets no tensors with the numbers of nodes and edges in each graph. It gets the sources
+    and destinations of each edge type as one tensor ``[2, E]``.
     """
 
     def __init__(self, store: Selection, schema: Schema, make_batch: _MakeBatch, for_pyg: bool) -> None:
         self._schema, self._make_batch = schema, make_batch
-        # For each tensor of a batch: key, dtype and shape of a row. The tensors "per_graph" have the number of nodes
-        # (edges) in each graph.
+        # The tensors "per_graph" have the number of nodes (edges) in each graph.
         made = [entry for entry in tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
-        # For each tensor: index in `types` of the type of its rows, shape of a row, dtype of numpy (None if numpy lacks
-        # it), dtype of torch. The type None is for labels and "per_graph", which have one row for each graph.
+        # The type None is for labels and "per_graph", which have one row for each graph.
         types = [*schema.types.values(), None]
         self._made = [
             (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
@@ -50,15 +47,14 @@ class PlainBatches:
         ]
         # For PyG, the first `_pairs` entries are the sources and destinations of each edge type, which share a tensor.
         self._pairs = 2 * len(schema.edge_types) if for_pyg else 0
-        # Each field has its own stretch of memory. The number of rows in its shape is not used, so it is 0. Nothing is
-        # padded, but the kernel needs the address of some array with padding rows.
+        # The number of rows in a shape is not used. Nothing is padded, but the kernel needs arrays of padding rows.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 
     def __call__(self, graphs: GraphRows) -> Any:
         """Return the batch of the given graphs."""
         totals = checked_totals(self._schema, graphs.totals)
-        # One tensor [2, E] for each edge type: `t` is the index of the type, and totals[t] the number of its edges.
+        # One tensor [2, E] for each edge type.
         pairs = [
             new_tensor(2, (totals[t],), in_numpy, dtype) for t, _, in_numpy, dtype in self._made[: self._pairs : 2]
         ]
@@ -87,7 +83,7 @@ def checked_totals(schema: Schema, totals: IntArray) -> list[int]:
     checked: list[int] = totals.tolist()
     most = _MOST[schema.idtype]
     if max(checked[:-1]) > most:
-        # The component with the largest number. zip leaves out the number of graphs, which has no component.
+        # zip leaves out the number of graphs, which has no component.
         number, name = max(zip(checked, schema.components, strict=False))
         raise SizesError(
             f"the batch holds {number} {name}, but indices of {schema.idtype} can count only {most}; use fewer graphs "

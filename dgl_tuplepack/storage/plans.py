@@ -12,20 +12,18 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.storage.selection import Selection
 
-# The largest number of characters that a quoted split name may have in a file name. File systems allow 255 bytes, and a
-# file first gets a temporary name, which is longer than its final name.
+# File systems allow 255 bytes, and a file first gets a temporary name, which is longer than its final name.
 _LONGEST_NAME = 200
 
 
 def plan_file(data: Path, split: str) -> Path:
     """Return the path, in the data folder `data`, of the plan of a split; an empty name stands for all graphs.
 
-    The name of a split may have characters that file names cannot have, so it is quoted. No two splits share a file.
+    No two splits share a file.
     """
     name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
-        # In a quoted name, "%" is always followed by two hexadecimal digits, so no quoted name is equal to this
-        # shortened name.
+        # No quoted name is equal to this one: there, "%" is always followed by two hexadecimal digits.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 
@@ -55,9 +53,9 @@ def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
 def load_plans(store: Selection) -> dict[str, PackPlan]:
     """Load the plans of a store: one for each split, or one for all graphs.
 
-    Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs; the message names the plan.
+    Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs.
     """
-    # The store has one segment. A dataset of shards is not read here: the store of each shard has its own plans.
+    # A dataset of shards is not read here: the store of each shard has its own plans.
     histograms, data = split_histograms(store), store.segments[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
     if missing:

@@ -29,7 +29,6 @@ class Transformed(Source):
         super().__init__(source.title)
         self.levels = source.levels
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
-        # A number made from the name of the shard; it seeds random numbers.
         self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
         # Identify the transform before its first call, which may change its attributes and thus its `repr`.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
@@ -49,8 +48,6 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Yield the transformed graphs with their labels; items keep their ids."""
-        # Some sources have only blocks of graphs, others have only items. If a source has both, `prefers_items` decides
-        # which are read.
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):

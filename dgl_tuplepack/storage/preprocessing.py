@@ -132,7 +132,6 @@ def preprocess(
             failed.append(error)
         save_plans(data, plans)
 
-    # Seconds of the steps before "write": limits may have been searched already.
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
@@ -146,7 +145,7 @@ def preprocess(
             "(overwrite=True, --overwrite)."
         ) from error
     assert chosen is not None
-    # `planned` runs during the step "write". Subtract the time that it took for the plans and, perhaps, the limits.
+    # `planned` runs during the step "write": subtract its time.
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
@@ -193,7 +192,7 @@ def limits_for(
     """Return limits that hold every graph of the histogram `every`, and the number of packs per batch.
 
     If `limits` are given, return them, and 1 pack per batch. Otherwise, search for limits whose batches hold, on
-    average, `graphs_per_batch` graphs of the histogram `leading`.
+    average, `graphs_per_batch` graphs of `leading`.
     """
     if limits is not None:
         return limits, 1
@@ -210,7 +209,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
     """Check every byte of a store, and that its plans, if there are any, are for its graphs.
 
     Raise FormatError for a file that has changed, for a plan of other graphs, or if the plans of some splits are
-    missing; the message names the file or the plans.
+    missing.
     """
     store = GraphStore(path)
     store.verify()

@@ -17,7 +17,6 @@ class PygBuilder:
     """Make batches equal to the results of `Batch.from_data_list`."""
 
     def __init__(self, schema: Schema) -> None:
-        # Features and labels, each as (content, type, name).
         columns = [column for column, _ in schema.columns()]
         # False: the batches are not padded.
         self._template = Template(attribute_names(schema.node_types, schema.edge_types, columns, schema.pyg), False)
@@ -25,7 +24,6 @@ class PygBuilder:
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Return the `Batch`. `tensors` has the endpoints ``[2, E]`` of each edge type, then features and labels."""
-        # counts[t], int64 [graphs]: the number of nodes (edges) of type t in each graph; node types come first. The
-        # last type of `graphs.rows`, which is for labels, is left out.
+        # The last type of `graphs.rows`, which is for labels, is left out.
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)

@@ -70,8 +70,7 @@ def open_stored(path: Path) -> StoredGraphs:
 
 
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
-    """Yield the graphs `ids` in blocks of a few thousand graphs; the arguments are as in `chosen_block`."""
-    # Check that offsets and endpoints stay inside the arrays: once for each segment, not again for each block.
+    """Yield the graphs `ids` in blocks of a few thousand graphs."""
     for segment in selection.segments:
         segment.check_positions()
     for first in range(0, len(ids), GRAPHS_PER_BLOCK):
@@ -81,16 +80,14 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Return one block of the graphs `ids`, in the order of `ids`; without ids, the block is empty.
 
-    `selection` is a store, a dataset of shards, or a subset of one. `ids` are positions among all graphs of all its
-    segments, even for a subset. Rows are read segment by segment, then put into the order of `ids`.
+    `ids` are positions among all graphs of all segments, even for a subset. Rows are read segment by segment, then put
+    into the order of `ids`.
     """
-    # segment_of[i]: index of the segment that holds graph ids[i].
     segment_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
     # After sorting by segment, the graph at index j is ids[order[j]], and graph ids[i] is at index position[i].
     order = np.argsort(segment_of, kind="stable")
     position = np.argsort(order)
     # For each segment that holds some of the graphs: the segment, and the indices of these graphs in it (`own` below).
-    # Without ids, the list has the first segment and no graphs.
     chosen = [
         (selection.segments[segment], ids[order][segment_of[order] == segment] - selection.first_ids[segment])
         for segment in (np.unique(segment_of) if len(ids) else [0])
@@ -105,11 +102,10 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
 
     def values(key: Key) -> Array:
         """Return the rows of an array for all graphs, in the order of `ids`."""
-        # The type of the rows; None for labels, which have one row for each graph.
+        # None for labels, which have one row for each graph.
         t = key[1]
         gathered: list[Array] = []
         for segment, own in chosen:
-            # In an array of labels, graph i has the row i. In an array of nodes (edges), each graph has a span of rows.
             if t is not None:
                 first = segment.offsets(t)[own]
                 own = _spans(first, segment.offsets(t)[own + 1] - first)
@@ -117,7 +113,7 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
         # With one segment, sorting has not changed the order.
         if len(gathered) == 1:
             return gathered[0]
-        # For each row of the result: its index among the gathered rows. For labels, this is the index of the graph.
+        # For each row of the result: its index among the gathered rows.
         gathered_rows = position
         if t is not None:
             lengths = sorted_lengths(t)

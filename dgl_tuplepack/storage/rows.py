@@ -1,7 +1,4 @@
-"""Find the rows of the graphs of a batch in the segments of a selection.
-
-A selection has all or some of the graphs of one or several opened stores. Each of these stores is a segment.
-"""
+"""Find the rows of the graphs of a batch in the segments of a selection."""
 
 from __future__ import annotations
 
@@ -50,8 +47,6 @@ class Finder:
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
         self._offsets = np.empty((len(self._types), len(self._segments)), OFFSETS)
-        # of_type[s]: the address of the offsets of type t in segment s, and the number of rows of the type there. The
-        # offsets are the first row of each graph, then the number of all rows.
         for of_type, t in zip(self._offsets, self._types, strict=True):
             of_type["address"] = [address_of(segment.offsets(t)) for segment in self._segments]
             of_type["rows"] = [segment.rows[t] for segment in self._segments]
@@ -68,15 +63,12 @@ class Finder:
         rows = np.empty((num_types, 3, num_graphs), np.int64)
         is_subset, first_ids = self._selection.chosen is not None, self._selection.first_ids
         wrong = find_graphs(positions, self._chosen, first_ids, is_subset, self._offsets, segments, rows, totals)
-        # The kernel fills `segments`, `rows` and `totals`, and returns 0. It returns a negative number if an id is
-        # outside 0..N-1, and 1 + t * n + i if the offsets of type t are damaged for graph i of n.
         if wrong < 0:
             # Raises SizesError for the wrong id.
             as_ids(ids, len(self._selection))
         if wrong > 0:
             t, i = divmod(wrong - 1, num_graphs)
             self._segments[segments[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
-        # The ids that batches report for the graphs; None if these are the positions.
         kept = self._selection.kept_ids
         return GraphRows(positions, positions if kept is None else kept[positions], segments, rows, totals)
 

@@ -22,12 +22,11 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
 from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
 
-# Number of graphs that are checked at once, and number of graphs in a block.
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
 
 class Segment:
-    """The memory-mapped arrays of one store, and the metadata that describes the arrays.
+    """The memory-mapped arrays of one store, and their metadata.
 
     Three values identify an array: its content (such as "node_offsets", "sources" or "label"), its node or edge type,
     and its name. The type of a label or split is None; the name of offsets or endpoints is None.
@@ -40,12 +39,10 @@ class Segment:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # rows[t]: the number of all nodes (edges) of type t, which is the last offset of the type. Read the number now:
-        # `open_array` has just checked the last bytes of each file, and a file may be damaged later.
+        # Read the numbers now: `open_array` has just checked the last bytes of each file.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
-            # The number of rows of the features and endpoints of type t; None if the type has neither.
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
@@ -103,7 +100,6 @@ class Segment:
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
         """The stored histogram of sizes."""
-        # Each row has the size of one size class, then the number of graphs of that size.
         classes = self.array("size_classes")
         try:
             return SizeHistogram(classes[:, :-1], classes[:, -1], self.schema.components)
@@ -118,10 +114,7 @@ class Segment:
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
-        """Return one graph as a DGLGraph, or (DGLGraph, label).
-
-        In a store with several graphs for each item, a dict of DGLGraphs takes the place of the DGLGraph.
-        """
+        """Return one item: a DGLGraph or a dict of DGLGraphs, or a pair of it and the label."""
         # spans[t]: the rows of the graph in the arrays of type t; spans[None]: its row in the labels.
         schema, spans = self.schema, dict[Any, slice]()
         spans[None] = slice(graph_id, graph_id + 1)
@@ -133,15 +126,12 @@ class Segment:
         num_nodes = {t: spans[t].stop - spans[t].start for t in schema.node_types}
         endpoints = {}
         for e in schema.edge_types:
-            # The source and the destination node of each edge; nodes are counted from 0 in each graph.
+            # Nodes are counted from 0 in each graph.
             ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
-            # e[0] is the type of the source nodes, e[2] the type of the destination nodes.
             for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        # `arranged` calls the lambda for each feature or label, given as (content, type, name). It returns three dicts:
-        # node features, edge features and labels.
         of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
         graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
@@ -165,7 +155,6 @@ class Segment:
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
         """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""
-        # bounds[t]: offsets of these n graphs, int64 [n + 1]; rows[t]: rows of these graphs in arrays of type t.
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         # Labels have one row for each graph.
@@ -182,8 +171,7 @@ class Segment:
     ) -> NoReturn:
         """Raise FormatError: endpoints or indices of a graph point outside the graph.
 
-        `end`, `edge_type` and `name` are the content, type and name of the wrong array: endpoints, or a feature or
-        label that holds indices.
+        `end`, `edge_type` and `name` identify the wrong array: endpoints, or a feature or label that holds indices.
         """
         self._refuse(self.entries[end, edge_type, name], f"points outside graph {graph_id}")
 
@@ -196,7 +184,7 @@ class Segment:
     def verify(self) -> None:
         """Compare every byte of the files with their checksums, and the arrays with each other.
 
-        Raise FormatError for the first difference; the message names the file or the store.
+        Raise FormatError for the first difference.
         """
         for entry in self.metadata.arrays:
             check_bytes(self.data, entry)
@@ -208,13 +196,9 @@ class Segment:
                 self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
 
     def check_positions(self) -> None:
-        """Check the offsets, endpoints, ties and indices of all graphs.
-
-        Raise FormatError if any of these is wrong; the message names a graph.
-        """
+        """Check the offsets, endpoints, ties and indices of all graphs; raise FormatError if one is wrong."""
         for t, num_rows in self.rows.items():
             offsets = self.offsets(t)
-            # Graphs whose rows would end before they begin.
             falling = np.flatnonzero(np.diff(offsets) < 0)
             if offsets[0] != 0 or len(falling) or offsets[-1] != num_rows:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
@@ -222,13 +206,12 @@ class Segment:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 # Check some graphs at a time: the comparison needs more memory than the endpoints in the file.
                 for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
-                    # Offsets of these graphs: the rows of each graph's first node of type t and first edge of type e.
                     nodes, edges = (self.offsets(type_)[first : first + _GRAPHS_PER_CHECK + 1] for type_ in (t, e))
                     values = self.array(end, e)[edges[0] : edges[-1]]
-                    # Endpoints are counted from 0 in each graph: each must be less than the graph's number of nodes.
+                    # Endpoints are counted from 0 in each graph.
                     outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
                     if len(outside):
-                        # The graph that the first wrong edge belongs to, counted from `first`.
+                        # The graph of the first wrong edge, counted from `first`.
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
         if self.schema.ties or self.schema.indices:

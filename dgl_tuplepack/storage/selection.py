@@ -23,7 +23,6 @@ from dgl_tuplepack.storage.segment import Segment
 
 Chosen = TypeVar("Chosen", bound="Selection")
 
-# The attributes in which two schemas must be equal.
 COMPARED = (
     "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
     "pyg",
@@ -34,8 +33,8 @@ _AGREE = "shards of one dataset must agree"
 class Selection:
     """All or some graphs of one or several opened stores, with the ids 0..N-1.
 
-    `segments` has the arrays of each store. A subclass opens the stores at `path`. A selection is pickled as its path,
-    its checksum and its ids. Unpickling opens the files again, and raises FormatError if the files have changed.
+    A subclass opens the stores at `path`. A selection is pickled as its path, its checksum and its ids. Unpickling
+    opens the files again, and raises FormatError if the files have changed.
     """
 
     def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
@@ -72,8 +71,7 @@ class Selection:
     def stored_schema(self) -> Schema:
         """The schema with the dtypes of the files: for each feature and label, the widest dtype in any segment."""
         schema = self.schema
-        # Indices keep the schema's dtype. In a batch, indices are counted over all graphs of the batch, and may exceed
-        # the stored dtype.
+        # In a batch, indices are counted over all graphs of the batch, and may exceed the stored dtype.
         return schema.with_columns(
             {
                 column: spec if column in schema.index_columns else self.stored_spec(column)
@@ -124,7 +122,6 @@ class Selection:
         if self.chosen is not None:
             return {}
         splits: dict[str, list[IntArray]] = {}
-        # The ids in a segment count from 0, so add `first`, the number of graphs before the segment.
         for first, segment in zip(self.first_ids, self.segments, strict=False):
             for name, ids in segment.splits.items():
                 splits.setdefault(name, []).append(ids + first if first else ids)
@@ -144,7 +141,7 @@ class Selection:
         # Share the opened files: copy.copy would open `path` again, where another store may be by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # Drop the cached sizes and histogram, which are for the graphs of `self`.
+        # Drop what is cached for the graphs of `self`.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(self.ids_in_store(positions), None)
@@ -157,10 +154,8 @@ class Selection:
         return split
 
     def _choose(self, positions: IntArray, kept_ids: IntArray | None) -> None:
-        """Set the positions of the graphs, as a copy, and the ids that batches report.
-
-        The copy is read-only, because the compiled kernels do not check the positions.
-        """
+        """Set the positions of the graphs and the ids that batches report."""
+        # Keep a read-only copy, because the compiled kernels do not check the positions.
         self.chosen, self.kept_ids = positions.copy(), kept_ids
         self.chosen.setflags(write=False)
 
@@ -175,10 +170,8 @@ class Selection:
             raise SizesError(
                 f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or padded(limits)[ids]."
             ) from error
-        # A negative index counts from the end. `as_ids` raises an error for an index outside 0..N-1.
         (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         graph_id = int(position if self.chosen is None else self.chosen[position])
-        # The graph is in the last segment whose first graph has an id of at most `graph_id`.
         segment_index = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
         return self.segments[segment_index].item(graph_id - int(self.first_ids[segment_index]))
 
@@ -219,8 +212,7 @@ def check_same_schema(
 ) -> None:
     """Raise SchemaError if the schemas differ in one of the attributes `compared`.
 
-    In the message, `where` names the graphs with the schema `expected`, and `other` names the graphs with the schema
-    `found`. The message ends with `reason`.
+    In the message, `where` names the graphs of `expected`, `other` those of `found`; the message ends with `reason`.
     """
     for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)

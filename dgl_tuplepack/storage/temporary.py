@@ -1,4 +1,4 @@
-"""A store in a temporary folder. The folder is removed when nothing refers to the store any longer."""
+"""A store in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def temporary_store(source: Source, **declared: Any) -> GraphStore:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
     folder = _Folder()
     store = GraphStore.write(f"{folder.path}/store", source, **declared)
-    # The store and its subsets share this attribute, so the folder remains until the last of them is deleted.
+    # Subsets of the store share this attribute.
     store.__dict__["_folder"] = folder
     return store
 

@@ -31,8 +31,7 @@ class Arrays(Protocol):
     ) -> Callable[[GraphRows], Any]:
         """Return a function that makes a batch from the rows of its graphs in the arrays.
 
-        The batches are padded to `shape`; if `shape` is None, they have no padding. `BatchView` describes the other
-        arguments.
+        If `shape` is None, the batches have no padding. The other arguments are as in `BatchView`.
         """
 
     def item(self, i: int) -> Any:
@@ -85,13 +84,11 @@ class BatchView:
         self._transform: BatchTransform | None = None
         self._prepare()
         if transform is not None:
-            # `self[[]]` is a batch without graphs. `BatchTransform` transforms it to find which features and labels the
-            # results have.
+            # `BatchTransform` transforms a batch without graphs to find the features and labels of the results.
             self._transform = BatchTransform(transform, transform_seed, self[[]])
 
     def _prepare(self) -> None:
         self._finder = Finder(self.store.selection)
-        # One maker for each shape; if there are no shapes, one maker of batches without padding.
         self._makers = [self.store.maker(shape, **self._choices) for shape in self.shapes or (None,)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -110,7 +107,6 @@ class BatchView:
             return self._item(ids)  # type: ignore[arg-type]
         graphs, shape_index = self._finder.find(ids), 0  # type: ignore[arg-type]
         if len(self._makers) > 1:
-            # Use the shape that a sampler chose, if `ids` carries one; else the smallest shape that holds the graphs.
             shape_index = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
         batch = self._makers[shape_index](graphs)
         if self.with_ids:
@@ -125,7 +121,6 @@ class BatchView:
         if self.framework == "dgl":
             return self.store.item(i)
         position = int(i)
-        # A negative position counts from the end.
         return self[[position + len(self) if -len(self) <= position < 0 else position]].get_example(0)
 
     def __getitems__(self, ids: Sequence[Any]) -> Any:

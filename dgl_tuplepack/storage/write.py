@@ -44,14 +44,12 @@ class StoreWriter:
         self._folder, self._schema, self._compact = folder, schema, compact
         self._histogram: SizeHistogram | None = None
         self._num_graphs = 0
-        # Number of nodes (edges) of each type that are written so far.
         self._totals: dict[Any, int] = {t: 0 for t in (*schema.node_types, *schema.edge_types)}
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
 
     def begin(self) -> None:
         """Create the files; raise SchemaError if a store cannot hold a dtype."""
         schema = self._schema
-        # Offsets begin with 0: the first graph begins at row 0.
         for t in schema.node_types:
             self._add("node_offsets", t).append(np.zeros(1, np.int64))
             self._add_features("node_feature", t, schema.node_features[t])
@@ -67,8 +65,7 @@ class StoreWriter:
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
         """Create the file of an array, and return its writer."""
-        # Begin each file name with a number, because the names of two features may differ only in characters that file
-        # names cannot have.
+        # Number the files: the names of two features may differ only in characters that file names cannot have.
         names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
         file = f"{len(self._writers):02d}_{plain_name(names)}.npy"
         narrow = content in ENDS or (self._compact and content in ("node_feature", "edge_feature", "label"))
@@ -81,32 +78,24 @@ class StoreWriter:
             self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
-        """Write the graphs of a block.
-
-        Raise SchemaError for an invalid graph, such as a graph with an endpoint outside the graph. The message names
-        the graph.
-        """
+        """Write the graphs of a block; raise SchemaError for an invalid graph."""
 
         def where(i: int) -> str:
             """Return the display name of graph `i` of the block."""
             return f"graph {self._num_graphs + i}"
 
-        # lengths[t]: the number of nodes (edges) of type t in each graph.
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
-        # Raises SchemaError for values that contradict `ties` or `indices` of the schema.
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
         for e in self._schema.edge_types:
             self._append_offsets("edge_offsets", e, block.num_edges[e])
-            # The endpoints are two arrays: source nodes, of type e[0], and destination nodes, of type e[2].
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
                 check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
         for column, _ in self._schema.columns():
             self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
-        # One column for each type: the number of nodes (edges) of the type in each graph.
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
@@ -122,7 +111,6 @@ class StoreWriter:
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
-        # One row for each size class: the size, then the number of graphs of that size.
         classes = np.column_stack([self._histogram.sizes, self._histogram.counts])
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())

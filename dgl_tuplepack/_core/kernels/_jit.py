@@ -29,19 +29,17 @@ _TUPLE: Any = types.BaseTuple
 def jit(function: Function) -> Function:
     """Compile a kernel for the types in its annotations; the kernel runs in one thread, and releases the GIL.
 
-    The kernel is compiled when its module is imported, and numba caches the compiled code on disk. So a new worker
-    process loads this code, and does not compile again. The attribute ``.py_func`` is the plain Python function.
+    The kernel is compiled when its module is imported, and numba caches the compiled code on disk.
     """
     hints = get_type_hints(function, include_extras=True)
     result = _numba_type(hints.pop("return"))
-    # The other hints are the types of the arguments, in order. Calling a numba type with types gives a signature.
+    # Calling a numba type with types gives a signature.
     signature = result(*map(_numba_type, hints.values()))
     with interrupts_held():
         try:
             return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
         except Exception as error:
-            # If only the cache failed, the second attempt below succeeds. If the kernel itself has an error, the second
-            # attempt raises the error again.
+            # If the kernel itself has an error, the second attempt below raises it again.
             _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
         return cast(Function, numba.njit(signature, nogil=True)(function))
 
@@ -58,7 +56,7 @@ def _warn_uncached(reason: str) -> None:
 
 def helper(function: Function) -> Function:
     """Compile a function into each kernel that calls it; only kernels can call it, with arguments of any types."""
-    # Leave out the wrappers for calls from Python and C, which would take time to compile.
+    # The wrappers for calls from Python and C would take time to compile.
     njit: Any = numba.njit
     return cast(Function, njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))
 
@@ -68,9 +66,8 @@ def _numba_type(hint: Any) -> Any:
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Annotated:
-        # The second argument of Annotated is numba's type; see `types.py`.
         return get_args(hint)[1]
-    # The hint is ``tuple[...]`` or a NamedTuple class, whose annotations are the types of its fields.
+    # The hint is ``tuple[...]`` or a NamedTuple class.
     named = get_origin(hint) is not tuple
     parts = get_type_hints(hint, include_extras=True).values() if named else get_args(hint)
     return _TUPLE.from_types([_numba_type(each) for each in parts], hint if named else None)

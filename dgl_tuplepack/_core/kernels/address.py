@@ -1,8 +1,7 @@
 """Memory access by address, so that one compiled loop can read any number of files, and write tensors of any dtype.
 
-The functions ``_prefetch``, ``_copy_bytes`` and ``_pointer_at`` are intrinsics of numba. For each call in a kernel,
-numba passes them the types of the arguments. Each of them returns the signature of the call, and a function that
-generates the LLVM code of the call. The docstrings of the three functions describe this LLVM code.
+The private functions are intrinsics of numba: each gets the types of a call's arguments, and returns the signature of
+the call and a function that generates its LLVM code. Their docstrings describe this LLVM code.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# While graph i is copied, graph i + AHEAD is prefetched. Eight graphs are enough to hide the latency of main memory.
+# While graph i is copied, graph i + AHEAD is prefetched.
 AHEAD = 8
 # At most this many bytes of a graph are prefetched; the processor itself prefetches the bytes after them.
 _MOST_BYTES = 4096
@@ -23,18 +22,17 @@ _LINE_BYTES = 64  # bytes of a cache line
 
 
 def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
-    """Prefetch the `number` bytes at `address`, at most _MOST_BYTES; any address is allowed, even an invalid one."""
+    """Prefetch the `number` bytes at `address`, at most _MOST_BYTES; even an invalid address is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
         declare: Any = cgutils.get_or_insert_function
         arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
-        # Hints for LLVM, in order. 0: the access is a read. 0: the bytes are used only once, so other data should stay
-        # in the caches. 1: the bytes are data, not code.
+        # 0: the access is a read. 0: the bytes are used only once. 1: they are data, not code.
         hints = [flag(0), flag(0), flag(1)]
         first, number = arguments
-        # fetched = min(number, _MOST_BYTES). One prefetch loads one cache line.
+        # fetched = min(number, _MOST_BYTES)
         fetched = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
         with cgutils.for_range_slice(builder, word(0), fetched, word(_LINE_BYTES), word) as (offset, _):
             builder.call(function, [builder.inttoptr(builder.add(first, offset), byte), *hints])
@@ -66,7 +64,7 @@ def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
     return pointer(types.int64, dtype), generate
 
 
-# numba itself passes the first argument of the functions above, so callers leave it out.
+# numba itself passes the first argument.
 prefetch: Callable[[int, int], None] = cast(Any, intrinsic(_prefetch))
 copy_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_copy_bytes))
 pointer_at: Callable[[int, Any], Any] = cast(Any, intrinsic(_pointer_at))

@@ -21,8 +21,7 @@ from dgl_tuplepack._core.kernels.gather import (
 )
 from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, array_type
 
-# The properties of a field. A field is one tensor of the batch. Types are numbered: node types first, then edge types;
-# graphs are the last type.
+# A field is one tensor of the batch. Types are numbered: node types first, then edge types; graphs are the last type.
 _NAMES = (
     "kind",  # how it is filled: ROWS, ENDPOINTS, ...
     "type",  # index of the type of its rows; for PER_GRAPH: index of the type whose rows are counted
@@ -56,29 +55,23 @@ def assemble(
     rows: ConstIntCube,
     totals: ConstIntVector,
 ) -> int:
-    """Fill a batch: the rows of field f come from the arrays ``arrays[f]``, one array for each segment.
-
-    The kinds ROW_POINTERS and EDGE_ORDER are not filled here, but later by `sort_edges`.
+    """Fill a batch; `sort_edges` fills the kinds ROW_POINTERS and EDGE_ORDER.
 
     `memory` has the address of each stretch. `slots` ``[T + 1]`` has the number of slots of each of the T node types
     and edge types, then the number of graph slots; without padding, `slots` equals `totals`. `ids` ``[n]`` are the ids
-    that the batch reports for the graphs.
-
-    `segments`, `rows` and `totals` are the results of `find_graphs`. ``segments[i]`` is the segment of graph i.
-    ``rows[t, :, i]`` is the first row of graph i in its segment, its number of rows, and its first row in the batch.
-    ``totals[t]`` is the number of rows of all graphs. The caller must check that enough slots remain for padding.
+    that the batch reports for the graphs. `segments`, `rows` and `totals` are the results of `find_graphs`. The caller
+    must check that enough slots remain for padding.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """
     number = len(ids)
     for f in range(len(fields)):
         field = fields[f]
-        # The field begins at the address `out`, its padding at the address `rest` (not used for PER_GRAPH).
+        # The field begins at the address `out`, its padding at `rest` (except for PER_GRAPH).
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], segments, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
-            # Pad all slots with the same row, or each slot with its own row at the address `fill`.
             if field["fill_slots"] == 1:
                 repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
             else:
@@ -86,12 +79,11 @@ def assemble(
                 copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
         elif kind in (ENDPOINTS, INDICES):
             nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
-            # 0, or -1 - i if an index is outside graph i.
             wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Padding indices point to the first padding row of the type `nodes`. The caller has left at least one such
-            # row. The ends of padding edges are spread over all padding nodes.
+            # Padding indices point to the first padding row of the type `nodes`; the ends of padding edges are spread
+            # over all padding rows of that type.
             if kind == INDICES and field["dtype"] == INT64:
                 repeat_value(rest, np.int64, totals[nodes], padding * width)
             elif kind == INDICES:
@@ -104,7 +96,7 @@ def assemble(
             repeat_value(out, np.uint8, 1, totals[t])
             repeat_value(rest, np.uint8, 0, slots[t] - totals[t])
         elif kind in (PER_GRAPH, GRAPH_IDS):
-            # rows[t, 1]: number of rows of each graph. A padding slot gets the id -1, or 0 rows.
+            # rows[t, 1]: number of rows of each graph.
             values, of_graphs = carray(pointer_at(out, np.int64), slots[-1]), ids if kind == GRAPH_IDS else rows[t, 1]
             for i in range(number):
                 values[i] = of_graphs[i]

@@ -10,21 +10,20 @@ from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
-# Indices of the argument `state` of `fill_packs`: the numbers of entries written, patterns written and steps done; the
-# index in `hardest` of the class that starts the next pack; and the number of packs filled. An entry of a pattern is a
-# class with a number of graphs.
+# Indices of `state`: the numbers of entries written, patterns written and steps done; the index in `hardest` of the
+# class that starts the next pack; and the number of packs filled.
 ENTRIES, PATTERNS, STEPS, HARD, PACKS = range(5)
 
-# Number of consecutive classes in a block; `Classes.lows` has one row for each block.
+# Number of consecutive classes in a block.
 BLOCK = 64
 
 
 class Classes(NamedTuple):
     """C size classes by descending key. The key of a class is the weighted sum of the d components of its size.
 
-    `sizes` ``[C, d]`` and `keys` ``[C]`` have a row for each class. Row c of `smallest` ``[C, d]`` has the minimum of
-    each component over class c and all classes after it. Row b of `lows` has the minimum of each component over the
-    classes of block b. `hardest` ``[C]`` has the classes in the order in which they start packs.
+    Row c of `smallest` ``[C, d]`` has the minimum of each component over class c and all classes after it, row b of
+    `lows` the minimum over the classes of block b. `hardest` ``[C]`` has the classes in the order in which they start
+    packs.
     """
 
     sizes: IntMatrix
@@ -37,10 +36,9 @@ class Classes(NamedTuple):
 class Left(NamedTuple):
     """The graphs that are not packed yet; the kernel changes all three arrays.
 
-    ``remaining[c]`` is the number of these graphs in class c. ``following[c]`` is c if class c has graphs left.
-    Otherwise it is a later class: such links lead step by step to the next class with graphs left, or to C. `tree` is
-    the Fenwick tree of `remaining` (see `fenwick`); a tree of length 0 turns sampling off. `following` and `tree` are
-    updated after each pattern.
+    ``remaining[c]`` is the number of these graphs in class c. ``following[c]`` is c if class c has graphs left,
+    otherwise a link towards the next class with graphs left, or to C. `tree` is the Fenwick tree of `remaining`; a tree
+    of length 0 turns sampling off. `following` and `tree` are updated after each pattern.
     """
 
     remaining: IntVector
@@ -58,8 +56,8 @@ class Goal(NamedTuple):
     After about `steps` steps, a search begins no further descent; a larger `walk` gives the last descent more steps to
     finish. During the first half of the steps, a level tries at most `width` choices.
 
-    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills most of the pack. The
-    sample leaves room for about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
+    A pack is expected to hold `graphs_per_pack` graphs. A sample fills most of the pack, and leaves room for about
+    `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
     """
 
     limits: IntVector
@@ -76,8 +74,8 @@ class Goal(NamedTuple):
 class Written(NamedTuple):
     """Patterns as CSR arrays, with space to append more patterns.
 
-    Pattern p is the content of ``repeats[p]`` packs, and has the entries ``offsets[p]:offsets[p + 1]``. Entry e stands
-    for ``multiplicities[e]`` graphs of the class ``classes[e]``.
+    Pattern p is the content of ``repeats[p]`` packs. Entry e stands for ``multiplicities[e]`` graphs of the class
+    ``classes[e]``.
     """
 
     offsets: IntVector
@@ -89,8 +87,8 @@ class Written(NamedTuple):
 class Pack(NamedTuple):
     """The pack being filled, and scratch memory.
 
-    `room` ``[d]`` is the room left in the pack. ``amount[c]`` is the number of graphs of class c in the pack; `amount`
-    ``[C]`` is all 0 between two packs. The first entries of `touched` ``[C]`` are the classes that the pack holds.
+    `amount` ``[C]`` is the number of graphs of each class in the pack, all 0 between two packs. The first entries of
+    `touched` ``[C]`` are the classes that the pack holds.
 
     `best` ``[1 + 2 C]`` has the best graphs to add that a search found: the number of entries, then a pair (class,
     number of graphs) for each entry. ``least[0]`` is the weighted room that these graphs leave. Column l of `stack`
@@ -155,30 +153,27 @@ def _not_above(keys: FloatVector, value: float, start: int) -> int:
 def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, width: int) -> int:
     """Search depth-first for graphs to add that leave less weighted room than ``least[0]``; return the number of steps.
 
-    The best graphs found are written to ``pack.best``, and the weighted room that they leave to ``pack.least``. Each
-    level of the search chooses a class and a number of its graphs. A level gives up after `width` choices, so that
-    choices at earlier levels change too. ``pack.room`` is restored at the end.
+    The best graphs found are written to ``pack.best``, and the weighted room that they leave to ``pack.least``. A level
+    gives up after `width` choices. ``pack.room`` is restored at the end.
     """
     sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
     remaining, following = left.remaining, left.following
     weights, tolerance = goal.weights, goal.tolerance
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
     number_classes, components = sizes.shape
-    # No descent begins after `steps` steps, and a descent is cut off after `most` steps of the search.
     most = 2 * steps + goal.walk
-    # `position`: the next class to try at the level `depth`. `done`: steps so far. `slack`: the weighted room left.
+    # `position`: the next class to try at the level `depth`. `slack`: the weighted room left.
     depth, done, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
     while True:
-        # Go down: from `position` on, add as many graphs of each class as fit. Each class that fits gets a new level.
+        # Go down: add as many graphs of each class as fit.
         while position < number_classes and done < most:
             # A class with a key above `slack` cannot fit; the margin is for rounding errors.
             position = _alive_from(following, _not_above(keys, slack * (1 + 1e-12) + 1e-300, position))
             done += 1
-            # Stop if no class from `position` on fits. Skip the block of this class if no class of the block fits.
             if position >= number_classes or not _all_fit(smallest, position, room):
                 break
             block = position // BLOCK
@@ -198,7 +193,6 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                     room[component] -= number * sizes[position, component]
                     slack += weights[component] * room[component]
             position += 1
-        # Keep these graphs if they are the best so far.
         if slack < least[0]:
             least[0] = slack
             best[0] = depth
@@ -207,8 +201,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                 best[2 + 2 * level] = stack[1, level]
         if depth == 0 or least[0] <= tolerance or done >= steps:
             break
-        # Go up: drop the deepest level as long as it has tried `width` choices. Then remove one graph from the deepest
-        # remaining level, and go down again from the class after the class of this level.
+        # Go up: drop levels that have tried `width` choices, then remove one graph from the deepest remaining level.
         while depth > 0 and stack[2, depth - 1] >= width:
             depth -= 1
             for component in range(components):
@@ -221,8 +214,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
         for component in range(components):
             room[component] += sizes[position, component]
             slack += weights[component] * room[component]
-        # If the level still holds graphs of its class, their smaller number is another choice of this level, and the
-        # next level starts again.
+        # If graphs of the class are left, their smaller number is another choice of this level.
         if stack[1, depth - 1] == 0:
             depth -= 1
         else:
@@ -241,21 +233,18 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
     """Add every n-th remaining graph to the pack if it fits; return the number of classes in the pack.
 
     `graphs` is the number of remaining graphs, including the one graph that the pack already holds. The class of this
-    graph, ``touched[0]``, is skipped. The sampled graphs, every n-th with n = ``graphs // sample_size``, are at least
-    `sample_size` graphs. The index of the first sampled graph is in 0..n - 1; successive values of `turn` spread this
-    index evenly (by the golden ratio).
+    graph, ``touched[0]``, is skipped. With n = ``graphs // sample_size``, at least `sample_size` graphs are sampled.
+    Successive values of `turn` spread the index of the first sampled graph evenly over 0..n - 1 (by the golden ratio).
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     held = 1
     while graph < graphs:
-        # The class of the next sampled graph, and the index of this graph within the class.
         position, inside = class_of(left.tree, graph)
         if position >= len(remaining):
             break
-        # How many graphs of this class are in the sample. `amount` is added because the tree still counts the graph
-        # that the pack already holds.
+        # `amount` is added because the tree still counts the graph that the pack already holds.
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
         graph += number * stride
         if position != touched[0]:
@@ -274,11 +263,11 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
 def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state: IntVector) -> int:
     """Append the content of `pack` to `written` as a pattern; return the number of graphs in all packs of this pattern.
 
-    As many packs get the pattern as the remaining graphs allow, but at most `most` packs. The graphs of the first of
-    these packs are already subtracted from `remaining`. `held` is the number of classes in the pack.
+    As many packs get the pattern as the remaining graphs allow, but at most `most`. The graphs of the first of them are
+    already subtracted from `remaining`. `held` is the number of classes in the pack.
     """
     remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
-    # `more` is the number of packs after the first one.
+    # The packs after the first one.
     more = most - 1
     for entry in range(held):
         more = min(more, remaining[touched[entry]] // amount[touched[entry]])
@@ -289,7 +278,6 @@ def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state:
         number = amount[position]
         remaining[position] -= more * number
         graphs += (more + 1) * number
-        # A class without graphs left links to the next class.
         if remaining[position] == 0:
             left.following[position] = position + 1
         if len(tree) > 0:
@@ -311,11 +299,9 @@ def fill_packs(
 ) -> None:
     """Fill packs until no graphs are left, `work_limit` steps are done, or `written` has no space for another pattern.
 
-    Each pack starts with one graph of the first class in ``classes.hardest`` that has graphs left. If packs hold many
-    graphs, a systematic sample of all remaining graphs then fills most of the room. So the mix of sizes among the
-    remaining graphs hardly changes. A search of about ``goal.steps`` steps chooses the last graphs of the pack. The
-    first half of its steps tries few choices at each level, the second half many more ("iterative broadening",
-    Ginsberg & Harvey 1992).
+    If packs hold many graphs, a systematic sample of all remaining graphs fills most of the room, so that the mix of
+    sizes among the remaining graphs hardly changes. A search chooses the last graphs of the pack. The first half of its
+    steps tries few choices at each level, the second half many more ("iterative broadening", Ginsberg & Harvey 1992).
 
     As many packs get the pattern as the remaining graphs allow; but if a sample was used, at most about an eighth of
     the packs still expected. `state` ``[5]`` (see ENTRIES to PACKS) is updated.
@@ -329,14 +315,13 @@ def fill_packs(
     while graphs > 0 and state[STEPS] < work_limit:
         if state[ENTRIES] + number_classes > len(written.classes) or state[PATTERNS] + 1 >= len(written.offsets):
             break
-        # Start the pack with a graph of the hardest class that has graphs left.
         while remaining[classes.hardest[state[HARD]]] == 0:
             state[HARD] += 1
         first = classes.hardest[state[HARD]]
         touched[0], held = first, 1
         amount[first] = 1
         remaining[first] -= 1
-        # `share`: the fraction of a limit that is still free, the smallest over all components with a weight above 0.
+        # `share`: the smallest fraction of a limit that is still free.
         share = 1.0
         for component in range(components):
             room[component] = limits[component] - sizes[first, component]
@@ -347,18 +332,15 @@ def fill_packs(
         sampled = len(left.tree) > 0 and 0 < sample_size <= graphs
         if sampled:
             held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
-        # Search with the first half of the steps. If the pack is not full enough, search again with the other half.
         least[0] = np.inf
         done, steps, width = 0, goal.steps // 2, goal.width
-        # Call `_search` in a loop, since a second call in the code would compile it into this kernel twice.
+        # In a loop, since a second call in the code would compile `_search` into this kernel twice.
         for _ in range(2):
             done += _search(classes, left, goal, pack, steps, width)
             if least[0] <= goal.tolerance:
                 break
             steps, width = goal.steps - done, number_classes
-        # Each class in the pack counts as 8 more steps.
         state[STEPS] += 8 * held + done
-        # Add the graphs that the search found.
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
             if amount[position] == 0:
@@ -366,6 +348,5 @@ def fill_packs(
                 held += 1
             amount[position] += number
             remaining[position] -= number
-        # The most packs that may have this pattern.
         most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
         graphs -= _emit(left, pack, held, most, written, state)

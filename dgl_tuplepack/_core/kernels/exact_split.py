@@ -12,23 +12,20 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
     """Return the total and the mask of each subset of graphs ``first..last - 1``: int64 ``[2^n, d]`` and ``[2^n]``.
 
-    Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. For each
-    graph, the sorted totals without and with this graph are merged, so no sort is needed. Time O(d 2^n), where n is
-    last - first.
+    Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. Time O(d 2^n).
     """
     components = sizes.shape[1]
     subsets = 1 << (last - first)
     sums, masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     merged, merged_masks = np.zeros((subsets, components), dtype=np.int64), np.zeros(subsets, dtype=np.int64)
     for graph in range(first, last):
-        # sums[:known]: the totals of all subsets of the graphs before `graph`. `known` is also the bit of `graph`.
+        # sums[:known]: the totals of all subsets of the graphs before `graph`.
         known = 1 << (graph - first)
         size = sizes[graph, 0]
-        # Each row of `sums` is merged twice. `without`: the next row to merge as it is. `including`: the next row to
-        # merge with the size of `graph` added.
+        # `without`: the next row to merge as it is. `including`: the next row to merge with `graph` added.
         without, including = 0, 0
         for at in range(2 * known):
-            # A row with `graph` added is never below the row itself, so `including` reaches its end last.
+            # `including` reaches its end last, because sizes are not negative.
             if without < known and sums[without, 0] <= sums[including, 0] + size:
                 for component in range(components):
                     merged[at, component] = sums[without, component]
@@ -50,19 +47,17 @@ def window_pair(
 ) -> tuple[int, int, int]:
     """Find a row of `left` and a row of `right` whose sum is within ``low..high`` in every component.
 
-    Return the indices of the two rows, or -1 and -1 if none were found; and the number of steps. The rows of each array
-    must ascend in the first component. The search gives up after about `most` steps.
+    Return the indices of the two rows, or -1 and -1; and the number of steps. The rows of each array must ascend in the
+    first component. The search gives up after about `most` steps.
     """
     components = len(low)
     begin, steps = len(right), 0
     for left_row in range(len(left)):
-        # right[begin:]: the rows that reach low[0] together with this row of `left`. `begin` only decreases, since the
-        # rows of `left` ascend.
+        # right[begin:]: the rows that reach low[0] together with this row of `left`.
         while begin > 0 and right[begin - 1, 0] >= low[0] - left[left_row, 0]:
             begin -= 1
             steps += 1
         right_row = begin
-        # Try these rows as long as the sum does not exceed high[0]; check all further components of the sum.
         while right_row < len(right) and right[right_row, 0] <= high[0] - left[left_row, 0]:
             component = 1
             while component < components:
@@ -88,17 +83,15 @@ def subset_within(
 
     Return the number of steps, negative if no subset was found. If a subset was found, `chosen` ``[n]`` gets 1 for each
     graph of the subset, 0 for all other graphs. The search is fastest if the first component has the narrowest window.
-    After about `most` steps, the scan of pairs gives up; even if a subset exists, it may not be found then.
+    After about `most` steps, the scan of pairs gives up.
 
     Time O(d 2^(n / 2)), plus the number of pairs scanned; memory O(d 2^(n / 2)).
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it:
-    a window instead of the largest sum; and further components, which are checked for each pair with a sum in the
-    window of the first component.
+    a window instead of the largest sum; and further components, which are checked for each pair.
     """
     graphs = len(sizes)
     middle = graphs // 2
-    # Totals of all subsets of each half of the graphs; bit i of a mask stands for graph i of the half.
     left, left_masks = subset_sums(sizes, 0, middle)
     right, right_masks = subset_sums(sizes, middle, graphs)
     left_row, right_row, steps = window_pair(left, right, low, high, most)

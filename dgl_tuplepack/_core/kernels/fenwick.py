@@ -22,8 +22,6 @@ def tree_of(counts: ConstIntVector) -> IntVector:
 @helper
 def remove_graphs(tree: IntVector, position: int, number: int) -> None:
     """Remove `number` graphs from the class at `position`."""
-    # The first tree node that includes the class is position + 1. Adding the lowest set bit of a tree node gives the
-    # next tree node that includes the class.
     position += 1
     while position < len(tree):
         tree[position] -= number
@@ -34,9 +32,8 @@ def remove_graphs(tree: IntVector, position: int, number: int) -> None:
 def class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
     """Return the class of the graph with the index `graph` (C if there is none), and the graph's index in the class.
 
-    Indices run through the classes in order: first all graphs of class 0, then all graphs of class 1, and so on.
+    Indices run through the classes in order.
     """
-    # Go down the tree from its largest power of 2. Skip each tree node whose graphs all come before this graph.
     position, bit = 0, 1
     while 2 * bit < len(tree):
         bit *= 2

@@ -15,8 +15,8 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# Each record is for one type and one segment: graph g of the segment has the rows ``offsets[g]:offsets[g + 1]`` of the
-# type. The record has the address of these offsets, int64 ``[graphs + 1]``, and the number of rows in the segment.
+# For one type and one segment: the address of the offsets, int64 ``[graphs + 1]``, and the number of rows. Graph g of
+# the segment has the rows ``offsets[g]:offsets[g + 1]``.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
@@ -34,9 +34,9 @@ def find_graphs(
 ) -> int:
     """Find the rows of n graphs in S segments, for each of T node types and edge types.
 
-    Segment s holds the graphs with the indices ``first_ids[s]:first_ids[s + 1]``, and `offsets` ``[T, S]`` has a record
-    for each type and segment. An id in `ids` ``[n]`` is the index of a graph. But if `subset` is 1, id i stands for the
-    graph with the index ``chosen[i]``; the values in `chosen` are not checked.
+    Segment s holds the graphs with the indices ``first_ids[s]:first_ids[s + 1]``; `offsets` is ``[T, S]``. An id is the
+    index of a graph. But if `subset` is 1, id i stands for the graph with the index ``chosen[i]``; the values in
+    `chosen` are not checked.
 
     Write the segment of each graph to `segments` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph
     in its segment, its number of rows, and its first row in the batch. Write the number of rows of all graphs to
@@ -45,13 +45,11 @@ def find_graphs(
     Return 0; or -1 - i if ``ids[i]`` is not one of the N valid ids 0..N-1; or 1 + t * n + i if graph i has impossible
     offsets of type t.
     """
-    # `number` is n, `most` is N, and `last` is the index of the type for labels.
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):
         if ids[i] < 0 or ids[i] >= most:
             return -1 - i
         graph = chosen[ids[i]] if subset else ids[i]
-        # Binary search for the last segment whose first graph is not after this graph.
         segment, end = 0, len(first_ids)
         while end - segment > 1:
             middle = (segment + end) >> 1
@@ -60,18 +58,15 @@ def find_graphs(
             else:
                 end = middle
         segments[i] = segment
-        # The index of the graph in its segment, which is also its row of labels.
         row = graph - first_ids[segment]
         rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
-            # Prefetch the two offsets of the graph, which the loop below reads.
             prefetch(offsets[t, segment]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
         total = 0
         for i in range(number):
             stored, row = offsets[t, segments[i]], rows[last, 0, i]
-            # The first row of the graph, and the end of its rows.
             pair = carray(pointer_at(stored["address"] + row * 8, np.int64), 2)
             if pair[0] < 0 or pair[1] < pair[0] or pair[1] > stored["rows"]:
                 return 1 + t * number + i

@@ -1,7 +1,6 @@
 """Copy the rows of many graphs from their segments into one array, for the kernel `assemble`.
 
-Graphs are scattered in memory, so the next graphs are prefetched. Inner loops count from 0 over a view of one graph's
-values, so that the compiler can use vector instructions.
+Inner loops count from 0 over a view of one graph's values, so that the compiler can use vector instructions.
 
 The argument `rows` ``[3, n]`` has three numbers for each graph: its first row in its segment, its number of rows, and
 its first row in the batch. `segments` ``[n]`` has the index of each graph's segment, and `arrays` ``[S]`` an `ARRAY`
@@ -24,7 +23,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, ar
 ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
 Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
-# The code of each dtype, by name. Values of any other dtype have the code OTHER, and are copied unchanged.
+# Values of any other dtype have the code OTHER, and are copied unchanged.
 CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
@@ -43,10 +42,8 @@ def gather_rows(
     """Copy the `rows` of all graphs to the address `out`.
 
     Each row is written as `width` values of `dtype`, which are `row_bytes` bytes together. Integers may be stored in a
-    narrower dtype, and are then converted. The caller must check that the rows exist in their segments, and that they
-    fit into the batch.
+    narrower dtype. The caller must check that the rows exist in their segments, and that they fit into the batch.
     """
-    # The first AHEAD iterations only prefetch.
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, rows, i + AHEAD)
         if i < 0:
@@ -63,8 +60,7 @@ def gather_rows(
 def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None:
     """Convert `number` integers at `address` from the narrower dtype `stored` to `dtype`, and write them to `out`.
 
-    `stored` is never UINT16: only endpoints and the bits of bfloat16 values are stored as uint16. `gather_endpoints`
-    converts endpoints, and `gather_rows` copies the bits unchanged.
+    `stored` is never UINT16: only endpoints and the bits of bfloat16 values are stored as uint16.
     """
     if dtype == INT64:
         if stored == UINT8:
@@ -79,13 +75,13 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch has the widest dtype of any segment. Here this dtype is int16, and the graph's segment has uint8.
+        # `dtype` is INT16, the widest dtype of any segment; this segment has uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
 @helper
 def _convert(address: int, stored: Any, out: int, dtype: Any, number: int) -> None:
-    """Convert `number` values at `address` from the dtype `stored` to `dtype`, and write them to `out`."""
+    """Do the work of `_widen`, with `stored` and `dtype` as numpy types."""
     values, converted = carray(pointer_at(address, stored), number), carray(pointer_at(out, dtype), number)
     for j in range(number):
         converted[j] = values[j]
@@ -103,16 +99,15 @@ def gather_endpoints(
 ) -> int:
     """Copy endpoints as `dtype`, INT32 or INT64, and add to each endpoint the first node of its graph in the batch.
 
-    `edges` and `nodes` are arrays like `rows` (see the module's docstring): `edges` for the edge type, `nodes` for the
-    type of its source or destination nodes. Other indices are copied in the same way: then `edges` is for the rows that
-    hold the indices, `width` in each row, and `nodes` for the rows that the indices point to. Endpoints and indices
-    come from a file, so they are checked: return -1 - i if an index in graph i is too large or negative, else 0.
+    `edges` and `nodes` are arrays like `rows`: `edges` for the rows that hold the endpoints or other indices, `width`
+    in each row, and `nodes` for the rows that the indices point to. Return -1 - i if an index in graph i is too large
+    or negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, edges, i + AHEAD)
         if i < 0:
             continue
-        # `number`: how many indices graph i has. `before`: how many indices the graphs before graph i have.
+        # Numbers of indices: of graph i, and of the graphs before it.
         array, number, before = arrays[segments[i]], edges[1, i] * width, edges[2, i] * width
         address = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
@@ -128,7 +123,7 @@ def gather_endpoints(
 def _shift_from(address: int, stored: int, out: int, dtype: Any, number: int, node: int) -> Any:
     """Copy endpoints of the dtype `stored` as `dtype` and add `node` to each; return the largest original endpoint.
 
-    Endpoints are compared as unsigned integers, so a negative endpoint counts as a very large one.
+    A negative endpoint counts as very large.
     """
     if stored == UINT8:
         return _shift(address, np.uint8, out, dtype, number, node)
@@ -157,11 +152,9 @@ def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: i
 def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, shift: int) -> None:
     """Write one endpoint of each of the `number` padding edges, evenly spread over the padding nodes.
 
-    There are ``spare = node_slots - real_nodes`` padding nodes. Padding edge j gets the padding node with the index
-    ``(j * spare // number + shift) % spare``, counted from the first padding node. So the endpoints ascend; but with
-    `shift` 1, the last edges may wrap around to the first padding node. If ``number >= spare``, each padding node gets
-    an edge. `shift` is 1 for destinations if padding edges form chains from one padding node to the next, else 0. The
-    caller must check that ``real_nodes + shift < node_slots``.
+    Padding edge j gets the padding node ``(j * spare // number + shift) % spare``, counted from the first of the
+    ``spare = node_slots - real_nodes`` padding nodes. `shift` is 1 for destinations if padding edges form chains from
+    one padding node to the next, else 0. The caller must check that ``real_nodes + shift < node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes
@@ -185,7 +178,7 @@ def repeat_value(out: int, dtype: Any, value: int, number: int) -> None:
 @helper
 def repeat_bytes(out: int, entry: int, size: int, number: int) -> None:
     """Copy the `size` bytes at the address `entry` to the address `out`, `number` times in a row."""
-    # Copy the bytes once; each further copy doubles the number of bytes already written.
+    # Each copy doubles the number of bytes already written.
     if number > 0 and size > 0:
         copy_bytes(out, entry, size)
         done, total = size, size * number

@@ -1,7 +1,7 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-The content of a group is never copied. A group has only the class of the graph added last, and its parent: the group
-that it was made from. The chain of parents gives the whole content.
+A group has only the class of the graph added last, and its parent: the group that it was made from. The chain of
+parents gives the whole content.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 class Placing(NamedTuple):
     """The rule for placing graphs.
 
-    Groups are sorted by the priority of the room left in each pack: the fullest group has the lowest priority. With
-    `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest group with room.
+    With `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest. The fullest
+    group has the lowest priority.
 
-    Only groups with at least the priority of the size are searched. After the first placement of a size, only groups
-    with a higher priority are searched, unless `by_the_text` is set. A group is inserted after all groups of equal
-    priority; with `random_ties`, it is inserted before or after them at random, drawn with `key`.
+    Only groups with at least the priority of the size are searched; after the first placement of a size, only groups
+    with a higher priority, unless `by_the_text` is set. A group is inserted after all groups of equal priority; with
+    `random_ties`, before or after them at random, drawn with `key`.
     """
 
     fullest_first: bool
@@ -47,7 +47,7 @@ class Placing(NamedTuple):
 
 @helper
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """Return `rows`; if all of them are in use, append as many unused rows. `used` is the number of rows in use."""
+    """Return `rows`; if all of them are in use, append as many unused rows."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))
@@ -66,25 +66,21 @@ def fit_histogram(
 ) -> tuple[IntMatrix, int]:
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
-    The columns of a group are PARENT (the group that it was made from, or -1), ADDED (the class of the graph added last
-    to each pack), COUNT (the number of packs), GRAPHS (the number of graphs in each pack), then the room left in each
-    pack. A group whose packs have all moved to other groups remains, with COUNT 0.
+    For the columns see PARENT in `open_packs.py`. A group whose packs have all moved to other groups remains, with
+    COUNT 0.
 
     Size classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order`
     ``[C]``. A pack holds at most `cap` graphs. `rule` computes the priority of a size, or of the room left in a pack.
-    Steps are the blocks and groups that searches look at, plus BLOCK for each placement; if more than about
-    `most_steps` are needed, no groups are returned. No argument is changed.
+    If more than about `most_steps` steps are needed, no groups are returned.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
-    # The index over all open groups, sorted by priority: the rows of `pool` are blocks, in the order `blocks_order`. A
-    # block has 1 + k numbers about its groups, then BLOCK priorities, then BLOCK indices of groups.
+    # The index over all open groups; see `open_packs.py`.
     pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
     blocks_order = np.arange(len(pool))
-    # The number of groups made, of blocks in use, and of steps done.
     used, blocks, steps = 0, 0, 0
     for size_class in order:
-        # `left`: how many graphs of this size class are not placed yet. `after`: the lowest priority to search from.
+        # `after`: the lowest priority to search from.
         size, left = sizes[size_class], counts[size_class]
         start = priority(rule, size)
         after = start
@@ -97,16 +93,14 @@ def fit_histogram(
                 position, looked = find_emptiest(pool, blocks_order, blocks, groups, size, after)
             steps += BLOCK + looked
             groups = _with_room(groups, used)
-            # Each of the two groups inserted below may need a free block, so double the blocks.
+            # Each of the two groups inserted below may need a free block.
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
-            # The new group: the packs that get a graph of this class in this iteration.
             new = groups[used]
             new[ADDED] = size_class
             if position >= 0:
                 block = pool[blocks_order[position // BLOCK]]
-                # The priority and the index of the group found. `position` counts BLOCK places for each block.
                 old_value, parent = block[1 + k + position % BLOCK], block[1 + k + BLOCK + position % BLOCK]
                 old = groups[parent]
                 blocks = take_out(pool, blocks_order, blocks, groups, position)
@@ -124,7 +118,7 @@ def fit_histogram(
                 # After a placement, the paper's code searches from the next higher priority on; its text does not.
                 after = start if placing.by_the_text else start + 1
             else:
-                # No group was found: each graph of this class that is not placed yet opens a pack of its own.
+                # Each graph of this class that is not placed yet opens a pack of its own.
                 number = left
                 new[PARENT] = -1
                 new[GRAPHS] = 1
@@ -133,7 +127,6 @@ def fit_histogram(
             new[COUNT] = number
             left -= number
             value = priority(rule, new[REMAINDER:])
-            # Only packs that may get more graphs stay open.
             if value > 0 and new[GRAPHS] < cap:
                 in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
                 blocks = put_in(pool, blocks_order, blocks, groups, value, used, in_front)
@@ -146,10 +139,9 @@ def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, Int
     """Return the patterns of all groups that still have packs, as CSR arrays; `groups` is made by `fit_histogram`.
 
     The arrays are offsets ``[Q + 1]``, the size class and the number of graphs of each entry ``[offsets[-1]]``, and the
-    number of packs of each pattern ``[Q]``. In a chain of parents, all graphs of one class are next to each other, so
-    each class appears in a pattern once.
+    number of packs of each pattern ``[Q]``.
     """
-    # Count the patterns and their entries: in the chain of parents, each change of the class begins an entry.
+    # In a chain of parents, all graphs of one class are next to each other.
     patterns, entries = 0, 0
     for group in range(len(groups)):
         if groups[group, COUNT] > 0:
@@ -163,7 +155,6 @@ def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, Int
     classes = np.empty(entries, dtype=np.int64)
     multiplicities = np.zeros(entries, dtype=np.int64)
     repeats = np.empty(patterns, dtype=np.int64)
-    # Follow the same chains again, and write the entries.
     pattern, entry = 0, -1
     for group in range(len(groups)):
         if groups[group, COUNT] > 0:

@@ -12,9 +12,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
     """Return the highest value that a graph of `size` can have while no pack is worth more than ``table[-1]``.
 
-    The `table` of `fill_table` has a cell for each possible room of a pack: the value of the best content for this
-    room. The last cell is for an empty pack, so ``table[-1]`` is the value of the best pack before the graph's value is
-    raised.
+    `table` is the finished table of `fill_table`.
     """
     # `graphs`: how many of these graphs fit into a pack. `cell`: how much each of them lowers the room's table index.
     graphs, cell = 1 << 62, 0
@@ -22,10 +20,9 @@ def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVecto
         cell = cell * (limits[component] + 1) + size[component]
         if size[component] > 0:
             graphs = min(graphs, limits[component] // size[component])
-    # For each `number` of these graphs, their total value, plus the value of the best content for the room left, must
-    # not exceed the value of the best pack.
     whole = len(table) - 1
     worth = table[whole]
+    # `number` of these graphs, with the best content for the room left, must not be worth more than table[-1].
     for number in range(1, graphs + 1):
         worth = min(worth, (table[whole] - table[whole - number * cell]) // number)
     return int(worth)
@@ -49,13 +46,12 @@ def fill_table(
     time O(cells) for each class.
 
     With `lift`, the table must already contain all classes. Then the values of the classes ``first..last - 1`` are
-    raised in place, one by one: each as far as possible while no pack is worth more than the best pack before.
+    raised in place, one by one: each as far as `_liftable` allows.
     """
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
-    # The cells of a row of the table differ only in the last component. `at` has the values of the leading components
-    # (all but the last) in the current row.
+    # The cells of a row differ only in the last component. `at` has the other, leading components of the current row.
     at = np.empty(components, dtype=np.int64)
     for size_class in range(first, last):
         if lift:
@@ -65,8 +61,7 @@ def fill_table(
             values[size_class] = worth
         value = values[size_class]
         # After one graph of the class is added, the cell of the room left is `back + step` cells earlier: `back` cells
-        # (a multiple of `width`) for the leading components, and `step` cells for the last component. `stride` is the
-        # number of cells between neighbouring values of a component.
+        # (a multiple of `width`) for the leading components, and `step` cells for the last component.
         step = sizes[size_class, components - 1]
         back = np.int64(0)
         stride = width
@@ -74,12 +69,10 @@ def fill_table(
             at[component] = sizes[size_class, component]
             back += sizes[size_class, component] * stride
             stride *= limits[component] + 1
-        # The first row in which every leading component is large enough for the graph.
         row = back // width
         while row < rows:
-            # `target`: the cells of the row with room for one graph of the class. `without`: for each of these cells,
-            # the cell of the room left after the graph is added. Cells are updated in ascending order, so a cell of
-            # `without` may already use the class.
+            # `without`: for each cell of `target`, the cell of the room left after the graph is added. The ascending
+            # order of updates lets a pack use the class again.
             target = table[row * width + step : (row + 1) * width]
             without = table[row * width - back : (row + 1) * width - back - step]
             for cell in range(len(target)):
@@ -112,9 +105,8 @@ def best_content(
 ) -> None:
     """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
-    ``content[c]`` is the number of graphs of class c in the pack. `table` is the finished table of `fill_table`.
-    ``cells[c]`` is the table index of a room exactly as large as a graph of class c. Adding such a graph to a pack
-    makes the table index of the pack's room smaller by ``cells[c]``.
+    `table` is the finished table of `fill_table`. ``cells[c]`` is the table index of a room exactly as large as a graph
+    of class c.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)
@@ -123,8 +115,7 @@ def best_content(
     cell = len(table) - 1 - cells[with_class]
     size_class = 0
     left = table[cell]
-    # `cell` is the table index of the room left, and `left` the value of the best content for this room. Add a graph if
-    # it fits, and if its value plus the value of the best content for the room after it is exactly `left`.
+    # `cell` is the table index of the room left, and `left` the value of the best content for this room.
     while left > 0 and size_class < len(sizes):
         fits = values[size_class] <= left
         for component in range(len(limits)):

@@ -1,7 +1,4 @@
-"""Level filling: deal graphs to packs, largest graph first. Each graph goes to the pack with the most room.
-
-If the number of graphs in a pack is limited, room is divided by the number of graphs that the pack can still get.
-"""
+"""Level filling: deal graphs to packs, largest graph first. Each graph goes to the pack with the most room."""
 
 from __future__ import annotations
 
@@ -14,12 +11,11 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, Fl
 class Packs(NamedTuple):
     """P packs being filled, with a heap that has the pack to fill next on top.
 
-    `deal` changes three of the arrays: `room` ``[P, d]``, the room left in each pack; `heap` ``[P]``, indices of packs;
-    and `keys` ``[P]``, the key of each pack. The key of a pack is the sum of its room over the components, weighted by
-    `weights` ``[d]``.
+    `deal` changes `room` ``[P, d]``, the room left in each pack; `heap` ``[P]``, indices of packs; and `keys` ``[P]``.
+    The key of a pack is the sum of its room over the components, weighted by `weights` ``[d]``.
 
-    `cap` is the component in which every graph has the value 1, or -1 if there is no such component. If there is one,
-    the key is divided by the room in this component; a pack without room in this component gets the key -1.
+    `cap` is the component in which every graph has the value 1, or -1 if there is none. If there is one, the key is
+    divided by the room in this component; a pack without room in it gets the key -1.
     """
 
     room: IntMatrix
@@ -31,10 +27,7 @@ class Packs(NamedTuple):
 
 @helper
 def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None:
-    """Move the pack at position `at` down to its place in the heap of `length` packs.
-
-    The pack with the highest key comes first; among packs with equal keys, the pack with the lowest index.
-    """
+    """Move the pack at position `at` down to its place; the highest key comes first, then the lowest index."""
     pack = heap[at]
     while True:
         child = 2 * at + 1
@@ -57,9 +50,9 @@ def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None
 def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
     """Deal graphs of the size classes `sizes` ``[C, d]`` to packs; return the new length of the heap.
 
-    `items` ``[N]`` has the class of each graph, largest first. `length` is the number of packs in the heap; a pack with
-    as many graphs as the cap allows is removed from the heap. `assigned` ``[N]`` gets the pack of each graph, or -1 if
-    the graph does not fit into the pack with the highest key, or the heap is empty.
+    `items` ``[N]`` has the class of each graph, largest first. `length` is the number of packs in the heap. `assigned`
+    ``[N]`` gets the pack of each graph, or -1 if the graph does not fit into the pack with the highest key, or the heap
+    is empty.
     """
     room, heap, keys, weights, cap = packs
     components = sizes.shape[1]
@@ -80,7 +73,7 @@ def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int
                 if cap >= 0:
                     key = key / room[pack, cap] if room[pack, cap] > 0 else -1.0
                 keys[pack] = key
-                # A key below 0: the pack holds as many graphs as the cap allows. Remove the pack from the heap.
+                # The pack holds as many graphs as the cap allows.
                 if key < 0:
                     length -= 1
                     heap[0] = heap[length]

@@ -14,10 +14,9 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
     """Fill `ends` ``[2, E]``, the source and the destination of each edge, as indices of nodes within its graph.
 
     `sizes` ``[N, 2]`` has (nodes, edges) of each graph; graph g has the edges
-    ``edge_offsets[g]:edge_offsets[g + 1]``. Atoms are nodes. A bond is a pair of opposite edges; if the number of edges
-    is odd, the last edge has no opposite edge. The first bonds form a tree that is mostly a chain; the later bonds
-    close rings of five or six atoms. A graph with fewer bonds than a tree needs is disconnected, like salts. `key` is
-    the key of a random stream.
+    ``edge_offsets[g]:edge_offsets[g + 1]``. A bond is a pair of opposite edges; if the number of edges is odd, the last
+    edge has no opposite edge. The first bonds form a tree that is mostly a chain; the later bonds close rings of five
+    or six atoms.
     """
     counter = np.uint64(0)
     for graph in range(len(sizes)):
@@ -25,18 +24,16 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
         edge = edge_offsets[graph]
         bond = 0
         while edge < edge_offsets[graph + 1]:
-            # Each iteration draws a bond from `atom` to `other`, the atom `back` places before it.
             bits = random_bits(key, counter)
             counter += np.uint64(1)
             bond += 1
             if bond < nodes:
                 atom = bond
-                # With probability 3/4, the bond continues the chain; otherwise it begins a branch 2 to 5 atoms back.
+                # With probability 3/4, the bond continues the chain; otherwise it begins a branch.
                 back = 1 if bits & np.uint64(3) else 2 + int((bits >> np.uint64(2)) & np.uint64(3))
             else:
                 back = 4 + int(bits & np.uint64(1))
-                # Draw `atom` among the atoms with an atom `back` places before them. If there are none, because the
-                # graph is too small, close a smaller ring.
+                # If the graph is too small, close a smaller ring.
                 first = min(back, nodes - 1)
                 atom = first + int((bits >> np.uint64(8)) % np.uint64(nodes - first))
             other = max(atom - back, 0)
@@ -50,7 +47,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
 def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
     """Fill `kinds` with random kinds of atoms or bonds, 0..K-1.
 
-    `cumulated` ``[K]`` has the running sums of the frequencies of the kinds, in thousandths; the last sum is 1000.
+    `cumulated` ``[K]`` has the running sums of their frequencies, in thousandths; the last is 1000.
     """
     for position in range(len(kinds)):
         number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))

@@ -18,8 +18,7 @@ def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: Const
     k = sizes.shape[1]
     offsets = np.zeros(len(items) + 1, dtype=np.int64)
     content = np.zeros(k, dtype=np.int64)
-    # `packs` is the number of closed packs. `content` and `graphs` are the total size and the number of graphs of the
-    # open pack.
+    # `packs`: the number of closed packs. `content` and `graphs` are for the open pack.
     packs, graphs = 0, 0
     for position in range(len(items)):
         size = sizes[items[position]]

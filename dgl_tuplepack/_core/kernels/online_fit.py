@@ -14,8 +14,8 @@ from dgl_tuplepack._core.kernels.types import (
     IntVector,
 )
 
-# Indices of the argument `state` of `offer`: the number of open packs, the number of graphs in open packs, the number
-# of graphs packed so far, the index of the oldest open pack; then for each component the smallest value so far.
+# Indices of `state`: the number of open packs, the number of graphs in open packs, the number of graphs packed so far,
+# the index of the oldest open pack; then for each component the smallest value so far.
 OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
 # Results of `offer` if no pack got the graph.
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
@@ -27,9 +27,7 @@ def _weigh(
 ) -> None:
     """Update `totals` and the smallest values in `state` with a graph, and write each component's weight to `weights`.
 
-    The total of a component is the sum of ``size / limits`` over all graphs so far. The weight of a component is its
-    total relative to the largest total, to the power of 64, divided by its limit. So a component weighs more if graphs
-    need more of it, relative to its limit.
+    The total of a component is the sum of ``size / limits`` over all graphs so far.
     """
     most = 0.0
     for component in range(len(size)):
@@ -38,7 +36,7 @@ def _weigh(
         state[SMALLEST + component] = min(state[SMALLEST + component], size[component])
     for component in range(len(size)):
         weight = totals[component] / most if most > 0 else 1.0
-        # Squaring the weight six times gives its power of 64.
+        # To the power of 64.
         for _ in range(6):
             weight *= weight
         weights[component] = weight / limits[component]
@@ -46,11 +44,7 @@ def _weigh(
 
 @helper
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
-    """Return the open pack with the least weighted room among the packs with room for `size`, or -1 if none has room.
-
-    `opened` is the number of open packs. Row p of `packs` begins with the room left in pack p. Among equal packs, the
-    first is returned.
-    """
+    """Return the first open pack with room for `size` and the least weighted room, or -1 if none has room."""
     fullest, least = -1, np.inf
     for pack in range(opened):
         room, fits = 0.0, True
@@ -84,10 +78,8 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
 @helper
 def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
     """Close the open pack `closed`, give its index to the last open pack, and find the oldest pack; return `closed`."""
-    # Columns of `packs`. `graphs`: how many graphs still fit under the cap. `opening`: how many graphs had been packed
-    # when the pack was opened.
+    # Columns of `packs`; see `offer`.
     graphs, opening = len(limits) - 1, len(limits)
-    # The cap minus the number of graphs that still fit is the number of graphs in the pack.
     state[HELD] -= limits[graphs] - packs[closed, graphs]
     state[OPEN] -= 1
     packs[closed] = packs[state[OPEN]]
@@ -111,15 +103,15 @@ def offer(
 ) -> tuple[int, int]:
     """Put one graph into the fullest open pack with room for it, or into a new pack; close at most one pack.
 
-    The pack that got the graph is closed if it is full. Otherwise the fullest pack is closed if all open packs together
-    hold `lookahead` graphs. But if `patience` graphs have been packed since the oldest pack was opened, only the oldest
-    pack is closed: the graph is not packed, and must be offered again.
+    The pack that got the graph is closed if it is full; otherwise the fullest pack, if all open packs together hold
+    `lookahead` graphs. But if `patience` graphs have been packed since the oldest pack was opened, only the oldest pack
+    is closed: the graph is not packed, and must be offered again.
 
     `size` ``[k]`` is the size of the graph. `limits` ``[k + 1]`` has the limit of each component, then the cap on
     graphs. These arguments change: `packs` ``[P, k + 2]`` has for each open pack its room, the number of graphs that
     still fit under the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to
-    SMALLEST; and `totals` ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory. `packs`
-    must have at least one more row than there are open packs.
+    SMALLEST; and `totals` ``[k]``, see `_weigh`. `weights` ``[k]`` is scratch memory. `packs` must have at least one
+    more row than there are open packs.
 
     Return the index of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
     the index of the closed pack, or -1. After this, the last open pack has the index of the closed pack. Return
@@ -138,7 +130,6 @@ def offer(
     _weigh(size, limits, state, totals, weights)
     chosen = _fullest(size, packs, state[OPEN], weights)
     if chosen < 0:
-        # Open a new pack.
         chosen = state[OPEN]
         packs[chosen, : components + 1] = limits
         packs[chosen, components + 1] = state[TAKEN]
@@ -146,6 +137,6 @@ def offer(
     if _put(size, chosen, packs, state):
         return chosen, _close(chosen, limits, packs, state)
     if state[HELD] == lookahead:
-        # A size of 0 fits into every pack, so `_fullest` returns the fullest of all open packs.
+        # A size of 0 fits into every pack.
         return chosen, _close(_fullest(np.zeros_like(size), packs, state[OPEN], weights), limits, packs, state)
     return chosen, -1

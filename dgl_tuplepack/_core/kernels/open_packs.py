@@ -1,21 +1,17 @@
 """Keep groups of identical packs sorted by priority, in blocks, for best fit and first fit.
 
 A group is a row of `groups`: packs with the same content, which may get more graphs. A remainder is the room left in
-a pack, in one of the k components. The priority of a group is an integer computed from the remainders of its packs
-(see `priority.py`).
+a pack, in one of the k components. The priority of a group is computed from its remainders (see `priority.py`).
 
-A block is a row of `pool`. It has up to BLOCK entries, in ascending order of priority; each entry stands for one group.
-Column 0 has the number of entries. The next k columns have, for each component, the largest remainder of any group in
-the block. The next BLOCK columns have the priority of each entry; the last BLOCK columns have the index of the group of
-each entry.
+A block is a row of `pool`. It has up to BLOCK entries, one for each group, in ascending order of priority. Column 0 has
+the number of entries; the next k columns the largest remainder of any group in the block; the next BLOCK columns the
+priority of each entry; the last BLOCK columns the index of the group of each entry.
 
 `order` holds the indices of all blocks: first the used blocks in ascending order of priority, then the free blocks.
-The argument `blocks` is the number of used blocks. The position of an entry is ``BLOCK * (place of the block in order)
-+ (place in the block)``.
+`blocks` is the number of used blocks. The position of an entry is ``BLOCK * (place of the block in order) + (place in
+the block)``.
 
-A search for a group with room for a size skips a block if the size exceeds the block's largest remainder in some
-component. So a search usually looks at few groups. Inserting or removing a group costs O(blocks + BLOCK). The layout is
-a B-tree (Bayer & McCreight 1972) of two levels.
+Inserting or removing a group costs O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 @helper
 def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
     """Return the position of the first entry with priority >= `value`; ``BLOCK * blocks`` if there is none."""
-    # Priorities begin at column `head` of a block. First find the first block whose last priority is >= `value`.
+    # Priorities begin at column `head`. Find the first block whose last priority is >= `value`.
     head = 1 + components
     low, high = 0, blocks
     while low < high:
@@ -46,7 +42,6 @@ def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, com
             high = middle
     if low == blocks:
         return BLOCK * blocks
-    # Then find the entry in the block.
     block = order[low]
     first, last = 0, pool[block, 0]
     while first < last:
@@ -73,19 +68,15 @@ def find_fullest(
 ) -> tuple[int, int]:
     """Find the first group with priority >= `start` and room for `size`.
 
-    Return its position, or -1 if there is no such group; and the number of steps. Each look at a block or at a group is
-    one step.
+    Return its position, or -1; and the number of steps. Each look at a block or at a group is one step.
     """
     components = len(size)
-    # Group indices begin at this column of a block.
     numbers = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
-    # Search the first block from its entry `inside` on, and all later blocks from entry 0 on.
     inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
         block = order[place]
         steps += 1
-        # The block's largest remainders begin at column 1.
         if _fits(size, pool, block, 1):
             for entry in range(inside, pool[block, 0]):
                 steps += 1
@@ -101,8 +92,7 @@ def find_emptiest(
 ) -> tuple[int, int]:
     """Find the highest priority >= `start` of any group with room for `size`.
 
-    Return the position of the first group with this priority and with room for `size`, or -1 if there is none; and the
-    number of steps, counted as in `find_fullest`.
+    Return the position of the first group with this priority and with room for `size`, or -1; and the number of steps.
     """
     components = len(size)
     head, steps = 1 + components, 0
@@ -111,12 +101,12 @@ def find_emptiest(
         block = order[place]
         steps += 1
         if _fits(size, pool, block, 1):
-            # Go down to the entry `last`. Entries before the position `lowest` have a priority below `start`.
+            # Entries before the position `lowest` have a priority below `start`.
             last = lowest % BLOCK if place == lowest // BLOCK else 0
             for entry in range(pool[block, 0] - 1, last - 1, -1):
                 steps += 1
                 if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
-                    # Earlier groups of the same priority may have room too; find the first of them.
+                    # Earlier groups of the same priority may have room too.
                     position, more = find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
                     return position, steps + more
     return -1, steps
@@ -146,7 +136,6 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
     order[place + 1] = fresh
     half = pool[block, 0] // 2
     moved = pool[block, 0] - half
-    # Priorities and group indices begin at these columns.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(moved):
             pool[fresh, first + entry] = pool[block, first + half + entry]
@@ -171,8 +160,7 @@ def put_in(
         pool[order[0], 0] = 0
         blocks = 1
     elif inside == 0 and place > 0:
-        # The group belongs before the first entry of the block at `place`, which may not exist. So append it to the
-        # previous block.
+        # Append to the previous block: the block at `place` may not exist.
         place -= 1
         inside = pool[order[place], 0]
     block = order[place]
@@ -181,11 +169,9 @@ def put_in(
         blocks += 1
         _summarise(pool, fresh, components, groups)
         _summarise(pool, block, components, groups)
-        # `block` now has only the first half of its entries. The second half is in the block `fresh`.
         if inside > pool[block, 0]:
             inside -= pool[block, 0]
             block = fresh
-    # Make space for the priority and the group index at `inside`.
     for first in (head, head + BLOCK):
         for entry in range(pool[block, 0], inside, -1):
             pool[block, first + entry] = pool[block, first + entry - 1]
@@ -205,13 +191,11 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK
     block = order[place]
-    # Whether the group has the largest remainder of its block in some component.
     largest = False
     for component in range(components):
         room = groups[pool[block, 1 + components + BLOCK + inside], REMAINDER + component]
         largest = largest or room == pool[block, 1 + component]
     pool[block, 0] -= 1
-    # Close the gap in the priorities and the group indices.
     for first in (1 + components, 1 + components + BLOCK):
         for entry in range(inside, pool[block, 0]):
             pool[block, first + entry] = pool[block, first + entry + 1]
@@ -219,7 +203,7 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
         if largest:
             _summarise(pool, block, components, groups)
         return blocks
-    # The block is empty now. Make it the first free block in `order`.
+    # Make the empty block the first free block.
     for other in range(place, blocks - 1):
         order[other] = order[other + 1]
     order[blocks - 1] = block

@@ -1,6 +1,6 @@
-"""Find the packs of highest worth by depth-first search. The search suits packs of few graphs, and limits of any size.
+"""Find the packs of highest worth, the sum of the values of their graphs, by depth-first search.
 
-Each size class has a value. The worth of a pack is the sum of the values of its graphs.
+The search suits packs of few graphs, and limits of any size.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class Classes(NamedTuple):
     """Size classes, ordered by value / (mean share of the limits), highest first; the function `tails` defines shares.
 
     Each size in `sizes` ``[C, d]`` is within the limits, and > 0 in at least one component. `values` ``[C]``, > 0, has
-    the value of one graph of each class; `counts` ``[C]``, > 0, has the number of graphs of each class. The field
-    `tails` has the result of the function `tails` for these classes.
+    the value of one graph of each class; `counts` ``[C]``, > 0, the number of graphs.
     """
 
     sizes: IntMatrix
@@ -42,16 +41,15 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
     """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
     A graph has d + 1 shares: size / limit in each of the d components, then the mean of these d numbers. Each entry is
-    the maximum over the classes of its row. The first d + 1 columns, one for each share, have value / share: the value
-    of graphs whose shares add up to 1. The next d + 1 columns have 1 / share: the number of such graphs. The last
-    column has the value of a single graph. An entry is infinite if the share is 0 for one of the classes.
+    the maximum over the classes of its row. The first d + 1 columns have value / share: the value of graphs whose
+    shares add up to 1. The next d + 1 columns have 1 / share: the number of such graphs. The last column has the value
+    of a single graph.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
     for row in range(classes - 1, -1, -1):
         mean_share = 0.0
         for component in range(components + 1):
-            # In the last iteration, the share is the mean of the shares of all components.
             share = mean_share
             if component < components:
                 share = sizes[row, component] / limits[component]
@@ -59,7 +57,6 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
             result[row, component] = values[row] / share if share > 0 else np.inf
             result[row, components + 1 + component] = 1 / share if share > 0 else np.inf
         result[row, -1] = values[row]
-        # Each row is also for all later classes.
         if row + 1 < classes:
             for column in range(2 * components + 3):
                 result[row, column] = max(result[row, column], result[row + 1, column])
@@ -68,10 +65,7 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
 
 @helper
 def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) -> None:
-    """Set `shares` ``[d + 1]``: for each component, ``room / limits``; then the mean of these numbers.
-
-    All shares are multiplied by _SAFE. `room` ``[d]`` is the room left in a pack.
-    """
+    """Set `shares` ``[d + 1]``: for each component, ``room / limits``; then their mean; all multiplied by _SAFE."""
     mean_share = 0.0
     for component in range(len(room)):
         share = room[component] / limits[component]
@@ -84,13 +78,12 @@ def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) 
 def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goal: int) -> bool:
     """Return whether adding graphs of class `row` or of later classes may raise a pack's worth from `value` to `goal`.
 
-    False proves that these graphs cannot raise the worth to `goal`; True proves nothing. `tail` is the result of
-    `tails`. `shares` is the result of `_measure` for the room left in the pack.
+    False is proof; True proves nothing. `tail` is the result of `tails`. `shares` is the result of `_measure` for the
+    room left in the pack.
     """
     graphs = np.inf
-    # Each share bounds the value and the number of the graphs that can be added. Begin with the mean share.
     for component in range(len(shares) - 1, -1, -1):
-        # The entry is infinite if a class has size 0 in this component. Then the component gives no bound.
+        # The entry is infinite if a class has size 0 in this component.
         if tail[row, component] < np.inf:
             if value + shares[component] * tail[row, component] * _SAFE < goal:
                 return False
@@ -113,15 +106,11 @@ def search_packs(
 
     A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. For the pack
     that begins with class ``first + i``, ``contents[i]`` ``[C]``, which must be all 0 before, gets the number of graphs
-    of each class, and ``worth[i]`` gets the worth. If no pack that begins with this class is worth more than `least`,
-    ``contents[i]`` stays 0 and ``worth[i]`` becomes `least`.
+    of each class, and ``worth[i]`` gets the worth. If no such pack is worth more than `least`, ``contents[i]`` stays 0
+    and ``worth[i]`` becomes `least`.
 
-    Trying one class is one step. Return the number of all steps. It is negative if the search for one of the classes
-    was stopped after `most_steps` steps; there may be a better pack for such a class.
-
-    A search that is not stopped is exact. It skips packs whose upper bound is too low. The bounds come from the limit
-    of each component, from the mean share, and from the number of graphs that fit. Time is exponential in the worst
-    case: there are up to C^n different packs of n graphs.
+    Return the number of all steps (classes tried). It is negative if the search for one of the classes was stopped
+    after `most_steps` steps; a search that is not stopped is exact. Time is exponential in the worst case.
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
     of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
@@ -129,18 +118,17 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number_classes, components = sizes.shape
     room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
-    # `path`: the class of each graph in the current pack, in ascending order; `best_path`: the path of the best pack.
-    # The mean share in `tail` bounds the length of a path. So does the number of steps: each adds at most one graph.
+    # `path`: the class of each graph in the current pack. The mean share in `tail` bounds its length, and so does the
+    # number of steps.
     path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     best_path = np.empty_like(path)
-    # used[c]: number of graphs of class c in the current pack. total: number of steps for all classes so far.
+    # used[c]: number of graphs of class c in the current pack.
     used = np.zeros(number_classes, dtype=np.int64)
     total, complete = 0, True
     for begin in range(first, last):
         for component in range(components):
             room[component] = limits[component] - sizes[begin, component]
-        # `value` is the worth of the current pack, `depth` its number of graphs, and `row` the next class to try.
-        # `best` is the highest worth so far, and `best_depth` the number of graphs in that pack.
+        # `value`: the worth of the current pack. `depth`: its number of graphs. `row`: the next class to try.
         value, best, depth, steps, row = values[begin], least, 1, 0, begin
         best_depth = 0
         _measure(room, limits, shares)
@@ -151,7 +139,6 @@ def search_packs(
                 best, best_depth = value, depth
                 for level in range(depth):
                     best_path[level] = path[level]
-            # Find the next class that fits. Stop if graphs of class `row` or later cannot make this the best pack.
             found = False
             while row < number_classes:
                 steps += 1
@@ -164,7 +151,6 @@ def search_packs(
                     found = True
                     break
                 row += 1
-            # After too many steps, stop the search for class `begin`: reset `used`, and keep the best pack so far.
             if steps > most_steps:
                 complete = False
                 for level in range(depth):
@@ -179,7 +165,6 @@ def search_packs(
                     room[component] -= sizes[row, component]
                 _measure(room, limits, shares)
             else:
-                # Remove the last graph, and continue with the class after the class of that graph.
                 depth -= 1
                 row = path[depth]
                 used[row] -= 1

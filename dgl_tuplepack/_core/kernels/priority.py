@@ -1,7 +1,4 @@
-"""Compute the priority of a size: an integer that never falls when a component of the size grows.
-
-Best fit and first fit sort sizes by priority, and packs by the priority of the room left in them.
-"""
+"""Compute the priority of a size: an integer that never falls when a component of the size grows."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
         for component in range(1, len(size)):
             value = max(value, size[component]) if kind == MAXIMUM else min(value, size[component])
         return int(value)
-    # WEIGHTED_SUM.
     value = np.int64(0)
     for component in range(len(size)):
         value += rule.weights[component] * size[component]

@@ -1,8 +1,7 @@
 """Counter-based random numbers, which are equal on every platform and with every version of every library.
 
 A stream is a sequence of random numbers that a key determines. The generator is SplitMix64 (Steele, Lea & Flood 2014,
-"Fast splittable pseudorandom number generators"): number i of the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so
-any number can be computed without the numbers before it. The function ``mix`` is the last three lines of `random_bits`.
+"Fast splittable pseudorandom number generators").
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
 
 @jit
 def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint64:
-    """Return the key of a stream for a seed, an epoch and a purpose; different arguments give independent streams.
-
-    The purpose is a number that the caller chooses for each use of random numbers.
-    """
+    """Return the key of a stream for a seed, an epoch and a purpose; different arguments give independent streams."""
     return random_bits(random_bits(random_bits(seed, epoch), purpose), np.uint64(0))
 
 
@@ -41,25 +37,20 @@ def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64)
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
     The shuffle is Fisher-Yates. It draws each bounded number from 32 random bits by the method of Lemire 2019, "Fast
-    random integer generation in an interval" (multiply, reject). The caller must ensure that each segment has fewer
-    than 2**32 values (32 GiB).
+    random integer generation in an interval" (multiply, reject). Each segment must have fewer than 2**32 values.
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):
         first = offsets[segment]
-        # Swap each value, from the last to the second, with a random value at or before it. `last` is the index
-        # of the value in the segment.
         for last in range(offsets[segment + 1] - first - 1, 0, -1):
             bound = np.uint64(last + 1)
             product = (random_bits(key, counter) >> np.uint64(32)) * bound
             counter += np.uint64(1)
-            # Without rejection, some numbers would be more likely than others. `threshold` is below `bound`, and needs
-            # a slow division, so it is computed only if a rejection is possible.
+            # `threshold` is below `bound`, and needs a slow division, so it is computed only if needed.
             if product & _LOW < bound:
                 threshold = (np.uint64(0x100000000) - bound) % bound
                 while product & _LOW < threshold:
                     product = (random_bits(key, counter) >> np.uint64(32)) * bound
                     counter += np.uint64(1)
-            # The upper half of the product is the random number, in 0..last.
             other = first + np.int64(product >> np.uint64(32))
             values[first + last], values[other] = values[other], values[first + last]

@@ -18,18 +18,16 @@ def expand_patterns(
 ) -> tuple[IntVector, IntVector]:
     """Expand the patterns of a plan into all packs of the plan.
 
-    Pattern q has the entries ``offsets[q]:offsets[q + 1]``. Entry e states that each pack of the pattern holds
-    ``multiplicities[e]`` graphs of size class ``classes[e]``. There are ``repeats[q]`` packs of pattern q.
+    Pattern q has the entries ``offsets[q]:offsets[q + 1]`` and ``repeats[q]`` packs. Each of these packs holds, for
+    entry e, ``multiplicities[e]`` graphs of size class ``classes[e]``.
 
-    Graphs are numbered class by class: the graphs of size class c have the indices
-    ``class_offsets[c]:class_offsets[c + 1]``. Each graph is put into one pack. The graphs of a class are put into packs
-    in ascending order. The caller must check that the packs of the plan together hold exactly
+    The graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``, and are put into packs in
+    ascending order. The caller must check that the packs of the plan together hold exactly
     ``class_offsets[c + 1] - class_offsets[c]`` graphs of each class c.
 
     Return `pack_offsets` ``[P + 1]`` and `graphs` ``[N]``: pack p holds the graphs with the indices
     ``graphs[pack_offsets[p]:pack_offsets[p + 1]]``.
     """
-    # Count the packs and the graphs.
     packs, total = 0, 0
     for pattern in range(len(repeats)):
         packs += repeats[pattern]
@@ -37,7 +35,7 @@ def expand_patterns(
             total += repeats[pattern] * multiplicities[entry]
     pack_offsets = np.zeros(packs + 1, dtype=np.int64)
     graphs = np.empty(total, dtype=np.int64)
-    # following[c]: the index of the next graph of size class c to put into a pack.
+    # following[c]: the next graph of size class c to put into a pack.
     following = class_offsets.copy()
     pack, position = 0, 0
     for pattern in range(len(repeats)):

@@ -18,25 +18,23 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
     """Fill row pointers and edge order by a counting sort. Time O(E + V).
 
-    `number` is the number of edges, and `nodes` the number of nodes. `destinations`, `pointers` and `order` are
-    addresses of arrays. `destinations` ``[number]``, of `dtype`, has the destination node of each edge. Write into
-    `order` ``[number]`` the indices of the edges, sorted by destination. Write into `pointers` ``[nodes + 1]`` the
-    position in `order` of the first incoming edge of each node, then `number`.
+    `destinations`, `pointers` and `order` are addresses of arrays. `destinations` ``[number]``, of `dtype`, has the
+    destination node of each edge. Write into `order` ``[number]`` the indices of the edges, sorted by destination;
+    write into `pointers` ``[nodes + 1]`` the position in `order` of the first incoming edge of each node, then
+    `number`.
     """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
-    # Count the incoming edges of node v in starts[v + 1]. After the running sums, starts[v] is the position of the
-    # first incoming edge of node v.
+    # Count the incoming edges of node v in starts[v + 1].
     starts[:] = 0
     for edge in range(number):
         starts[ends[edge] + 1] += 1
     for node in range(nodes):
         starts[node + 1] += starts[node]
-    # Write each edge to the next free position of its destination node.
     for edge in range(number):
         sorted_edges[starts[ends[edge]]] = edge
         starts[ends[edge]] += 1
-    # Now starts[v] is the position of the first incoming edge of node v + 1, so shift all entries by one.
+    # Now starts[v] is the position of the first incoming edge of node v + 1.
     for node in range(nodes, 0, -1):
         starts[node] = starts[node - 1]
     starts[0] = 0
@@ -46,7 +44,7 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
 def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
     """Reorder the `number` rows at the address `out`, in place: row ``order[j]`` becomes row j.
 
-    A row has `width` values of `dtype`. `order` is the address of the order, int64 ``[number]``.
+    `order` is the address of the order, int64 ``[number]``.
     """
     rows = carray(pointer_at(out, dtype), number * width)
     before, sorted_edges = rows.copy(), carray(pointer_at(order, np.int64), number)
@@ -59,8 +57,7 @@ def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
 @helper
 def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
     """Do the same as `_permute` for rows of any dtype, which have `width` values and `row_bytes` bytes."""
-    # Rows are short, so copying value by value is faster than one memcpy per row. Values are not converted, so their
-    # dtype does not matter, only their number of bytes.
+    # Rows are short, so this is faster than one memcpy per row.
     if row_bytes == 8 * width:
         _permute(out, np.int64, width, number, order)
     elif row_bytes == 4 * width:
@@ -75,16 +72,13 @@ def _renumber_indices(
 ) -> None:
     """Renumber all indices that point to edges of type `t`, or to nodes of type `tied`.
 
-    These edges, and the nodes tied to them, are already sorted. `tied` is -1 if no nodes are tied to the edges.
-    `number` is the number of edge slots, and `order` the address of the edge order. For the other arguments see
-    `sort_edges`.
+    These edges, and the nodes tied to them, are already sorted. `tied` is -1 if there are no such nodes. `number` is
+    the number of edge slots, and `order` the address of the edge order; for the other arguments see `sort_edges`.
     """
-    # positions[e]: the position of edge e after sorting. The array is allocated only if such indices are found, which
-    # is rare.
+    # positions[e]: the position of edge e after sorting; seldom needed.
     positions = np.empty(0, np.int64)
     for f in range(len(fields)):
         field = fields[f]
-        # `target` is the type that the field points to, if the field has endpoints or indices.
         kind, target = field["kind"], field["nodes"]
         to_edges, to_nodes = kind == INDICES and target == t, target == tied
         if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
@@ -93,7 +87,6 @@ def _renumber_indices(
                 sorted_edges = carray(pointer_at(order, np.int64), number)
                 for j in range(number):
                     positions[sorted_edges[j]] = j
-            # The address of the indices in the field, and their number.
             out, count = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
             if field["dtype"] == INT64:
                 _renumber(out, np.int64, count, positions)
@@ -113,9 +106,7 @@ def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
     """Sort the edges of each type by destination; edges with the same destination keep their order.
 
-    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. `memory` has the
-    address of each stretch, a piece of memory with one or several fields. Each field describes one tensor, which begins
-    ``field["first"]`` bytes after the address of its stretch. `slots` has the number of slots of each type. Each row of
+    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. Each row of
     `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
     order, and the index of the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one
     edge.
@@ -131,9 +122,7 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
             fields[sorted_fields[row, 1]],
             fields[sorted_fields[row, 2]],
         )
-        # The edge type, its number of edge slots, and the number of slots of its destination nodes.
         t, number, nodes = dst_field["type"], slots[dst_field["type"]], slots[dst_field["nodes"]]
-        # Addresses of the three tensors.
         destinations = memory[dst_field["stretch"]] + dst_field["first"]
         pointers = memory[pointer_field["stretch"]] + pointer_field["first"]
         order = memory[order_field["stretch"]] + order_field["first"]
@@ -142,7 +131,6 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
         else:
             _order_by(destinations, np.int32, number, pointers, nodes, order)
         tied = sorted_fields[row, 3]
-        # Sort the rows of all tensors of these edges, and of the nodes tied to them.
         for f in range(len(fields)):
             field = fields[f]
             kind, of_nodes = field["kind"], field["type"] == tied

@@ -1,7 +1,6 @@
 """Argument and return types of kernels: numpy's array types for readers and mypy, numba's types for the compiler.
 
-A kernel only reads an argument of a ``Const...`` type; the caller may pass read-only or writable arrays for it. A
-kernel may write to arguments of all other array types.
+A kernel only reads an argument of a ``Const...`` type; the caller may pass read-only or writable arrays for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Transforms of whole padded batches, without a loop over graphs.
 
-Each transform accepts a `PaddedBatch`, changes its real rows, and returns it. The transforms draw random numbers from
-torch's global generator. A loader with ``batch_transform=`` seeds this generator for each batch.
+The transforms draw random numbers from torch's global generator, which loaders with ``batch_transform=`` seed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ class FlipSigns:
         """Change the feature of real nodes, and return the batch."""
         for features, real, slots in _with_feature(batch, self.name, floating=True):
             before = features[self.name]
-            # signs: 1 or -1 for each graph slot and column of the feature. slots[v]: graph slot of node v.
             signs = torch.randint(0, 2, (len(batch.graph_mask), *before.shape[1:]), device=before.device) * 2 - 1
             flipped = before[:real] * signs.to(before.dtype)[slots[:real]]
             features[self.name] = torch.cat([flipped, before[real:]])
@@ -128,7 +126,6 @@ def _with_feature(
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
-    # Copy the user's changes to features of ``batch.graph`` into the batch.
     batch._exchange_features()
     types = [t for t, features in batch._node_features.items() if name in features]
     if not types:
@@ -136,7 +133,6 @@ def _with_feature(
         raise SchemaError(
             f"the batch has no node feature {shown(name)}; its node features are {known}; correct the name."
         )
-    # The graph slot of each node: one tensor for homogeneous graphs, else a dict of tensors by type.
     slots = batch.node_graph_slots
     for t in types:
         dtype = batch._node_features[t][name].dtype

@@ -22,7 +22,6 @@ _INTEGERS = (torch.int32, torch.int64)
 
 def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
     """Return the edges of each type, sorted by type; `numbers`: node type -> number of nodes."""
-    # Two dicts: edge type -> source node of each edge, and edge type -> destination node of each edge.
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     for edge_type in sources:
         is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
@@ -66,10 +65,7 @@ def _checked_number(node_type: str, number: Any) -> int:
 
 
 def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
-    """Return an argument as a dict by type.
-
-    Raise SchemaError if it is a dict and `hetero` is false, or if it is not a dict and `hetero` is true.
-    """
+    """Return an argument as a dict by type."""
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
@@ -112,7 +108,7 @@ def frames(
 ) -> dict[GraphType, dict[str, Tensor]]:
     """Return a dict of features for each type.
 
-    `given`: argument name -> features, first of nodes, then of edges. `rows`: type -> number of nodes or edges.
+    `given`: argument name -> features, first of nodes, then of edges.
     """
     made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
     for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
@@ -162,7 +158,7 @@ def _of_all_types(
 ) -> list[tuple[str, GraphType, Any]]:
     """Return (argument name, type, value of that type) for all types of each argument that is not None.
 
-    `given`: argument name -> values, first of nodes, then of edges. `rows`: type -> number of nodes or edges.
+    `given`: argument name -> values, first of nodes, then of edges.
     """
     listed = []
     default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)

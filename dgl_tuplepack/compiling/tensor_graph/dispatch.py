@@ -3,8 +3,7 @@
 Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
 and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
 function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for a
-DGLGraph, it calls the original with the same arguments. So every reference to the function, imported before or after
-`install`, calls the new code. A tracer follows the line like any Python code. `restore` undoes `install`.
+DGLGraph, it calls the original with the same arguments. A tracer follows the line like any Python code.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def install() -> None:
     """Make DGL's free functions accept a `TensorGraph`; they treat DGLGraphs as before.
 
     The first `TensorGraph` that is made after DGL was imported calls `install`. If you import DGL after the last
-    `TensorGraph` was made, call `install` yourself. A second call has no effect. `restore` undoes `install`.
+    `TensorGraph` was made, call `install` yourself. A second call has no effect.
     """
     from dgl_tuplepack._core.optional import load
 
@@ -151,28 +150,24 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
     """Return code that has the parameters of the original and passes the arguments on to the chosen function.
 
-    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Here ``__tuplepack__f`` is `entry`, the
-    global name of the result of `_chooser`. Default values are not part of the code; the function object keeps them.
+    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Default values are not part of the code;
+    the function object keeps them.
     """
     parameters = inspect.signature(original).parameters
-    # Text of each parameter in the `def`, and of each argument in the call.
     declared = [str(each.replace(default=each.empty, annotation=each.empty)) for each in parameters.values()]
     passed = [
         f"{name}={name}" if each.kind is each.KEYWORD_ONLY else text
         for (name, each), text in zip(parameters.items(), declared, strict=True)
     ]
-    # Keyword-only parameters follow ``*args`` or, without it, a bare ``*``.
     kinds = [each.kind for each in parameters.values()]
     if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
         declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
-    # The name of the parameter that decides which function is called.
     graph = list(parameters)[replacement.position]
     source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
     # Compile the code as a part of this file, since tracers skip code that is in no file. The empty lines before it
     # make tracebacks show the first line of `_code`.
     lines = "\n" * (_code.__code__.co_firstlineno - 1)
     module = compile(lines + source, __file__, "exec", dont_inherit=True)
-    # The only code object among the constants is the code of the function.
     return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 

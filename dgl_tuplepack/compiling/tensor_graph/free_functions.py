@@ -60,10 +60,7 @@ def _relation(graph: TensorGraph) -> Relation:
 def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
-    """Return messages ``[E, ...]``.
-
-    The rows of `left` belong to `left_target`, the rows of `right` to `right_target`; each target is SRC, DST or EDGE.
-    """
+    """Return messages ``[E, ...]``."""
     operands = []
     if op != "copy_rhs":
         operands.append(at_edges(relation, left_target, _given(left, op, "left")))
@@ -106,7 +103,6 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     # Compute all types at once, as in DGL: if the result of a type is not used, its logits still get a gradient.
     # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    # For each edge, the index of its node at that end, among the nodes of all types.
     rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
     values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
@@ -163,7 +159,6 @@ def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
 @replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
     """Multiply row i of `a` by the matrix ``b[idx_b[i]]``."""
-    # a: [rows, width], b: [types, width, out].
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
         # If there are few matrices, it is faster to multiply each row by all of them, and to select one product.

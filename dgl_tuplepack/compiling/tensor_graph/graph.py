@@ -83,7 +83,6 @@ class TensorGraph(Structure):
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
-        # After this call, DGL's free functions accept a TensorGraph.
         install_if_dgl_is_imported()
         hetero = isinstance(num_nodes, Mapping)
         numbers = numbers_of_nodes(num_nodes)
@@ -238,7 +237,6 @@ class TensorGraph(Structure):
                 "or the functions of each type to multi_update_all."
             )
         edge_type = self.types.edge_type(etype)
-        # edge_type[2]: the type of the destination nodes.
         self._set_nodes(edge_type[2], propagate(self, edge_type, message_func, reduce_func, apply_node_func))
 
     def multi_update_all(
@@ -248,7 +246,6 @@ class TensorGraph(Structure):
 
         `etype_dict`: edge type -> (message function, reduce function), or these two and an apply function.
         """
-        # `result`: new features of the nodes of a type, by name.
         for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
             self._set_nodes(node_type, result)
             if apply_node_func is not None:
@@ -296,7 +293,7 @@ class TensorGraph(Structure):
 
 
 class _LocalScope:
-    """A context in which the graph has new dicts of its features; when it ends, all changes of features are undone."""
+    """A context that undoes all changes of features when it ends."""
 
     def __init__(self, graph: TensorGraph) -> None:
         self._graph = graph

@@ -41,10 +41,7 @@ class Groups:
         return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
 
     def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
-        """Return means ``[number, ...]`` of the values of each group; 0 for empty groups.
-
-        If the number of rows in each group is known, pass it as `counts`, so that the rows are not counted again.
-        """
+        """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
         total, counts = self.sum(values), self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
@@ -86,7 +83,6 @@ class Groups:
 
     def softmax(self, values: Tensor) -> Tensor:
         """Return the softmax ``[E, ...]`` of the values of each group."""
-        # Subtract the maximum of the group, so that powers do not overflow.
         powers = torch.exp(values - self.gather(self._extreme(values.detach(), "amax", 0)))
         return powers / self.gather(self.sum(powers))
 
@@ -100,11 +96,6 @@ class Relation:
         Source and destination node of each edge, int32 or int64 ``[E]``.
     num_src, num_dst
         Number of nodes of the source and of the destination type.
-
-    Attributes
-    ----------
-    by_src, by_dst
-        `Groups` of the edges, by source node and by destination node.
     """
 
     def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:

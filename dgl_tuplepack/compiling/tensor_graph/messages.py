@@ -34,7 +34,6 @@ class EdgeBatch:
     """The argument of a user-defined message function: all edges of a type."""
 
     def __init__(self, graph: Structure, edge_type: EdgeType) -> None:
-        # An edge type is (source node type, name, destination node type).
         relation = graph.relations[edge_type]
         self._relation = relation
         self.canonical_etype = edge_type
@@ -141,10 +140,7 @@ def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> T
 
 
 def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
-    """Return one row for each edge: the row of its source node, of its destination node, or of the edge itself.
-
-    `target` is the owner of the rows of `values`: SRC, DST or EDGE.
-    """
+    """Return one row for each edge: the row of its source node, of its destination node, or of the edge itself."""
     if target == EDGE:
         return values
     return (relation.by_src if target == SRC else relation.by_dst).gather(values)
@@ -227,9 +223,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
-    # Edge type -> (message function, reduce function), or these two and an apply function.
     given = {graph.types.edge_type(name): each for name, each in functions.items()}
-    # Stacks are in the order of edge types, other results in the order in which functions were given.
     order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
     # Destination node type -> new features, a dict by name for each edge type.
     arrived: dict[str, list[dict[str, Tensor]]] = {}
@@ -243,7 +237,6 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
                 f"are {shown(steps)}."
             )
         # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
-        # `fill` is infinite for max and min, else 0.
         fill = NEUTRAL.get(getattr(steps[1], "name", ""), 0.0)
         arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *steps, fill=fill))
         if fill:
@@ -254,7 +247,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
 def _across(
     results: Sequence[dict[str, Tensor]], cross_reducer: Any, without_messages: list[Tensor] | None
 ) -> dict[str, Tensor]:
-    """Reduce each feature of one node type across edge types; `results` has a dict of features for each edge type."""
+    """Reduce each feature of one node type across edge types."""
     merged = {}
     for name in dict.fromkeys(name for result in results for name in result):
         value = _merge([result[name] for result in results if name in result], cross_reducer)
@@ -267,7 +260,7 @@ def _across(
 
 
 def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], Tensor]) -> Tensor:
-    """Reduce one feature across edge types; `values` has a tensor for each edge type."""
+    """Reduce one feature across edge types."""
     if cross_reducer == "stack":
         return torch.stack(values, 1)
     if len(values) == 1:

@@ -136,17 +136,16 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
-    # keys: the columns to sort by, [rows, D] or [rows, 1]; by_value: row indices, sorted by value in each column.
+    # keys: [rows, D] or [rows, 1].
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
     # Sorting by graph is stable, so the rows of each graph stay sorted by value.
     by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # order: row indices, sorted by graph and then by value. If a graph has fewer than `k` rows, `chosen` reads on into
-    # the next graph, or into an extra last row; ``.where(exists, ...)`` replaces these values.
+    # If a graph has fewer than `k` rows, `chosen` reads on into the next graph, or into an extra last row;
+    # ``.where(exists, ...)`` replaces these values.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     begin = rows.counts.cumsum(0) - rows.counts
-    # rank: 0..k-1, the position of a row among the sorted rows of its graph.
     rank = torch.arange(k, device=values.device)
     # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: indices of the `k` rows, [B, k, D or 1].
     exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)

@@ -22,7 +22,6 @@ class Types:
         self.edge_types = list(edge_types)
         sources = [source for source, _, _ in edge_types]
         destinations = [destination for _, _, destination in edge_types]
-        # As in DGL, true if there are edge types, and no node type is both a source and a destination.
         self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
         self.source_types = self.destination_types = self.node_types
         if self.is_unibipartite:
@@ -223,7 +222,7 @@ class Structure:
 
     @property
     def device(self) -> torch.device:
-        """Device of the tensors; all of them are on one device, so the first tensor decides."""
+        """Device of the tensors; all of them are on one device."""
         for relation in self.relations.values():
             return relation.src.device
         for frame in self.frames.values():

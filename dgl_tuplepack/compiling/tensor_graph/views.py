@@ -21,8 +21,7 @@ class FeatureView(MutableMapping[str, Any]):
         self._types = types
 
     def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
-        # A frame is a dict: feature name -> tensor. Read it from the graph each time, since `local_scope` replaces
-        # the frames of the graph.
+        # Read it from the graph each time, since `local_scope` replaces the frames.
         return self._graph.frames[of_type]
 
     def __getitem__(self, name: str) -> Any:
@@ -37,8 +36,7 @@ class FeatureView(MutableMapping[str, Any]):
                 "by type."
             )
         types = self._graph.types
-        # With one type, `value` is a tensor; with several types, it is a dict: type -> tensor. An edge type may be
-        # given by its middle name; `known` is the full type.
+        # An edge type may be given by its middle name; `known` is the full type.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
             known = types.node_type(of_type) if of_type in types.node_types else types.edge_type(of_type)
             check_rows(name, tensor, self._graph.rows[known], known)
@@ -132,8 +130,7 @@ def _only_type(key: Any) -> Any:
 class GatheredFeatures(Mapping[str, Tensor]):
     """Features of the source (destination) nodes of edges, with one row for each edge.
 
-    `frame` has the features with one row for each node. `gather` returns, for each edge, the row of its end node. A
-    feature is gathered when it is first read.
+    A feature is gathered when it is first read.
     """
 
     def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:

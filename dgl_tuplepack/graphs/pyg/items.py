@@ -1,8 +1,6 @@
 """Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
 
-A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
-batch. A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a
-storage for each type, with the type as its key, and a storage for the whole graph, with the key None.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations
@@ -64,7 +62,6 @@ def read(
     """Return the schema of the items, and blocks of all items.
 
     All items are read, once, before the schema is decided, since one graph may not show what an attribute belongs to.
-    The blocks are made from the joined graphs, which are kept in memory or, above 64 MiB, in a temporary file.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
@@ -87,7 +84,6 @@ def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list
     has_ids = False
     for parts, where in parts_in_blocks(items):
         has_ids = has_ids or parts[0].id is not None
-        # All groups must have the types, attributes and specs of the first group.
         group = join_graphs([part.graph for part in parts], where, levels, seen[0] if seen else None)
         pickle.dump(group, file)
         seen.append(group.without_values())
@@ -126,8 +122,7 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     if not is_usual(data, levels):
         group = join_graphs([data], [where], levels)
         return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
-    # In a usual graph, read the number of nodes (edges) of each type from its storage, without PyG's `collate`. `Types`
-    # has: whether the graph is a Data; the node types; for each edge type, the attribute with its endpoints.
+    # Read the numbers of a usual graph from its storages, without PyG's `collate`.
     storages = dict(storages_of(data))
     counts: dict[GraphType, int] = {}
     node_types, edge_types = types_in(data)
@@ -140,11 +135,10 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
     for t in types.all:
         storage, what = storages[types.storage_of(t)], named(where, types.storage_of(t))
         if isinstance(t, str):
-            # None if PyG would have to guess the number; `refuse_unknown` then raises the error.
             number = known_nodes(storage, what)
             counts[t] = refuse_unknown(what) if number is None else number
         elif ENDPOINTS in storage:
-            # Called only for its checks: it raises SchemaError if the endpoints are malformed.
+            # Called only for its checks.
             described(storage[ENDPOINTS], ENDPOINTS, data, storage, f"the {ENDPOINTS} of {what}")
             counts[t] = int(storage[ENDPOINTS].shape[1])
         else:
@@ -153,10 +147,7 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
-    """Return the components of sizes, and the sizes of graphs, int64 ``[N, k]``.
-
-    `graphs` yields pairs (graph, display name).
-    """
+    """Return the components of sizes, and the sizes of pairs (graph, display name), int64 ``[N, k]``."""
     iterator, groups = iter(graphs), list[JoinedData]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
@@ -169,10 +160,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
 
 
 def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
-    """Join PyG graphs and their labels; raise SchemaError if a graph has another schema.
-
-    `where` has the display names of the graphs, for errors.
-    """
+    """Join PyG graphs and their labels; raise SchemaError if a graph has another schema."""
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name, schema.pyg is not None)
     assert schema.pyg is not None
@@ -226,8 +214,7 @@ def _attributes(schema: Schema) -> list[Attribute]:
 
 def _check_types(group: JoinedData, types: Types) -> None:
     """Refuse (SchemaError) graphs whose storages do not have the expected types."""
-    # `flat`: whether the graphs are `Data`. `storages`: keys of the storages that must have endpoints; they may be node
-    # types too.
+    # `storages`: keys of the storages that must have endpoints; they may be node types too.
     flat, storages = not group.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
     if flat != types.is_flat or group.node_types != expected or not storages <= {*group.edge_types, *expected}:
@@ -245,15 +232,14 @@ def _unpacked(
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     counts, columns = group.counts(types), [column for column, _ in schema.columns()]
-    # `attributes`: column -> attribute. `indexed`: attribute that holds indices -> type that it indexes.
     attributes = dict(zip(columns, _attributes(schema), strict=True))
     indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
-    # Names of attributes that the user declared as indices. PyG did not shift these when the schema was found.
+    # Indices that the user declared; PyG did not shift them when the schema was found.
     declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
     check_shifts(group, types, indexed, declared)
     found: dict[Any, Tensor] = {}
     for column, (t, key) in attributes.items():
-        # `number`: how many rows a label has in each graph. `expected`: the right number of rows of each graph, [B].
+        # `number`: how many rows a label has in each graph.
         joined, number = group.attributes[t, key], schema.pyg.rows.get(column, 1)
         is_label = column[0] == "label"
         expected = np.full(len(group.where), number) if is_label else counts[column[1]]  # type: ignore[index]
@@ -269,7 +255,6 @@ def _unpacked(
         value = joined.value
         # A label with several rows in each graph becomes [B, number, ...].
         found[column] = value.reshape(len(group.where), number, *value.shape[1:]) if is_label and number != 1 else value
-    # For each edge, its source and destination node: [E, 2].
     ends = {e: group.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
         for end, t in zip(both.T, (e[0], e[2]), strict=True):

@@ -1,8 +1,6 @@
 """Join PyG graphs by PyG's own `collate`, and refuse graphs that differ or that cannot be joined.
 
-A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to the attribute in all later graphs of a
-batch. A storage is one of PyG's dicts of attributes. A `Data` has one storage; its key is None. A `HeteroData` has a
-storage for each type, with the type as its key, and a storage for the whole graph, with the key None.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations
@@ -56,14 +54,12 @@ def join_graphs(
     node_types, edge_types = types_in(graphs[0])
     if isinstance(like, JoinedData):
         node_types, edge_types = like.node_types, like.edge_types
-    # storages[i]: the storages of graph i, by key.
     storages = [dict(storages_of(data)) for data in graphs]
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
     # `_keys` adds the names of text attributes to `texts`.
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
-    # keys[i]: the attributes of graph i, as (key of the storage, name).
     keys = [
         [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, item_name)]
         for each, item_name in zip(storages, where, strict=True)
@@ -83,7 +79,7 @@ def join_graphs(
         )
     left_out |= texts
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
-    # For each attribute, `values` has its value in each graph; `read` has the axis of its rows, and the spec of a row.
+    # `read`: for each attribute, the axis of its rows, and the spec of a row.
     values = {(t, key): [each[t][key] for each in storages] for t, key in keys[0]}
     read = {p: _checked(p, found, graphs, storages, where, (specs or {}).get(p)) for p, found in values.items()}
     # Keys of the storages that have nodes.
@@ -91,12 +87,10 @@ def join_graphs(
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
     # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
     nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in counted}
-    # `made`: PyG's batch. By attribute, `slices` has the first row of each graph, and `shifts` has, for each graph, the
-    # sum of the shifts of earlier graphs.
     made, slices, shifts = _collated(graphs, where, left_out)
     attributes = {}
     for (t, key), (dim, spec) in read.items():
-        # `made`, `slices` and `shifts` of storage t. Unless t is None, `slices` and `shifts` each have a dict for t.
+        # Unless t is None, `slices` and `shifts` each have a dict for t.
         own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
         attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
     return JoinedData(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
@@ -106,7 +100,7 @@ def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) 
     """Return the sorted names of the attributes to read from a storage; add the names of text attributes to `texts`."""
     found = []
     for key, value in storage.items():
-        # Storages of nodes, and the storage of a Data, may have `num_nodes`. The name is refused in other storages.
+        # Only storages of nodes, and the storage of a Data, may have `num_nodes`.
         is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
         if is_number or key in left_out:
             continue
@@ -133,7 +127,7 @@ def _is_text(value: Any) -> bool:
 
 def _refuse_names(where: str, found: Sequence[Attribute], expected: Sequence[Attribute]) -> NoReturn:
     """Raise the error for a graph whose attributes `found` differ from the attributes `expected`."""
-    # Display names of attributes, without endpoints; attributes of edge types come last.
+    # Attributes of edge types come last.
     names, right = (
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
         for attributes in (found, expected)
@@ -160,8 +154,7 @@ def _checked(
 ) -> tuple[int | None, ArraySpec]:  # fmt: skip
     """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if graphs differ.
 
-    For each graph, `values` has the value of the attribute, and `storages` has the storages by key. `expected` is the
-    spec that all graphs must have; None means the spec of the first graph.
+    `expected` is the spec that all graphs must have; None means the spec of the first graph.
     """
     # `first`: the axis in the first graph, and the spec that all graphs must have.
     (t, key), first = attribute, None
@@ -218,7 +211,7 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     if not -len(shape) <= dim < len(shape):
         raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ returns {dim}; correct one of them.")
     axis = dim % len(shape)
-    # Return the axis as __cat_dim__ returns it, such as -1, but always return the first axis as 0.
+    # The axis as __cat_dim__ returns it, such as -1, but the first axis always as 0.
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
 
 
@@ -247,8 +240,7 @@ def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], i
 def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
     """Join the graphs, and one added graph, by PyG's `collate`; return the batch, first rows and sums of shifts.
 
-    For each graph, `collate` returns the sum of the shifts of all graphs before that graph. So the shift of the last
-    graph is known only if another graph follows.
+    `collate` returns sums of the shifts of earlier graphs, so the last shift is known only if another graph follows.
     """
     with warnings.catch_warnings():
         # PyG warns when it guesses the number of nodes of bipartite graphs.
@@ -293,7 +285,6 @@ def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: 
     is_ends = spec.shape == (2,) and dim in (-1, 1) and shifts.shape[1:] == (2, 1)
     if is_ends or shifts[0].size == 1:
         shifts = shifts.reshape(len(rows), -1)
-        # Shifts must be whole numbers.
         number = shifts.astype(np.int64)
         if (number == shifts).all():
             # For each row, the sum of shifts that PyG added to the row.

@@ -72,7 +72,6 @@ class JoinedData:
         """Return the number of nodes (edges) of each graph, ``[B]``, by type; raise SchemaError if one is unknown."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
-            # The attribute `key` counts the nodes (edges): it is `num_nodes`, or has one row for each node (edge).
             storage, key = attribute = types.attribute_of(t)
             if key == NUMBER:
                 known = self.nodes[storage]
@@ -96,8 +95,7 @@ class JoinedData:
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    All groups must have the types, attributes and specs of the first group. `join_graphs` checks this if its argument
-    `like` is the first group.
+    All groups must have the types, attributes and specs of the first group; `join_graphs` checks this by `like`.
     """
     first = groups[0]
 
@@ -109,13 +107,11 @@ def merged(groups: Sequence[JoinedData]) -> JoinedData:
     def merged_values(attribute: Attribute) -> Joined:
         """Return an attribute of all groups, joined."""
         each = [group.attributes[attribute] for group in groups]
-        # If all shifts of a group are 0, its `shifts` are None. If another group has shifts, replace None by zeros.
         shifted = next((a.shifts for a in each if a.shifts is not None), None)
         shifts = None
         if shifted is not None:
             zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
             given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
-            # If some groups have shifts [B] and other groups [B, 2], convert all shifts to [B, 2].
             widths = {a.ndim for a in given}
             shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
         # As in PyG, indices become int64 if some groups have int32 and other groups int64.

@@ -1,7 +1,6 @@
 """Find what each attribute of PyG graphs belongs to (nodes or edges of a type, or graphs), and return the schema.
 
-An `Attribute` is (key of a storage, name). A storage is one of PyG's dicts of attributes. In a `Data`, the key is None;
-in a `HeteroData`, it is a node or edge type, or None for the whole graph.
+For shifts and storages, see `graphs.pyg.joined_data`.
 """
 
 from __future__ import annotations
@@ -44,11 +43,10 @@ def schema_of_joined(
 ) -> Schema:
     """Return the schema of the graphs in `group`; raise SchemaError if it is unclear.
 
-    `group` holds all graphs that decide the schema. `declared` has the indices that the user
-    declares: name of an attribute -> component.
+    `declared` has the indices that the user declares: name of an attribute -> component.
     """
     types = types_of(group, levels)
-    # Attributes that are left out because they are text. `levels` leaves out the other attributes in `left_out`.
+    # Attributes that are left out because they are text, not by `levels`.
     for key in sorted(key for key in group.left_out if levels.get(key, "") is not None):
         warnings.warn(
             f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
@@ -77,13 +75,13 @@ def _schema(
             "correct the names."
         )
     counts = group.counts(types)
-    # `rest`: all attributes except endpoints. `of_graphs`: the names of the attributes that belong to graphs.
+    # All attributes except endpoints.
     rest = {attribute: a for attribute, a in group.attributes.items() if attribute not in types.edges.values()}
     owners = {attribute: _owner(attribute, a, types, counts, group, levels) for attribute, a in rest.items()}
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
     of_graphs = [key for (_, key), owner in owners.items() if owner == _GRAPH]
     labels: dict[str, ArraySpec] = {}
-    # For `dims` and `rows`, see `PygLayout`: they leave out the usual axis 0 and the usual number of rows 1.
+    # For `dims` and `rows`, see `PygLayout`.
     dims: dict[Column, int | None] = {}
     rows: dict[Column, int] = {}
     indices: dict[Column, GraphType | None] = {}
@@ -104,16 +102,14 @@ def _schema(
             dims[*owner, name] = joined.dim
         if attribute in indexed:
             indices[*owner, name] = indexed[attribute]
-    # The dtypes of all endpoints.
     ends = {group.attributes[attribute].dtype for attribute in types.edges.values()}
-    # Node types whose nodes no other attribute counts than num_nodes, if num_nodes is set in their storage.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )
     layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
     by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
     idtype = torch.int32 if ends == {torch.int32} else torch.int64
-    # Type -> name of its component; `counts` has the node types, then the edge types.
+    # `counts` has the node types, then the edge types.
     components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
     return Schema(
         types.nodes, tuple(types.edges), *by_type, labels, idtype, has_ids, indices=_by_name(indices, components),
@@ -157,7 +153,6 @@ def _owner(
     if t is None:
         possible[_GRAPH] = np.ones_like(joined.rows)
     chosen = _chosen(attribute, possible, types, levels)
-    # The chosen owners for which the attribute has the right number of rows in every graph.
     fitting = [owner for owner in chosen if np.array_equal(joined.rows, possible[owner])]
     if joined.dim is None:
         fitting = [owner for owner in fitting if owner == _GRAPH]
@@ -167,12 +162,9 @@ def _owner(
         _check_rows(attribute, joined, owner, possible[owner], group.where)
         return owner
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # If several owners fit, names decide. (PyG also decides by names if a graph has as many nodes as edges.)
-    # `names`: for each owner, the name of the attribute that counts its nodes or edges, without "_index". The names are
-    # empty in a plain `Data`.
+    # If several owners fit, names decide.
     names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
-    # Apply three hints in this order: `key` contains the owner's level (or is "y", for graphs); `key` equals the
-    # owner's name in `names`; `key` has the same suffix as this name. A hint without an owner that fits has no effect.
+    # The first hint counts most. A hint without an owner that fits has no effect.
     for hinted in (
         [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)],
         [owner for owner, name in names.items() if key == name],
@@ -198,7 +190,6 @@ def _counter(owner: _Owner, types: Types) -> str:
 def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
     """Return the possible owners that fit the level of the attribute or, if it has no level, its name."""
     key, level = attribute[1], levels.get(attribute[1])
-    # Name of the attribute that counts the nodes or edges of an owner (empty for graphs) -> that owner.
     own = {_counter(owner, types): owner for owner in possible}
     if level is not None:
         found = [owner for owner in possible if level == LEVELS[owner[0]]] or ([own[level]] if level in own else [])
@@ -210,22 +201,17 @@ def _chosen(attribute: Attribute, possible: Mapping[_Owner, Any], types: Types, 
                 f"{' or '.join(map(repr, names))}, or None to leave the attribute out; correct levels."
             )
         return found
-    # An attribute that counts the nodes (edges) of a type belongs to this type. Names such as `x` mean nodes, and names
-    # such as `edge_attr` mean edges. All other names allow all owners.
+    # An attribute that counts the nodes (edges) of a type belongs to this type.
     name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
     return [own[name]] if name in own and name else list(possible)
 
 
 def _check_rows(attribute: Attribute, joined: Joined, owner: _Owner, counts: IntArray, where: Sequence[str]) -> None:
-    """Refuse (SchemaError) a number of rows that is wrong for the owner of an attribute.
-
-    If an attribute belongs to nodes (edges), it needs one row for each node (edge); `counts` has the number of nodes
-    (edges) in each graph. If an attribute belongs to graphs, it needs the same number of rows in all graphs.
-    """
+    """Refuse (SchemaError) a number of rows that is wrong for the owner of an attribute."""
     rows, level, key = joined.rows, LEVELS[owner[0]], attribute[1]
     what = f"the attribute {key!r}" + ("" if attribute[0] is None else f" of {attribute[0]!r}")
     if owner != _GRAPH:
-        # Positions of the graphs with a wrong number of rows. If PyG adds an axis, every graph is wrong.
+        # If PyG adds an axis, every graph is wrong.
         differ = np.flatnonzero(rows != counts) if joined.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])

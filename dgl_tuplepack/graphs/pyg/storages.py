@@ -19,10 +19,7 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER
 
 
 def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
-    """Yield (key, storage) for each storage of a graph.
-
-    A key is a node or edge type, or None for the storage of the whole graph, which comes first.
-    """
+    """Yield (key, storage) for each storage of a graph; the storage of the whole graph comes first."""
     yield None, data.stores[0]
     if isinstance(data, HeteroData):
         yield from sorted(data.node_items(), key=lambda item: item[0])
@@ -35,16 +32,13 @@ def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
 
 
 def follows_pyg(graph_class: Any) -> bool:
-    """Return whether a graph class has PyG's own `__inc__` and `__cat_dim__`, which decide how graphs are joined."""
+    """Return whether a graph class has PyG's own `__inc__` and `__cat_dim__`."""
     base: Any = HeteroData if issubclass(graph_class, HeteroData) else Data
     return graph_class.__inc__ is base.__inc__ and graph_class.__cat_dim__ is base.__cat_dim__
 
 
 def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
-    """Refuse (SchemaError) a graph of the wrong library, and any PyG batch.
-
-    The right library is PyG if `expects_pyg`, else DGL. `where` is the display name of the graph.
-    """
+    """Refuse (SchemaError) a graph of the wrong library, and any PyG batch."""
     if is_pyg(data) != expects_pyg:
         found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
@@ -55,15 +49,12 @@ def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG has no number, or only a guess.
-
-    `what` is the display name of the storage.
-    """
+    """Return the number of nodes of a storage; None if PyG has no number, or only a guess."""
     if NUMBER in storage:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:
         with warnings.catch_warnings():
-            # PyG warns when it guesses the number; the warning becomes an error here.
+            # PyG warns when it guesses the number.
             warnings.simplefilter("error")
             number = storage.num_nodes
     except (UserWarning, IndexError):

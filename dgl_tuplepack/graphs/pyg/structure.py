@@ -1,11 +1,8 @@
 """Find the node and edge types of PyG graphs, and the type that indices refer to, from the shifts of attributes.
 
-A shift is what `__inc__` returns for an attribute of a graph: PyG adds it to that attribute in all later graphs of a
-batch. A group of B graphs, `JoinedData`, has for each attribute the shift and the number of rows of each graph.
-
-An attribute refers to a type if, in every graph, its shift equals the number of nodes (edges) of that type. If several
-node types have equal numbers of nodes in all graphs, each choice among them gives the same batches. A later graph in
-which these numbers differ raises an error.
+For shifts, see `graphs.pyg.joined_data`. An attribute refers to a type if, in every graph, its shift equals the number
+of nodes (edges) of that type. If several node types have equal numbers of nodes in all graphs, each choice among them
+gives the same batches. A later graph in which these numbers differ raises an error.
 """
 
 from __future__ import annotations
@@ -64,8 +61,7 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
             f"levels map {ENDPOINTS!r} to {level!r}, but this attribute holds the endpoints of edges, which graphs "
             "need; leave it out of levels."
         )
-    # `ends`: attributes that may hold endpoints of edges. `targets`: attribute that holds endpoints -> node types of
-    # its two ends. An attribute whose values refer to edges holds indices instead, and is not in `targets`.
+    # An attribute whose values refer to edges holds indices, and is not in `targets`.
     ends = {p: a for p, a in group.attributes.items() if _is_ends(p, a, levels)}
     found = {attribute: _targets(attribute, ends, group, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
@@ -92,8 +88,7 @@ def refuse_without_types(where: str) -> NoReturn:
 def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
     """Return whether an attribute may hold endpoints: it is `edge_index`, or its shape, shifts and level fit."""
     key = attribute[1]
-    # For endpoints, the level is missing, or it is the attribute's own name, or a level such as "x_s -> x_t". Any other
-    # level makes the attribute a feature or label.
+    # For endpoints, the level is missing, or it is the attribute's own name, or a level such as "x_s -> x_t".
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (joined.is_ends and joined.shifts is not None and is_free)
 
@@ -126,7 +121,7 @@ def _targets(
             return t[0], t[2]
         return (NODE_TYPE, NODE_TYPE) if group.is_flat else None
     shifts = group.attributes[attribute].shifts
-    # [2, B]: the shift of the sources (row 0) and of the destinations (row 1) in each graph.
+    # [2, B]: the shifts of the sources, then of the destinations.
     columns = two_columns(np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts).T
     found = [_node_type(attribute, side, column, ends, group, levels) for side, column in enumerate(columns)]
     return None if None in found else (str(found[0]), str(found[1]))
@@ -141,18 +136,15 @@ def _node_type(
     of nodes, but equal the numbers of rows of an attribute, such as numbers of edges. Raise SchemaError if `shifts`
     equal no numbers of nodes or rows, or if it is unclear whether the attribute refers to nodes or to edges.
 
-    `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph. `ends` are
-    all attributes that may hold endpoints.
+    `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
-    # In every graph, `shifts` equal the number of rows of each attribute in `fits`, the number of nodes of each storage
-    # in `counted`, and the number of edges of each attribute in `other_ends`. If `dim` is None, PyG adds an axis to the
-    # attribute, so the attribute has no rows.
+    # If `dim` is None, PyG adds an axis to the attribute, so it has no rows.
     fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
     if not group.is_flat:
-        # The node type that the storage suggests. It is chosen if it is among the types that fit.
+        # The node type that the storage suggests.
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
@@ -162,8 +154,7 @@ def _node_type(
             return found
         _check_counted(attribute, shifts, fits, ends, group)
         return None
-    # `counters`: attributes in `fits` that may count the nodes of a Data. Each is in `levels` with its own name as the
-    # level (`declared`), or not in `levels` at all. If several attributes fit, their names decide.
+    # Attributes that may count the nodes of a Data.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
     # An attribute with "edge" in its name counts no nodes. An attribute with one row in each graph is probably a label.
@@ -203,10 +194,7 @@ def _first(names: Sequence[str]) -> str:
 def _check_counted(
     attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], group: JoinedData
 ) -> None:
-    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges, since no numbers of rows equal `shifts`.
-
-    For `fits` and `ends`, see `_node_type`.
-    """
+    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges, since no numbers of rows equal `shifts`."""
     if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
         return
     if group.is_flat and group.nodes[None] is None and attribute[1] == ENDPOINTS:
@@ -222,16 +210,15 @@ def is_alike(name: str, other: str) -> bool:
 def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) -> NoReturn:
     """Raise the error for wrong shifts of an attribute.
 
-    `expected` has the right shifts. It is None if the shifts are wrong because they equal no numbers of nodes or rows.
+    `expected` has the right shifts; None if the shifts equal no numbers of nodes or rows.
     """
     (t, key), shifts = attribute, group.attributes[attribute].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
-        # `best`: the numbers of nodes or rows that equal the shifts in the most graphs. If the shifts equal `best` in
-        # more than half of the graphs, but not in all, the shifts of the other graphs are reported as wrong.
+        # If numbers of nodes or rows equal the shifts in more than half of the graphs, the other graphs are wrong.
         known = [n for n in group.nodes.values() if n is not None] + [a.rows for a in group.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
-    # `used`: the shifts that PyG uses. `wrong`: the index of the first graph whose shift is not the expected one.
+    # `wrong`: the index of the first graph whose shift is not the expected one.
     used = np.zeros_like(group.attributes[attribute].rows) if shifts is None else shifts
     wrong = 0 if expected is None else int(np.argmax((two_columns(used) != two_columns(expected)).any(axis=1)))
     what = named_attribute(key, group.where[wrong], t)
@@ -254,10 +241,7 @@ def refuse_shift(attribute: Attribute, group: JoinedData, expected: Any = None) 
 
 
 def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> Types:
-    """Return the types of HeteroData; `targets` maps each attribute of endpoints to the node types of both ends.
-
-    An `edge_index` has the edge type of its storage. Other endpoints get a new relation, named after the attribute.
-    """
+    """Return the types of HeteroData; `targets` maps each attribute of endpoints to the node types of both ends."""
     edges: dict[EdgeType, Attribute] = {}
     # Each edge_index comes first, so an error for two equal edge types names the other attribute.
     for attribute in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
@@ -275,8 +259,7 @@ def _hetero(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]]) -> 
 
 def _flat(group: JoinedData, targets: Mapping[Attribute, tuple[str, str]], levels: Levels) -> Types:
     """Return the types of `Data`; `targets` maps each attribute of endpoints to the node types of both ends."""
-    # The relation of each edge type is the name of the attribute with its endpoints. The node types are: the types in
-    # `targets`; the names of attributes whose level is their own name; and `_N`, if the number of nodes is known.
+    # The relation of each edge type is the name of the attribute with its endpoints.
     edges: dict[EdgeType, Attribute] = {(a, p[1], b): p for p, (a, b) in targets.items()}
     keys = {key for _, key in group.attributes} - {key for _, key in targets}
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
@@ -296,7 +279,6 @@ def check_shifts(
     `targets` maps each attribute that holds indices to the type that it refers to; None skips the check of an
     attribute. PyG need not shift the attributes whose names are in `declared`.
     """
-    # Type -> number of its nodes (edges) in each graph, [B].
     counts = group.counts(types)
     for e, attribute in types.edges.items():
         expected = np.stack([counts[e[0]], counts[e[2]]], axis=1)
@@ -339,9 +321,8 @@ def index_target(
             f"type; correct __inc__{or_left_out(key)}."
         )
     shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
-    # The types whose number of nodes (edges) equals the shift in every graph.
     fits = [of for of, number in counts.items() if np.array_equal(number, shifts)]
-    # If only node types fit, take the first: types with equal numbers of nodes give the same batches.
+    # If only node types fit, each gives the same batches.
     if all(isinstance(of, str) for of in fits):
         fits = fits[:1]
     if len(fits) > 1:

@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class BinFile(Source):
-    """A ``.bin`` file, which is always read as a whole."""
+    """A ``.bin`` file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))

@@ -28,10 +28,7 @@ _KEYS = ("node_type", "num_nodes_per_chunk", "edge_type", "num_edges_per_chunk",
 
 
 def is_chunked(document: Any) -> bool:
-    """Return whether the content of a ``metadata.json`` describes a chunked graph.
-
-    The ``metadata.json`` of a store is recognised by its key "format".
-    """
+    """Return whether a ``metadata.json`` describes a chunked graph; that of a store has the key "format"."""
     return isinstance(document, dict) and "format" not in document and all(key in document for key in _KEYS)
 
 
@@ -107,7 +104,7 @@ class ChunkedGraph:
 
     def _check_record(self, schema: Any) -> None:
         """Raise FormatError unless the files have the types and features of the recorded `schema`."""
-        # `found` and `expected`: (content, type, name) -> dtype, and shape of a row. `files.empty` has no rows.
+        # `files.empty` has no rows.
         contents: Any = (("node_feature", self._node_data), ("edge_feature", self._edge_data))
         found = {
             (content, t, name): (str(files.empty.dtype), files.empty.shape[1:])
@@ -194,7 +191,7 @@ class ChunkedGraph:
     def _large(self) -> LargeGraph:
         """The large graph, with the index of the small graph of each node."""
         ids = self._given_ids() or self._components()
-        # `joined`: the graph ids of all nodes, one node type after the other. `ends`: where each type ends in `joined`.
+        # The graph ids of all nodes, one node type after the other.
         joined, ends = np.concatenate(list(ids.values())), np.cumsum([len(own) for own in ids.values()])
         record = self.record
         if record is None:
@@ -241,12 +238,9 @@ class ChunkedGraph:
         return {t: own.astype(np.int64) for t, own in ids.items()}
 
     def _components(self) -> dict[str, IntArray]:
-        """Return, for each node, the first node of its connected component, ``[V_t]`` by node type.
-
-        Nodes are numbered across all types.
-        """
+        """Return, by node type, the first node of each node's component, ``[V_t]``, numbered across all types."""
         sparse, graph = load("scipy.sparse"), load("scipy.sparse.csgraph")
-        # `first`: the number of the first node of each type. `pairs`: endpoints of edges, [n, 2], with these numbers.
+        # `first`: the number of the first node of each type.
         ends = np.cumsum([0, *self._num_nodes.values()])
         first = dict(zip(self._num_nodes, ends.tolist(), strict=False))
         pairs = [

@@ -19,13 +19,12 @@ from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.planning.sizes import IntArray
 
-# RECORD is the name of the record's file. GRAPH_ID is the name of the node data with the index of each node's graph.
+# GRAPH_ID: the name of the node data with the index of each node's graph.
 RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
-# Errors of Python's zipfile for damaged files: RuntimeError if a damaged bit marks a file as encrypted.
+# zipfile raises RuntimeError if a damaged bit marks a file as encrypted.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
-# Characters that names must not have, since DGL's files separate or end names with them; and the largest number of
-# bytes in a name, which is limited since types are used in file names.
+# DGL's files separate or end names with these characters, and types are used in file names.
 _MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
 
 

@@ -17,7 +17,6 @@ from dgl_tuplepack.graphs.named import check_types, counts_of, graph_names, is_p
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
-# A progress bar is shown from this number of graphs on.
 _PROGRESS_FROM = 50_000
 
 
@@ -49,7 +48,7 @@ class Items(Source):
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
     def sizes(self) -> GraphSizes:
-        """Return the attribute `sizes` if it exists; else read all items and return their sizes."""
+        """Return the attribute `sizes`, or the sizes of all items."""
         if self._known is not None:
             return self._known
         if self._number is None or not self._is_indexed:
@@ -69,8 +68,7 @@ class Items(Source):
     def splits(self) -> Mapping[str, Any]:
         """Return the splits of an OGB dataset, or the attribute `splits`.
 
-        Ignore the splits of a subset ``dataset[ids]`` of a PyG dataset. The subset inherits them from the whole
-        dataset, so their ids are positions in the whole dataset, not in the subset.
+        A subset ``dataset[ids]`` of a PyG dataset inherits splits of the whole dataset; they are ignored.
         """
         pyg = sys.modules.get("torch_geometric.data")
         is_pyg_dataset = pyg is not None and isinstance(self._given, pyg.Dataset)
@@ -93,11 +91,7 @@ class Items(Source):
 
 
 class SizeReader:
-    """Callable that returns the size of an item. All items must have the types of the item `first`.
-
-    `where` is the display name of `first` in errors. `levels` map attributes of PyG graphs to their levels.
-    The attribute `components` has the names of the components of a size.
-    """
+    """Callable that returns the size of an item. All items must have the types of the item `first`."""
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
         self._levels, self._where = levels, where
@@ -132,14 +126,9 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 
 
 def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None) -> GraphSizes:
-    """Return the sizes of items; there must be at least one item.
-
-    The types of PyG graphs are found from the first graph if `edge_index` is its only attribute with indices
-    (`is_usual`), and else from all graphs together.
-    """
+    """Return the sizes of items; there must be at least one item."""
     iterator = iter(items)
     first = next(iterator)
-    # Pairs (item, display name).
     named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):

@@ -36,7 +36,7 @@ class Wrapped(Source):
             return None
         inner = resolve(given.dataset)
         source = copy.copy(inner)
-        # Each item gets its position as its id. Blocks need no change, since they have no ids.
+        # Blocks need no change, since they have no ids.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
         source.by_position = lambda: (  # type: ignore[method-assign]
             None if (dataset := inner.by_position()) is None else WithIds(dataset)
@@ -48,17 +48,16 @@ class Wrapped(Source):
 class Kind:
     """One kind of source."""
 
-    # Returns the class of the source. It is called only when the kind is tried, so unneeded modules stay unloaded.
+    # Called only when the kind is tried, so unneeded modules stay unloaded.
     load: Callable[[], type[Source]]
-    # Names of a path and of an object of this kind, for lists in messages; these lists leave out empty names.
+    # Names for lists in messages, which leave out empty names.
     path: str = ""
     object: str = ""
-    # Every folder of this kind has at least one of these files; other folders are not opened. If `signs` is
-    # empty, every folder is opened.
+    # Every folder of this kind has at least one of these files. If `signs` is empty, every folder is opened.
     signs: tuple[str, ...] = ()
-    # Returns False if no object can be of this kind, since the module of such objects is not loaded.
+    # Returns False if the module of such objects is not loaded.
     may_be_object: Callable[[], bool] = lambda: True
-    # Name of an optional package that is loaded before the class (a key of `_core.optional.EXTRAS`), or empty.
+    # An optional package that is loaded before the class (a key of `_core.optional.EXTRAS`), or empty.
     needs: str = ""
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
@@ -133,10 +132,10 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 
 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """Return the source of a path or an object; a `Source` is returned unchanged.
+    """Return the source of a path or an object.
 
-    `settings` are keyword arguments for some kinds, such as those of `OgbFolder`. `also` has display names of other
-    paths that the caller accepts. If no kind recognises `given`, raise FormatError for a path, else SizesError.
+    `also` has display names of other paths that the caller accepts. If no kind recognises `given`, raise FormatError
+    for a path, else SizesError.
     """
     source = recognised(given, settings)
     if source is None:

@@ -31,13 +31,13 @@ class Rows(Protocol):
 class LargeGraph:
     """Arrays with a row for each node (edge) of a large graph, and the index of the small graph of each node.
 
-    There are V_t nodes of each node type t, and E_t edges of each edge type t, in any order. The small graphs are
-    numbered 0..N-1. Their nodes and edges keep the order that they have in the large graph.
+    There are V_t nodes of each node type t, and E_t edges of each edge type t, in any order. The nodes and
+    edges of a small graph keep this order.
     """
 
     title: str
     num_graphs: int
-    # The index of the small graph of each node, [V_t] for each node type.
+    # [V_t] for each node type.
     graph_of_node: Mapping[str, IntArray]
     # Source and destination of each edge, [E_t, 2]; nodes are numbered 0..V_t-1 in each type.
     edges: Mapping[EdgeType, Rows]
@@ -49,7 +49,7 @@ class LargeGraph:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all small graphs in order, a few thousand at a time."""
         graph_of: dict[GraphType, IntArray] = dict([*self.graph_of_node.items(), *self.graph_of_edge.items()])
-        # counts[t]: the number of nodes (edges) in each small graph, [N]. firsts[t]: the number in all earlier graphs.
+        # counts[t]: nodes (edges) in each small graph, [N]. firsts[t]: nodes (edges) in all earlier graphs, [N].
         counts = {t: np.bincount(graphs, minlength=self.num_graphs) for t, graphs in graph_of.items()}
         firsts = {t: np.cumsum(own) - own for t, own in counts.items()}
         # order[t]: indices of rows, sorted by small graph. position[t]: the position of each node in its small graph.
@@ -57,8 +57,7 @@ class LargeGraph:
         position = {t: _inverse(order[t]) - firsts[t][graphs] for t, graphs in self.graph_of_node.items()}
         for begin in range(0, self.num_graphs, _GRAPHS):
             graphs = slice(begin, begin + _GRAPHS)
-            # rows[t]: indices of the rows of this block. ends[e]: source and destination of each edge of this block, as
-            # indices of nodes of the large graph, [n, 2].
+            # ends[e]: source and destination of each edge of this block, as nodes of the large graph, [n, 2].
             rows = {t: order[t][firsts[t][begin] :][: own[graphs].sum()] for t, own in counts.items()}
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
@@ -83,7 +82,6 @@ class LargeGraph:
         for e, edges in self.edges.items():
             found[e] = np.empty(len(edges), np.int64)
             for begin, pairs in pairs_of(edges, e, {t: len(own) for t, own in self.graph_of_node.items()}, self.title):
-                # The small graph of the source of each edge, and of the destination.
                 ours, theirs = self.graph_of_node[e[0]][pairs[:, 0]], self.graph_of_node[e[2]][pairs[:, 1]]
                 apart = np.flatnonzero(ours != theirs)
                 if len(apart):
@@ -99,7 +97,7 @@ class LargeGraph:
 def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str) -> Iterator[tuple[int, IntArray]]:
     """Yield runs of consecutive edges of a type: the index of the first edge of the run, and all its edges, ``[n, 2]``.
 
-    Each row has a source and a destination. Raise FormatError for a node of a type t outside 0..num_nodes[t]-1.
+    Raise FormatError for a node of a type t outside 0..num_nodes[t]-1.
     """
     for begin in range(0, len(edges), _EDGES):
         pairs = edges[np.arange(begin, min(begin + _EDGES, len(edges)))]
@@ -119,7 +117,7 @@ def text_of(edge_type: EdgeType) -> str:
 
 
 def _inverse(order: IntArray) -> IntArray:
-    """Return the inverse of a permutation: the position of each row in `order`."""
+    """Return the inverse of a permutation."""
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
     return positions

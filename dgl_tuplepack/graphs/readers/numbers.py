@@ -1,4 +1,4 @@
-"""Sizes given as numbers, for each graph or as a histogram. They are enough for plans, but not for stores."""
+"""Sizes given as numbers, for each graph or as a histogram."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Numbers(Source):
             return None if graphs else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
-        # Without a first item, `first` is an empty row. Empty rows are not recognised.
+        # Empty rows are not recognised.
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
     def sizes(self) -> GraphSizes:
-        """Return the numbers as `GraphSizes`, which are checked; given `GraphSizes` are returned unchanged."""
+        """Return the numbers as `GraphSizes`, which are checked."""
         if isinstance(self._given, GraphSizes):
             return self._given
         return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
 
 
 class Counted(Source):
-    """A histogram, the result of `load`. Its display name in messages is `title`."""
+    """A histogram, the result of `load`."""
 
     def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
         super().__init__(title)

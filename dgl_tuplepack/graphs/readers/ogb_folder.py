@@ -25,8 +25,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 Table = CsvTable | NpzTable
 
-# OGB's own datasets in CSV form: name -> whether each row of the edge file stands for both directions of an edge, the
-# task, and the default split scheme.
+# OGB's own datasets in CSV form: name -> whether each edge row stands for both directions, task, default split scheme.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
 _KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
@@ -102,7 +101,7 @@ class OgbFolder:
 
     @property
     def sizes(self) -> GraphSizes:
-        """Sizes (nodes, edges) of all graphs, from the lists of the numbers of nodes and of edges."""
+        """Sizes (nodes, edges) of all graphs."""
         nodes, edges = self._counts("node"), self._counts("edge")
         if len(nodes) != len(edges):
             raise FormatError(
@@ -128,7 +127,6 @@ class OgbFolder:
     @property
     def splits(self) -> dict[str, IntArray]:
         """The ids of each split by its name; empty without splits."""
-        # Each folder in `folder` is a split scheme, such as "scaffold".
         folder = self.path / "split"
         try:
             names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
@@ -159,8 +157,7 @@ class OgbFolder:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time."""
         sizes = self.sizes
-        # `doubled`: number of edges for each row of the edge tables, 2 if a row stands for both directions.
-        # `edges`: number of these rows for each graph.
+        # `doubled`: edges for each row of the edge tables. `edges`: rows of the edge tables for each graph.
         doubled = 1 + self.add_inverse_edge
         nodes, edges = sizes.num_nodes, sizes.num_edges // doubled
         with ExitStack() as opened:
@@ -168,7 +165,7 @@ class OgbFolder:
             as_label = self._label_converter(label_tables)
             for first in range(0, len(sizes), _GRAPHS):
                 block = slice(first, first + _GRAPHS)
-                # How many rows of labels, of nodes and of edges to read: `read` returns the next rows of a table.
+                # How many rows of labels, of nodes and of edges to read.
                 number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
                 yield GraphBlock(
                     num_nodes={NODE_TYPE: nodes[block]},
@@ -180,15 +177,14 @@ class OgbFolder:
                     },
                     labels={name: as_label(table.read(number)) for name, table in label_tables.items()},
                 )
-            # Raises FormatError if a table has more rows.
             for table in (*ends, *node_tables.values(), *edge_tables.values(), *label_tables.values()):
                 table.check_end()
 
     def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], dict[str, Table]]:
         """Open the tables of endpoints, and the tables of node features, of edge features and of labels, by name.
 
-        Endpoints are one table with two columns or, in binary form, two tables: sources and destinations. `opened`
-        closes the files. The label table has the empty name.
+        Endpoints are one table with two columns or, in binary form, two tables: sources and destinations. The
+        label table has the empty name.
         """
         raw = self._raw
 
@@ -211,7 +207,6 @@ class OgbFolder:
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
             labels = {"": csv(raw / "graph-label.csv.gz")} if self.labels else {}
-        # The names of features lack the prefix "node_" or "edge_".
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, labels
@@ -231,11 +226,7 @@ class OgbFolder:
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, tables: Mapping[str, Table]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """Return a function that converts labels as OGB does: to int64 or float32.
-
-        Labels become int64 if the task is classification and no value is missing, else float32. Labels of datasets that
-        are not OGB's own are unchanged.
-        """
+        """Return a function that converts labels as OGB does: to int64 or float32."""
         if not tables or self._task is None:
             return lambda values: values
         if self._task == "subtoken prediction":
@@ -303,7 +294,7 @@ def _datasets_in(path: Path) -> list[Path]:
 
 
 def _read_column(path: Path) -> IntArray:
-    """Read all rows of a CSV file with one integer column. An empty file has no rows, and is no error."""
+    """Read all rows of a CSV file with one integer column."""
     pandas = load("pandas")
     try:
         with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
@@ -320,8 +311,7 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # torch refuses to load a numpy array unless the array's classes, and the function that rebuilds the array
-    # (`saved[0]`), are allowed.
+    # torch loads numpy arrays only if their classes, and the function that rebuilds them (`saved[0]`), are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:
@@ -335,6 +325,6 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     except FormatError:
         raise
     except Exception as error:
-        # torch raises errors of any class for damaged files and for content that it refuses.
+        # torch raises errors of any class.
         reason = str(error) or type(error).__name__
         raise FormatError(f"cannot read {path}: {reason:.200}; store the ids as CSV.") from error

@@ -33,7 +33,7 @@ def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            # An error of the operating system. Errors of decompression have no error number.
+            # Errors of decompression have no error number.
             raise FormatError(cannot("read", what, error)) from error
         reason = str(error) or type(error).__name__
         raise FormatError(f"cannot read {what}: {reason:.200}; it is damaged, or not a file of OGB.") from error
@@ -47,10 +47,7 @@ def opened_npz(path: Path, what: str) -> Iterator[Any]:
 
 
 class CsvTable:
-    """Rows of a gzip-compressed CSV file without a header, as int64 or float32.
-
-    As in OGB, a table is float32 if any value is not an integer.
-    """
+    """Rows of a gzip-compressed CSV file without header; as in OGB, int64 if all values are integers, else float32."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,7 +104,6 @@ def _scan(path: Path) -> tuple[bool, bool]:
             while chunk := file.read(_CHUNK):
                 text = (last + chunk).replace(b"\r", b"").lower()
                 has_missing |= any(gap in text for gap in _GAPS)
-                # Integers have no characters other than these.
                 is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
                 last = text[-3:]
         # The last field of the file is empty, and no newline follows it.

@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
-# The format of the file PART, which has the identity of a part, and the checksums of all other files in its folder.
+# PART holds the identity of a part, and the checksums of all other files in its folder.
 PART_FILE = JsonFormat("dgl_tuplepack.part", 1, "record of a part", "write the partition again")
 
 
@@ -31,11 +31,7 @@ def checksum_of(file: Path) -> str:
 
 
 def check_files(folder: Path) -> str:
-    """Return the identity of a part; raise FormatError if a file has changed since it was written.
-
-    The identity has the number of this part, and a hash of the whole partition: all graphs, and the part that holds
-    each graph.
-    """
+    """Return the identity of a part; raise FormatError if a file has changed since it was written."""
     with PART_FILE.reading(folder / PART) as document:
         identity, checksums = str(document["identity"]), dict(document["files"])
     for file, sha256 in checksums.items():
@@ -79,7 +75,7 @@ class PartSource(Source):
         return self.record.splits
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs, a few thousand at a time; the checksums of all files are compared first."""
+        """Return all graphs, a few thousand at a time."""
         if not self.num_graphs():
             raise SizesError(
                 f"{self._folder} is a part without graphs: there were no graphs left for it; leave it out."
@@ -100,8 +96,7 @@ class PartSource(Source):
         # The first columns of `sizes` belong to the node types. Nodes of each type are sorted by small graph.
         columns = zip(schema.node_types, self.record.sizes.T, strict=False)
         graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
-        # In the file, nodes and edges are sorted by type, and nodes are numbered across all types. `first`: the number
-        # of the first node of each type. `split`: the endpoints [E_t, 2] of each edge type t, in these numbers.
+        # In the file, nodes and edges are sorted by type, and nodes of type t are numbered from first[t] on.
         first = dict(zip(schema.node_types, np.cumsum([0, *(totals[t] for t in schema.node_types)]), strict=False))
         ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
         split = np.split(ends, np.cumsum([totals[e] for e in schema.edge_types]))

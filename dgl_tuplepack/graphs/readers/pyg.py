@@ -1,4 +1,4 @@
-"""PyG's in-memory datasets as sources: the tensors of all graphs are read at once, without a loop over graphs.
+"""PyG's in-memory datasets as sources: the tensors of all graphs are read at once.
 
 An `InMemoryDataset` has one collated graph, whose attributes have the rows of all graphs, and `slices`: for each
 attribute, the offsets at which the rows of each graph begin and end.
@@ -29,15 +29,14 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
 _GRAPHS = 16_384
-# Number of evenly spaced graphs in a sample. The sample shows which attributes PyG shifts.
+# Evenly spaced graphs in the sample, which shows the attributes that PyG shifts.
 _SAMPLE = 64
-# Methods that decide which graphs an InMemoryDataset has. If a class overrides one of them, its datasets are read item
-# by item.
+# If a class overrides one of these methods, its datasets are read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
 
 class PygDataset(Items):
-    """A PyG `InMemoryDataset`, or a subset of one. Its items are the PyG graphs of the dataset, unchanged."""
+    """A PyG `InMemoryDataset`, or a subset of one."""
 
     prefers_items = True
 
@@ -46,7 +45,7 @@ class PygDataset(Items):
 
         super().__init__(given)
         self.knows_sizes = True
-        # The dataset that holds all graphs, the ids of the graphs to read (None: all graphs), and the collated graph.
+        # `_ids`: the graphs to read (None: all graphs). `_data`: the collated graph.
         self._dataset, self._ids, self._data = dataset, ids, _data_of(dataset)
         self._storages = dict(storages_of(self._data))
 
@@ -68,7 +67,7 @@ class PygDataset(Items):
     @functools.cached_property
     def _total(self) -> int:
         """Number of graphs in the whole dataset."""
-        # Each attribute has slices of N + 1 offsets. A HeteroData has a dict of such slices for each storage.
+        # A HeteroData has a dict of slices for each storage.
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
             inner = next(iter(inner.values()))
@@ -83,8 +82,7 @@ class PygDataset(Items):
         found: dict[Attribute, IntArray] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
-            # `nodes` has the attribute from which PyG infers the number of nodes. The slices of this attribute are
-            # checked first.
+            # The slices that give the number of nodes are checked first.
             nodes = {self._nodes_key(t)}
             for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
                 of_type = "" if t is None else f" of type {t!r}"
@@ -132,8 +130,7 @@ class PygDataset(Items):
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        # Computing `_offsets` checks the slices. For each attribute, the sample has the graph with the most rows, since
-        # other graphs may have no rows. All other graphs of the sample are evenly spaced.
+        # For each attribute, the sample has the graph with the most rows, since other graphs may have no rows.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
@@ -143,8 +140,7 @@ class PygDataset(Items):
     def _structure(self) -> Any:
         """All graphs as a `JoinedData` without values.
 
-        The shift of a graph is the number that PyG adds to an attribute in all later graphs of a batch. Attributes that
-        PyG shifts in the sample have the shifts of PyG's own rule; the shifts of other attributes are None.
+        Attributes that PyG shifts in the sample have the shifts of PyG's own rule; the shifts of others are None.
         """
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
@@ -181,10 +177,7 @@ class PygDataset(Items):
         return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset.
-
-        This also sets `schema` and `own_indices`.
-        """
+        """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset."""
         from dgl_tuplepack.graphs.pyg.items import block_of
         from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
 
@@ -235,7 +228,6 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = chosen_from(given)
     if subset is not None:
-        # The dataset that holds all graphs, and the ids of the graphs that this subset chooses from.
         inner = _in_memory(subset.dataset)
         if inner is None:
             return None
@@ -269,7 +261,7 @@ def _is_plain(data: Any) -> bool:
 
 
 class _Numbered(list[str]):
-    """The display names of graphs, made on demand, since making a million names would be slow."""
+    """The display names of graphs, made on demand."""
 
     def __init__(self, number: int) -> None:
         self.number = number

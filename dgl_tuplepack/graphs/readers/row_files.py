@@ -26,9 +26,8 @@ class RowFiles:
     """The rows of several files, numbered from 0 over all files.
 
     `spec` is an entry of ``metadata.json`` in `folder`: the format and the list of files (DGL's ``ChunkFileSpec``).
-    With `absolute`, absolute paths may lead out of the folder. With `pairs`, each row is an edge: two integers. `what`
-    describes the rows in messages. Only one numpy file is memory-mapped at a time; CSV and parquet files are read once
-    and stay in memory.
+    With `pairs`, each row is an edge: two integers. Only one numpy file is memory-mapped at a time; CSV and parquet
+    files are read once and stay in memory.
     """
 
     def __init__(self, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> None:
@@ -47,11 +46,9 @@ class RowFiles:
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
             raise FormatError(f"{what} has no files in {folder}; name at least one.")
-        # An array without rows. Edges are int64, since their files may have different integer dtypes. All other rows
-        # have the dtype and shape of the rows of the first file.
+        # Edges are int64, since their files may have different integer dtypes.
         self.empty = np.empty((0, 2), np.int64) if pairs else self._array(0)[:0]
         lengths = [len(self._array(i)) for i in range(len(self._files))]
-        # The index of the first row of each file, then the total number of rows.
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -59,7 +56,6 @@ class RowFiles:
 
     def __getitem__(self, rows: IntArray) -> Array:
         found = np.empty((len(rows), *self.empty.shape[1:]), self.empty.dtype)
-        # Index of the file that has each row.
         file_of = np.searchsorted(self._offsets, rows, side="right") - 1
         for i in np.unique(file_of).tolist():
             found[file_of == i] = self._array(i)[rows[file_of == i] - self._offsets[i]]

@@ -17,20 +17,19 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 class Source(ABC):
     """A source of one kind. CONTRIBUTING.md lists the steps to add a kind.
 
-    The constructor reads only what is needed to recognise the source; graphs and sizes are read by the methods. A kind
-    with graphs in flat arrays implements `blocks`, so that the arrays of many graphs are copied at once. Any other kind
-    with graphs implements `items`, which returns the graphs one by one.
+    The constructor reads only what is needed to recognise the source. A kind with graphs in flat arrays implements
+    `blocks`; any other kind with graphs implements `items`.
 
-    Examples: `BinFile` is a file with `items`, `OgbSource` is a folder with `blocks`, and `Stored` is a folder that is
-    recognised by its files, and whose methods all need an optional package (torch). If only one method needs an
-    optional package, that method loads the package by `_core.optional.load`.
+    Examples: `BinFile` is a file with `items`, `OgbSource` is a folder with `blocks`, and `Stored` is a folder whose
+    methods all need an optional package (torch). If only one method needs an optional package, that method loads the
+    package by `_core.optional.load`.
     """
 
-    # Whether sizes can be read without the graphs. If so, limits are checked before any graph is written.
+    # Whether sizes can be read without the graphs.
     knows_sizes = False
     # For a kind with `items` and `blocks`: whether transforms get the items, not DGLGraphs made from blocks.
     prefers_items = False
-    # For PyG graphs: attribute -> level, for the levels that the user sets; see `graphs.pyg_layout`.
+    # For PyG graphs: attribute -> level, set by the user; see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
     # `schema`: the `Schema` of the graphs. `blocks` may set it; if it stays None, it is derived from the first block.
     # `pre_transform`: the `PreTransform` that was applied to the graphs.
@@ -54,8 +53,7 @@ class Source(ABC):
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
         """Return the source at a path; None for a path of another kind.
 
-        `settings` are keyword arguments of `OgbFolder`, from the command line or `preprocess_shards`; other kinds of
-        sources ignore them.
+        `settings` are keyword arguments of `OgbFolder`; other kinds ignore them.
         """
         return None
 
@@ -63,8 +61,8 @@ class Source(ABC):
     def of_object(cls, given: Any) -> Source | None:
         """Return the source of an object; None for an object of another kind.
 
-        This method is called for every object, of any kind. So if the objects of a kind come from another package, the
-        method must not import that package, but look it up in `sys.modules` (as `graphs.named.is_graph` does).
+        This method is called for every object, so it must not import the package of its objects, but look it up in
+        `sys.modules`.
         """
         return None
 
@@ -99,10 +97,7 @@ class Source(ABC):
         return None
 
     def by_position(self) -> Any:
-        """Return a dataset with a length and items, or a store; None if graphs can only be read in blocks.
-
-        If the source is an iterator, it is read into a list.
-        """
+        """Return a dataset with a length and items, or a store; None if graphs can only be read in blocks."""
         return None
 
     def items(self) -> Iterable[Any]:

@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 
-# With more size classes, the pattern LP (see `pattern_lp`) would take too long.
+# With more size classes, the pattern LP would take too long.
 _MOST_LP_CLASSES = 3000
 # Work to make a relaxation (see `projected`), for each size class.
 _WORK_PER_CLASS = 10
@@ -42,7 +42,7 @@ def lower_bound(
     effort
         Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
     time_limit
-        Also stop after this many seconds, and return the best bound so far, which is valid. None: no time limit.
+        Also stop after this many seconds, and return the best bound so far. None: no time limit.
 
     Raises
     ------
@@ -78,8 +78,7 @@ def lower_bound(
         deadline = None if time_limit is None else time.monotonic() + time_limit
         allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
-        # `points` begins with the relaxation that has the best bound. Solve the LP of only this relaxation. The LP
-        # starts from the duals of the relaxation, without known patterns.
+        # Solve the LP of only the best relaxation.
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
@@ -94,13 +93,10 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best bound first.
 
-    The dual of a size class is the worth of one of its graphs. If no pack is worth more than 1, the worth of all graphs
-    is a lower bound; lifted duals are raised as far as possible (see `pricing.lifted`). Each relaxation keeps all
-    components, two components, or one (see `projected`). A relaxation is skipped if its duals would cost more than
-    a quarter of the effort left. `bound` is the best bound so far. No further relaxation is tried once the bound
-    reaches `target`.
+    See `projected` for relaxations, and `pricing.lifted` for lifted duals. `bound` is the best bound so far. No further
+    relaxation is tried once the bound reaches `target`.
     """
-    # The components that each relaxation keeps: first all, then each pair, then each single component.
+    # The components that each relaxation keeps.
     every = range(len(instance.limits))
     columns = [list(every)]
     columns += [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
@@ -120,7 +116,6 @@ def lifted_bound(
         point = starting_point(relaxation.instance, effort)
         points.append((relaxation, point))
         bound = max(bound, point.bound)
-    # `exact` is the bound of the duals, not rounded up.
     points.sort(key=lambda pair: -pair[1].exact)
     return bound, points
 
@@ -128,8 +123,7 @@ def lifted_bound(
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
     """Raise GraphTooLargeError if a size class exceeds the limits.
 
-    The message lists the graphs that are too large. If the histogram has no `graph_classes` (the size class of each
-    graph), the message lists only sizes.
+    The message lists the graphs, or only their sizes if the histogram has no `graph_classes`.
     """
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
@@ -140,8 +134,8 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
     """Return the histogram without graphs that are too large for the limits, and the number of graphs left out.
 
-    If `oversize` is "drop", warn about the graphs left out. Raise GraphTooLargeError if no graph would remain, or if
-    `oversize` is "error" and a graph is too large.
+    Warn about the graphs left out. Raise GraphTooLargeError if no graph would remain, or if `oversize` is "error" and
+    a graph is too large.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

@@ -14,17 +14,15 @@ _WORK = 50_000_000
 class Effort:
     """The work that a search may still do.
 
-    A portion of an effort is an `Effort` with its own allowance. Work done in a portion is subtracted both from the
-    portion and from the whole effort. A search chooses its steps by the work left in its portion; the whole effort only
-    decides when the search stops. So with a larger whole effort, a search begins with the same steps, and then does
-    more steps. An effort is also used up when ``time.monotonic()`` reaches `deadline`.
+    Work done in a portion is subtracted both from the portion and from the whole effort. A search chooses its steps by
+    the work left in its portion; the whole effort only decides when the search stops. So with a larger whole effort, a
+    search begins with the same steps. An effort is also used up when ``time.monotonic()`` reaches `deadline`.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
         self.left = work
         self._given = work
         self._deadline = deadline
-        # The effort that this effort is a portion of; None if it is no portion.
         self._whole = whole
 
     def spend(self, work: int) -> None:
@@ -68,5 +66,5 @@ def check_effort(effort: object, time_limit: object) -> None:
 
 
 def work_of(effort: float) -> int:
-    """Return the units of work of an effort; an effort of 1 takes at most about a second."""
+    """Return the units of work of an effort."""
     return int(min(effort, 1e9) * _WORK)

@@ -1,7 +1,4 @@
-"""The packing problem as the algorithms need it: the cap is a component, and redundant limits are removed.
-
-The cap is the limit on the number of graphs in a pack.
-"""
+"""The packing problem as the algorithms need it: the cap on graphs is a component; redundant limits are removed."""
 
 from __future__ import annotations
 
@@ -52,24 +49,20 @@ def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
         sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
         maxima = np.append(maxima, limits.graphs)
-    # The last total is the number of graphs, for the component of the cap; without this component it is cut off.
+    # The last total is for the component of the cap, if there is one.
     totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
     keep = _binding(sizes, maxima, totals)
     return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Return an upper bound on the number of graphs in one pack.
-
-    For each component, count how many graphs, smallest first, fit together within its limit; take the lowest count.
-    """
+    """Return an upper bound on the graphs in one pack: how many of the smallest fit, in the tightest component."""
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
         values, counts = column[order], histogram.counts[order]
         # filled[i]: total size of the i + 1 smallest classes. It fits into int64, as the totals of a histogram do.
         filled = np.cumsum(values * counts)
-        # All graphs of the `whole` smallest classes fit, and as many graphs of the next class as the room left allows.
         whole = int(np.searchsorted(filled, limit, side="right"))
         if whole < len(values):
             left = limit - (int(filled[whole - 1]) if whole else 0)
@@ -78,11 +71,7 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
-    """Return the indices of the components that can decide whether graphs fit together; at least one index.
-
-    A component is removed if all graphs together are within its limit, or if the limit of another component that is
-    still kept implies its limit.
-    """
+    """Return the indices of the components that can decide whether graphs fit together; at least one index."""
     kept = list(range(len(maxima)))
     for column in reversed(range(len(maxima))):
         if len(kept) > 1 and (
@@ -114,7 +103,6 @@ def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
 class Relaxation:
     """A relaxed instance: it has fewer constraints, so each packing of the original instance is valid for it too."""
 
-    # The relaxed instance, with size classes of its own.
     instance: Instance
     # The class in `instance` of each class of the original, int64 [C]; -1 for a class that is left out.
     rows: IntArray
@@ -125,9 +113,9 @@ class Relaxation:
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
     """Return the relaxation that keeps only the components `columns`.
 
-    Graphs of size 0 in all these components are left out, and classes of equal size in these components are merged. The
-    sizes of each component are divided by their greatest common divisor. The limit is divided by the same number,
-    and rounded down.
+    Graphs of size 0 in all these components are left out, and classes of equal size in these components are merged.
+    The sizes and the limit of each component are divided by the greatest common divisor of the sizes; the limit is
+    rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
@@ -136,7 +124,6 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
         # No graph is left, but an instance needs one: use a single graph of size 1, which needs one pack.
         ones = np.ones(1, dtype=np.int64)
         return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
-    # The distinct sizes, and the index of each class's size among them.
     distinct, rows[present], _ = distinct_rows(sizes[present])
     counts = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(counts, rows[present], instance.counts[present])

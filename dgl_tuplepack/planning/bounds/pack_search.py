@@ -1,8 +1,4 @@
-"""Pricing for the pattern LP by a search for packs; it suits packs of few graphs, with limits of any size.
-
-The dual of a size class is the worth of one of its graphs; a pack is worth as much as its graphs together. Pricing
-finds the highest worth of any pack. The LP is in `pattern_lp`.
-"""
+"""Pricing (see `pricing`) by a search for packs; it suits packs of few graphs, with limits of any size."""
 
 from __future__ import annotations
 
@@ -15,17 +11,16 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A pack begins with the first of its classes, in the order in which the search tries classes. For each class, the
-# search looks for a best pack that begins with this class. _MOST_STEPS is the most steps for one class.
+# A pack begins with the first of its classes, in the order in which the search tries classes. _MOST_STEPS is the most
+# steps of the search for packs that begin with one class.
 _MOST_STEPS = 50_000
 # With fewer components than this number, a step takes as long as with this number.
 _FEWEST_COMPONENTS = 3
-# One call of the kernel looks for packs that begin with any of this many classes; the effort is checked between calls.
+# Number of classes for which one call of the kernel searches; the effort is checked between calls.
 _CLASSES_PER_SLICE = 64
 # `linear_duals` returns packs that use more than 1 / _FULL of the limit of one component.
 _FULL = 1.1
-# A pack improves the LP if it is worth more than 1. _ONE is 1 in units of 2**-SHIFT, plus a margin, since the duals of
-# the LP's solution are inexact.
+# 1 in units of 2**-SHIFT, plus a margin, since the duals of the LP's solution are inexact.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
@@ -44,10 +39,8 @@ class Searched(Priced):
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
     """Find the most valuable packs by a search; the highest worth of a pack gives the bound that the duals prove.
 
-    The search allows at most as many graphs of a class as exist. `price` ignores these counts, so its bound may be
-    lower. The bound is 0 if the search for any class was cut off, by the effort or by _MOST_STEPS.
-
-    Worth is computed exactly, in integers. Time: see ``kernels.pack_search``.
+    The search allows at most as many graphs of a class as exist. The bound is 0 if the search for any class was cut
+    off, by the effort or by _MOST_STEPS. Time: see ``kernels.pack_search``.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound.
@@ -56,12 +49,10 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
-    # Sort classes by value / share, highest first; the share is size / limit, averaged over the components.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
-    # The patterns found, their worth, and whether no search was cut off so far.
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
         if effort.exhausted:
@@ -77,7 +68,6 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)
         found = np.zeros((len(better), len(values)), dtype=np.int64)
-        # Put the columns back into the order of the instance's classes.
         found[:, order] = contents[better]
         rows.append(found)
         worth.append(best[better])
@@ -87,11 +77,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:
-    """Return duals proportional to the sizes in one component; `found` has nearly full packs to start the LP with.
-
-    The dual of a class is its size in the component, divided by the component's limit. The function chooses the
-    component whose duals prove the highest bound.
-    """
+    """Return duals proportional to the sizes in one component; `found` has nearly full packs to start the LP with."""
     points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
     best = max(points, key=lambda duals: float(duals @ instance.counts))
     found = by_search(instance, np.minimum(_FULL * best, 1.0), effort).found

@@ -17,17 +17,16 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A round adds at most this many patterns. With pricing by a search, it may add up to half the number of classes if that
-# is more.
+# Most patterns that a round adds; pricing by a search may add more (see `_at_once`).
 _COLUMNS_PER_ROUND = 200
-# Work of the solver for each row of the LP: for each call of the solver, and for each iteration of the simplex method.
-# With fewer rows than _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
+# Work of the solver for each row of the LP: of each call, and of each simplex iteration. With fewer rows than
+# _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
-# Matrix entries in one unit of work; the dual simplex method looks at all entries of the matrix in each iteration.
+# Matrix entries in one unit of work; each iteration of the dual simplex method looks at all entries.
 _ENTRIES_PER_WORK = 2
-# Maximum number of simplex iterations in one call of the solver; the effort is checked after each call.
+# Most simplex iterations in one call of the solver; the effort is checked after each call.
 _PIVOTS = 200
 _TOLERANCE = 1e-7
 # Values of the solver's option "simplex_strategy".
@@ -40,10 +39,8 @@ class PatternLP:
     The LP has a row for each size class and a column for each pattern found so far. It starts with the patterns
     `columns` (graphs of each class, int64 ``[M, C]``), and with the most valuable patterns under the duals `centre`.
 
-    Each round solves the LP from the last basis. The solution has a dual for each class: the worth of one of its
-    graphs. The function `pricing` finds patterns whose graphs together are worth more than 1; the round adds these
-    patterns. The duals oscillate from round to round, so they are smoothed: moved towards the duals that prove the best
-    bound so far, at first `centre`.
+    Each round solves the LP, and adds patterns that `pricing` finds. The duals oscillate from round to round, so they
+    are smoothed: moved towards the duals that prove the best bound so far, at first `centre`.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -62,8 +59,7 @@ class PatternLP:
         self.converged = False
         self._repeats = np.zeros(0)
         self._columns: list[IntArray] = []
-        # The duals that prove the best bound so far, scaled so that no pack is worth more than 1; and this bound, not
-        # rounded up.
+        # The duals that prove the best bound so far, scaled; and this bound, not rounded up.
         self._centre = centre.scaled
         self._exact = centre.exact
         self._scale = _scale(centre.exact)
@@ -71,8 +67,7 @@ class PatternLP:
         # One pattern for each class, which holds graphs of this class only, makes the LP feasible.
         self._add(np.diag(_most_alone(instance)))
         self._add(columns)
-        # `contents` returns patterns that are worth more than 1. Under the scaled duals, the best packs are worth 1, so
-        # raise the duals a little.
+        # `contents` returns patterns worth more than 1; under the scaled duals, packs are worth at most 1.
         self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
 
     def _new_solver(self) -> Any:
@@ -98,10 +93,8 @@ class PatternLP:
         """Add patterns, int64 ``[M, C]``, as columns of the LP."""
         if not len(columns):
             return
-        # patterns[i], classes[i]: row and column in `columns` of entry i, the i-th number that is not 0. This is much
-        # faster than ``np.nonzero(columns)``.
+        # Row and column of each number that is not 0; much faster than ``np.nonzero(columns)``.
         patterns, classes = np.divmod(np.flatnonzero(columns != 0), columns.shape[1])
-        # starts[m]: first entry of pattern m.
         starts = np.searchsorted(patterns, np.arange(len(columns))).astype(np.int32)
         self._solver.addCols(
             len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
@@ -128,7 +121,7 @@ class PatternLP:
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
         """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
 
-        Also stop when the value of a solution, which is a fractional number of packs, is at most `enough`.
+        Also stop when the value of a solution is at most `enough` packs.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
@@ -138,7 +131,7 @@ class PatternLP:
             if self.value <= enough + _TOLERANCE:
                 break
             duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
-            # No duals prove a bound above the value of the LP, rounded up. Stop if the bound is that high.
+            # No duals prove a bound above the value of the LP, rounded up.
             if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
                 self.converged = True
                 break
@@ -148,10 +141,7 @@ class PatternLP:
             effort.spend(rows * len(new))
 
     def _solved(self, effort: Effort) -> bool:
-        """Solve the LP with its current columns, and store the solution; return False if no optimum was found.
-
-        Each call of the solver makes at most _PIVOTS iterations; the next call continues from the last basis.
-        """
+        """Solve the LP with its current columns, and store the solution; return False if no optimum was found."""
         rows = len(self.instance.counts)
         while True:
             self._solver.run()
@@ -160,7 +150,6 @@ class PatternLP:
             effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
             if not self._hurry:
                 effort.spend(max(0, pivots) * self._solver.getNumNz() // _ENTRIES_PER_WORK)
-            # Unless the call ended at its limit of iterations, the LP is solved, or cannot be solved.
             if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
                 break
             if effort.exhausted:
@@ -173,8 +162,7 @@ class PatternLP:
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
         """Price the duals of a solution, and return patterns that improve the LP, int64 ``[M, C]``, perhaps none.
 
-        Smooth the duals less and less until such patterns are found. Raise the bound if smoothed duals prove a higher
-        bound.
+        Raise the bound if smoothed duals prove a higher bound.
         """
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
@@ -202,11 +190,7 @@ def _scale(packs: float) -> float:
 
 
 def starting_point(instance: Instance, effort: Effort) -> Tabulated:
-    """Return the duals with the highest bound, after one trial for each component.
-
-    A trial begins with these duals: the size of each class in the component, divided by the component's limit. It then
-    lifts the duals (see `lifted`).
-    """
+    """Return the lifted duals with the highest bound, from one trial for each component."""
     shares = (instance.sizes / instance.limits).T
     return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
 

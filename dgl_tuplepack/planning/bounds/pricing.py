@@ -17,17 +17,14 @@ from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
-# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are used only if a pack holds fewer than
-# 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT.
 SHIFT = 40
 
-# Maximum number of cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in
-# some 20 ms). A table has one cell for each room that a pack can have.
+# Most cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in some 20 ms).
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
-# Cells updated in one unit of work: for a table of up to _LARGE cells, which fits into the processor's cache, and for a
-# larger table.
+# Cells updated in one unit of work: in a table of up to _LARGE cells, which fits into the cache, and in a larger one.
 _CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
 _LARGE = 1 << 17
 
@@ -87,14 +84,12 @@ class Tabulated(Priced):
         cells = np.ravel_multi_index(tuple(instance.sizes.T), tuple(instance.limits + 1)).astype(np.int64)
         # values[c]: the highest worth of a pack with at least one graph of class c.
         values = self.duals + self.table[len(self.table) - 1 - cells]
-        # covered[c]: whether a pack in `rows` holds class c.
         covered = np.zeros(len(values), dtype=np.bool_)
         rows: list[IntArray] = []
         for with_class in np.argsort(-values, kind="stable").tolist():
             if len(rows) == most:
                 break
             if not covered[with_class]:
-                # The kernel writes a best pack with this class into `content`.
                 content = np.zeros(len(values), dtype=np.int64)
                 best_content(self.table, instance.sizes, cells, self.duals, instance.limits, with_class, content)
                 if float(content @ duals) > 1 + 1e-7:
@@ -111,8 +106,8 @@ def as_integers(duals: FloatArray) -> IntArray:
 def pricing_work(instance: Instance) -> int:
     """Return the work of pricing an instance once by a table; 2**62, more than any effort, if no table can be used.
 
-    A table cannot be used if it would be too large, if a class is 0 in all components, or if the worth of a pack might
-    overflow int64. If no class is 0 in all components, the sum of the limits is an upper bound on the graphs of a pack.
+    The worth of a pack must fit int64. If no class is 0 in all components, the sum of the limits is an upper bound on
+    the graphs of a pack.
     """
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
@@ -130,10 +125,9 @@ def _cells(instance: Instance) -> int:
 def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     """Find the highest worth of a pack by a table; this worth gives the bound that the duals prove.
 
-    The duals are rounded down to integers; all later steps are exact. If no pack is worth more than z, then P packs are
-    worth at most P z. If these P packs hold all graphs, it follows that ``P >= sum(counts * duals) / z``.
+    If no pack is worth more than z, P packs can hold all graphs only if ``P >= sum(counts * duals) / z``.
 
-    Time O(C cells), with one cell for each room.
+    Time O(C cells).
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
@@ -144,11 +138,11 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
-    # Each call of the kernel adds the next `at_once` classes to the table, without raising their values (False).
     at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
     for first in range(0, len(worthy), at_once):
+        # False: do not raise the values.
         fill_table(table, sizes, worth, instance.limits, False, first, min(first + at_once, len(worthy)))
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
@@ -156,10 +150,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     """Raise duals one by one, each as far as possible without making any pack worth more than `priced.most`.
 
-    Classes that use the largest share of any limit come first. If every pack with a graph of some class wastes room,
-    the raised dual of this class includes the worth of the wasted room.
-
-    Time O(C cells), with one cell for each room; all steps are exact.
+    Time O(C cells).
 
     Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
@@ -171,9 +162,9 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
     sizes, lifted_values = instance.sizes[order], values[order]
-    # Each call of the kernel raises the values of the next `at_once` classes in place (True), and updates the table.
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
+        # True: raise the values in place.
         fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))
     values[order] = lifted_values
     return Tabulated(instance, values, max(int(table[-1]), 1), table)

@@ -12,12 +12,9 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 
 def quick_bound(instance: Instance) -> int:
-    """Return the largest of several lower bounds in closed form.
+    """Return the largest lower bound in closed form, of all components and even mixtures of two components.
 
-    Each bound is a result of `large_bound`, so it is at least total / limit. There is one bound for each component, and
-    one for the even mixture of each pair of components (see `_mixtures`).
-
-    Time O(C log C k²) for k components, exact integer arithmetic.
+    Time O(C log C k²) for k components.
 
     Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
     "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
@@ -28,10 +25,9 @@ def quick_bound(instance: Instance) -> int:
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
     """Yield problems with one component: each component of the instance, and the even mixture of each pair of them.
 
-    A problem is (sizes int64 ``[C]``, limit). Each pack of the instance is within this limit, so a lower bound for the
-    problem is valid for the instance. In a mixture, the size of a graph is the sum of its shares of both limits, and
-    the limit is 2. Sizes and limit are then multiplied by the product of the two original limits, which gives integers.
-    A mixture is left out if its sums could overflow int64.
+    A problem is (sizes int64 ``[C]``, limit). Each pack of the instance is within this limit. In a mixture, the size of
+    a graph is the sum of its shares of both limits, and the limit is 2; both are multiplied by the product of the two
+    original limits, which gives integers. A mixture is left out if its sums could overflow int64.
     """
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
@@ -46,11 +42,10 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     """Return the bound L2 of Martello & Toth for one component, with `sizes` and `counts` int64 ``[C]``.
 
-    Graphs above limit / 2 are large: no two large graphs fit into one pack, so each large graph needs its own pack. Now
-    choose a threshold `a` <= limit / 2. The graphs of sizes from `a` to limit / 2 are medium. Medium graphs do not fit
-    next to large graphs above limit - `a`, but can fill the room next to the other large graphs. If the medium graphs
-    exceed this room, more packs are needed. The result is the highest bound over all thresholds, and at least
-    total / limit.
+    Graphs above limit / 2 are large: each needs its own pack. For a threshold `a` <= limit / 2, the graphs of sizes
+    from `a` to limit / 2 are medium. They do not fit next to large graphs above limit - `a`, but can fill the room next
+    to the other large graphs. If they exceed this room, more packs are needed. The result is the highest bound over all
+    thresholds, and at least total / limit.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]

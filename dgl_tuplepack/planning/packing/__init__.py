@@ -41,7 +41,6 @@ METHODS: dict[str, Method] = {
     "next_fit": next_fit,
 }
 
-# Methods whose packs may exceed the given limits.
 _BEYOND_LIMITS = ("node_only", "edge_only")
 
 

@@ -39,8 +39,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# A turn runs the stages in this order. The first stages need few compiled kernels, and prove many plans optimal. Each
-# stage decides whether to run in a turn.
+# A turn runs the stages in this order. The first stages need few compiled kernels, and prove many plans optimal.
 STAGES: tuple[Stage, ...] = (
     raise_bound,
     search_longer,
@@ -56,23 +55,17 @@ STAGES: tuple[Stage, ...] = (
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as the number of packs meets the lower bound.
 
-    The first plan is always finished. Then the `stages` follow, turn by turn: they find stronger bounds, run best fit,
-    and search longer and longer. A search fills part of a pack with a sample of all remaining graphs; the seed decides
-    where these samples begin (see `Tuning.turn`).
-
-    Without a `time_limit`, equal seeds give equal plans, since effort is counted work. More effort or time continues
-    the same search, so the plan never gets worse. Time and memory: see the stages, and
-    ``docs/benchmarks/planning.md``. That page also shows how much each stage gains.
+    The first plan is always finished. Without a `time_limit`, equal seeds give equal plans. More effort or time
+    continues the same search, so the plan never gets worse. Time and memory: see ``docs/benchmarks/planning.md``.
     """
     effort, instance = settings.work, as_instance(histogram, limits)
     bound = quick_bound(instance)
     best = Best(*first_patterns(histogram, limits, instance, bound, settings.seed, effort), bound)
-    # The first round gets an effort of 1, minus the work of the first plan.
     portion = work_of(1) - effort.spent
     for number in range(MOST_ROUNDS if settings.effort else 0):
         if best.proven or effort.exhausted:
             break
-        # The offset of the samples in this round's first turn. Each turn adds 1, so no two turns have the same offset.
+        # The offset of the samples (see `Tuning.turn`). Each turn adds 1, so no two turns have the same offset.
         start = _first_sample(settings.seed) + number * MOST_TURNS
         _run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
         # The second round continues up to an effort of 10; each later round doubles the effort so far.
@@ -83,7 +76,7 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
 
 def _run(current: Round, stages: tuple[Stage, ...]) -> None:
     """Run turns of all stages until the plan is proven optimal, the effort is used up, or no stage can do more."""
-    # The loop sets `current.turn`, because the stages read it.
+    # The stages read `current.turn`.
     for current.turn in range(MOST_TURNS):
         before = current.effort.left
         for stage in stages:
@@ -101,20 +94,19 @@ _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
 # Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
 _WORK_PER_SIZE = 5
-# If the array `sizes` has at most _MOST_TOGETHER numbers, best fit first packs all classes together. If this takes more
-# work than _MOST_WORK_TOGETHER, or `sizes` is larger, best fit packs parts of the classes separately.
+# Best fit packs all classes together if the array `sizes` has at most _MOST_TOGETHER numbers, and the work is at most
+# _MOST_WORK_TOGETHER; otherwise it packs parts of the classes separately.
 _MOST_TOGETHER = 200_000
 _CLASSES_OF_A_PART = 6000
 _MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
-# `_repeated` divides the graphs of each class into equal shares; a share needs at least about this many packs.
+# A share of `_repeated` needs at least about this many packs.
 _PACKS_OF_A_SHARE = 256
 
 
 def first_patterns(
     histogram: SizeHistogram, limits: Limits, instance: Instance, bound: int, seed: int, effort: Effort
 ) -> tuple[Patterns, str]:
-    """Return the first patterns of "auto" and the name of their method; with an effort of 0, "auto" returns these."""
-    # The search may use few steps for each pattern: `steps`, plus at most `walk` steps to finish what it has begun.
+    """Return the first patterns of "auto" and the name of their method."""
     tuning, shares = Tuning(steps=100, turn=_first_sample(seed)), 1
     graphs, packs = histogram.num_graphs, needed_packs(instance)
     if len(histogram) > _MANY_CLASSES:
@@ -124,14 +116,12 @@ def first_patterns(
             if patterns is not None:
                 return patterns, "best_fit product"
             tuning = replace(tuning, steps=25, walk=25)
-        # `_repeated` packs one share of the graphs, repeats its packs for every share, then packs the graphs left over
-        # by the division. If the number of shares is `equal`, about as many graphs are left over as one share has.
+        # With `equal` shares, about as many graphs are left over by the division as one share has.
         equal = math.isqrt(graphs // len(histogram))
-        # Use shares only if a pack holds more than 2 * `equal` graphs on average.
         if graphs > 2 * equal * packs:
             shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
             tuning = replace(tuning, steps=50, walk=50)
-    # The first plan is always finished, so it must not run out of effort; its work is counted afterwards.
+    # The first plan must not run out of effort; its work is counted afterwards.
     always = Effort(1 << 62)
     patterns = _repeated(instance, shares, bound, tuning, always)
     effort.spend(always.spent)
@@ -145,19 +135,17 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
     except MethodError:
         return None
     classes = len(histogram)
-    # Each attempt is (number of parts, most work for all parts). If it fails, the next attempt follows.
+    # Each attempt is (number of parts, most work for all parts).
     attempts = [(-(-classes // _CLASSES_OF_A_PART), _MOST_WORK_OF_PARTS)]
     if histogram.sizes.size <= _MOST_TOGETHER:
         attempts.insert(0, (1, _MOST_WORK_TOGETHER))
     for parts, work in attempts:
         allowed, found = Effort(work), list[Patterns]()
         for first in range(parts):
-            # A part has every `parts`-th class, from class `first` on.
             part = SizeHistogram(histogram.sizes[first::parts], histogram.counts[first::parts], histogram.components)
             patterns = fit_within("best_fit", part, limits, priority, Settings(), allowed)
             if patterns is None:
                 break
-            # Translate the classes of the part to the classes of the histogram.
             found.append(patterns.with_classes(np.arange(first, classes, parts)[patterns.classes]))
         effort.spend(allowed.spent)
         if len(found) == parts:
@@ -166,11 +154,7 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 
 
 def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
-    """Divide the graphs of each class into `shares` equal shares; pack one share, repeat its packs, then pack the rest.
-
-    The rest are the graphs left over by the division. `bound` is the lower bound for all graphs.
-    """
-    # `share` leaves out classes without graphs. classes[c]: the class in `instance` of class c in `share`.
+    """Divide each class into `shares` equal shares; pack one share, repeat its packs, then pack the rest."""
     share, classes = instance.with_counts(instance.counts // shares)
     patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=effort)
     assert patterns is not None
@@ -181,5 +165,5 @@ def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effor
 
 
 def _first_sample(seed: int) -> float:
-    """Return the offset of the samples in the first turn (see `Tuning.turn`): 0 for the seed 0, always below 2**20."""
+    """Return the offset of the samples in the first turn: 0 for the seed 0, always below 2**20."""
     return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

@@ -37,7 +37,7 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
     """Pack by best fit within the limits of one kind of component: numbers of nodes if `kind` is "node", or of edges.
 
     The packs may exceed the other limits, so the plan has these limits raised to the largest content of its packs.
-    Best fit orders sizes by the same numbers; the heuristic in the settings is ignored.
+    The heuristic in the settings is ignored.
     """
     counted = components_of_kind(histogram.components, kind + "s")
     if not counted:
@@ -66,8 +66,6 @@ edge_only = partial(_by_one_kind, "edge")
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Shuffle all graphs by the seed; fill one pack, and open the next one as soon as a graph does not fit.
 
-    Batch samplers with a size limit do the same with a stream of graphs.
-
     Time O(N k), memory O(N); at most 2^25 graphs.
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
@@ -79,8 +77,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
             f"next fit packs graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
             f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
         )
-    # items[i]: size class of the i-th graph in random order; packs[i]: the number of its pack. Pack p holds
-    # items[pack_offsets[p]:pack_offsets[p + 1]].
+    # items: the class of each graph. Pack p holds items[pack_offsets[p]:pack_offsets[p + 1]].
     items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)

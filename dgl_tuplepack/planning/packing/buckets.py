@@ -22,28 +22,25 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
     """Plan packs of several buckets, from the largest bucket to the smallest.
 
-    For each bucket, `method` packs all remaining graphs within the limits of the bucket. A pack is kept only if one of
-    its graphs is too large for all smaller buckets. The graphs of the other packs remain for the smaller buckets. In
-    this way, small graphs fill the room next to large graphs. The smallest bucket usually has the most packs, so only
-    this bucket is planned with an effort above 0. In the end, each pack gets the smallest bucket that holds it.
+    For each bucket, `method` packs all remaining graphs, so that small graphs fill the room next to large graphs. A
+    pack is kept only if one of its graphs is too large for all smaller buckets. The smallest bucket usually has the
+    most packs, so only this bucket is planned with an effort above 0. In the end, each pack gets the smallest bucket
+    that holds it.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
-    # smallest[c]: index of the smallest bucket that holds a graph of class c. left[c]: graphs of class c to be packed.
+    # smallest[c]: index of the smallest bucket that holds a graph of class c.
     smallest = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
     left, kept, plan = histogram.counts.copy(), list[Patterns](), None
     for bucket in reversed(range(len(buckets))):
-        # needs[c]: whether class c fits this bucket, but no smaller bucket. If no graphs of such classes are left, skip
-        # this bucket. But bucket 0, the smallest, packs all graphs that are left.
+        # needs[c]: whether class c fits this bucket, but no smaller bucket. Bucket 0 packs all graphs that are left.
         needs = smallest == bucket
         if not (left[needs] if bucket else left).any():
             continue
         classes = np.flatnonzero(left)
         remaining = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
         plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
-        # Translate the classes of `remaining` to the classes of the histogram.
         patterns = Patterns(plan.offsets, classes[plan.classes], plan.multiplicities, plan.repeats)
         if bucket:
-            # Keep only patterns with at least one class that needs this bucket.
             rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
             patterns = patterns.take(rows, patterns.repeats[rows])
         kept.append(patterns)

@@ -24,12 +24,10 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
     """Put each graph into an open pack with room for it, largest sizes first.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). The heuristic computes a number, the priority, from each size and from the room left in each pack. Both
-    methods give exactly the results of the paper's code, including two traits that cost packs. First, once a graph of a
-    size is placed, the other graphs of this size skip packs whose room has the same priority as the size. Second, if no
-    open pack has room for a size, each remaining graph of that size opens a new pack. "first_fit_by_text" is first fit
-    as the paper's text describes it: without the first trait. On ogbg-molhiv with the heuristic "maximum" or "edge", it
-    needs 3,776 packs, and "first_fit" 3,827; with "product", it needs 3,855 packs, and "first_fit" 3,837.
+    fit). Both methods give exactly the results of the paper's code, including two traits that cost packs. First, once a
+    graph of a size is placed, the other graphs of this size skip packs whose room has the same priority (see
+    `heuristics`) as the size. Second, if no open pack has room for a size, each remaining graph of that size opens a
+    new pack. "first_fit_by_text" is first fit as the paper's text describes it: without the first trait.
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
     practice, since most blocks are skipped. G is between C, the number of size classes, and a few times C. Memory
@@ -37,8 +35,8 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
     shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 has the text.
-    Differences from the paper: the heuristic "minimum" is the true minimum (see `heuristics`), and sizes may have any
-    number of components.
+    Differences from the paper: the heuristic "minimum" is the true minimum, and sizes may have any number of
+    components.
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)

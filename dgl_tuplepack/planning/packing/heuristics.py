@@ -61,7 +61,7 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 
 def names_for(components: Sequence[str]) -> list[str]:
-    """Return the heuristics for these components: "node" and "edge" need a component that counts nodes or edges."""
+    """Return the heuristics that can be used with these components."""
     return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
 
 
@@ -100,7 +100,6 @@ def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
         )
     largest = Fraction(max(numbers))
     fractions = [(Fraction(number) / largest).limit_denominator(10**6) for number in numbers]
-    # Multiply by the common denominator, then divide by the greatest common divisor.
     scaled = [fraction * math.lcm(*(other.denominator for other in fractions)) for fraction in fractions]
     common = math.gcd(*(int(whole) for whole in scaled)) or 1
     return [int(whole) // common for whole in scaled]

@@ -20,8 +20,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 class Patterns:
     """Q patterns in CSR arrays, the same int64 arrays as in `PackPlan`."""
 
-    # Pattern q has the entries offsets[q]:offsets[q + 1] of `classes` and `multiplicities`: for each entry i, a pack
-    # holds multiplicities[i] graphs of size class classes[i]. There are repeats[q] such packs.
+    # A pack of pattern q holds multiplicities[i] graphs of class classes[i], for each i in offsets[q]:offsets[q + 1].
     offsets: IntArray
     classes: IntArray
     multiplicities: IntArray
@@ -59,7 +58,6 @@ class Patterns:
         number = min(most, len(self))
         rows = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
-        # entry_rows[i]: the pattern of entry i.
         entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
         np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
         return rows
@@ -123,8 +121,7 @@ def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
     """Make one pattern for each pack that has graphs, given the pack and the class of every graph."""
-    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key; `starts` has the first
-    # entry of each pack.
+    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key.
     width = int(classes.max(initial=0)) + 1
     keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
     starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
@@ -142,10 +139,7 @@ def as_plan(
     heuristic: str | None = None,
     bound: int | None = None,
 ) -> PackPlan:
-    """Make a plan from patterns; the plan's lower bound is `bound`, or `quick_bound` if `bound` is None.
-
-    `heuristic` is None for a method without heuristic; the plan then records `random_ties` as False.
-    """
+    """Make a plan from patterns."""
     return PackPlan(
         histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,
         quick_bound(as_instance(histogram, limits)) if bound is None else bound,

@@ -20,8 +20,7 @@ class Settings:
     random_ties: bool = False
     effort: float = 1.0
     time_limit: float | None = None
-    # The work that may still be done; the plans of all shape buckets share this object. None: make it from `effort` and
-    # `time_limit`.
+    # The work that may still be done, shared by the plans of all shape buckets. None: from `effort` and `time_limit`.
     work: Effort = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:

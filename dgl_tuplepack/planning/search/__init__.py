@@ -24,9 +24,8 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
-# Default number of graphs per batch.
 GRAPHS_PER_BATCH = 64
-# Argument -> the strategy that it selects. If several arguments are given, the first one in this order decides.
+# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
 _CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
 
 
@@ -55,11 +54,9 @@ def search_limits(
       nearly equal, and the multiples begin at 8: packs of a single graph would be full too, but the node that every
       batch reserves for padding would be a large part of such a batch.
     - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
-      on average, to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
-    - `target`: the fewest slots per pack among candidates whose efficiencies reach the target. Candidates begin at the
-      smallest multiple of the mean size that holds the largest graph, and end at about three times that multiple.
-    - `budget`: the fewest packs, and thus the most graphs per pack, among candidates whose padded shape is within the
-      budget.
+      on average, to within 5 % if possible.
+    - `target`: the fewest slots per pack among candidates whose efficiencies reach the target.
+    - `budget`: the fewest packs among candidates whose padded shape is within the budget.
 
     Parameters
     ----------
@@ -70,8 +67,7 @@ def search_limits(
     packs_per_batch
         With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
         in a batch; but 1 if the smallest limits that hold every graph have room for more than half of
-        `graphs_per_batch`, or if a batch has all graphs; more if the cap `graphs` requires more packs. The result has
-        this number as its ``packs_per_batch``.
+        `graphs_per_batch`, or if a batch has all graphs; more if the cap `graphs` requires more packs.
     target
         Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
     budget, cost
@@ -149,7 +145,6 @@ def search_limits(
     if shapes is not None and isinstance(strategy, GraphsPerBatch):
         return search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
     strategy, dropped = strategy.for_space(space, cap), 0
-    # Drop graphs that exceed the limits that the strategy allows, if it has such limits.
     allowed = strategy.largest_allowed(space) if oversize == "drop" else None
     if allowed is not None:
         limits = Limits.from_components(dict(zip(histogram.components, allowed, strict=True)))
@@ -157,14 +152,11 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    # The work of one plan within usual limits decides how many candidates are affordable.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
-        # points: the limits of each candidate. `order` returns indices of candidates; the first is the one to advise.
-        # `strategy.packs` is the number of packs in a batch.
         points = list(evaluation.results)
         best = points[strategy.order(evaluation)[0]]
         candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
@@ -193,7 +185,7 @@ def search_for_batches(
 
 
 def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; arguments that are None do not count.
+    """Return the strategy that arguments of `search_limits` select.
 
     Raise SearchError if the strategy does not accept one of the arguments, or if an argument has a wrong value.
     """

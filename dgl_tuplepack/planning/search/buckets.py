@@ -21,7 +21,7 @@ from dgl_tuplepack.planning.search.space import Point, Space
 # The smallest shape of each candidate has room for _FIRST to _LAST times as many graphs of mean size as a pack should
 # hold.
 _FIRST, _LAST = 0.6, 1.6
-# Number of factors tried from _FIRST to _LAST; each of them gives at most one candidate.
+# Number of factors tried from _FIRST to _LAST.
 _SCALES = 41
 
 
@@ -31,8 +31,7 @@ def search_buckets(
     """Search for buckets with the fewest slots, for batches of `strategy.graphs_per_batch` graphs.
 
     The best candidate comes first in the result. The largest shape always has the smallest limits that hold every
-    graph. The smallest shape is about a multiple of the mean size, a different multiple in each candidate. From each
-    shape to the next, each limit grows by a constant ratio of its own.
+    graph.
     """
     largest = space.rounded(space.smallest)
     asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
@@ -43,10 +42,7 @@ def search_buckets(
         return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
 
     def order(found: Candidate) -> tuple[float, int]:
-        """Return the sort key: the distance from the requested number of graphs per batch, then padded slots.
-
-        The distance is the same for all candidates within the tolerance.
-        """
+        """Return the sort key: the distance from the requested number of graphs per batch, then padded slots."""
         return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
 
     widest = Limits.from_components(dict(zip(space.components, largest, strict=True)), cap)
@@ -57,9 +53,7 @@ def search_buckets(
             f"{dict(zip(space.components, largest, strict=True))}, or larger, so {shapes} different shapes are "
             "impossible; leave shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
-    # found: index in `tried` -> candidate. First plan every `step`-th of the buckets, so that the work is affordable.
-    # Then halve the step again and again: while the best candidate is not within the tolerance, plan the buckets one
-    # step before and after it.
+    # found: index in `tried` -> candidate. First plan every `step`-th of the buckets, then near the best one.
     found: dict[int, Candidate] = {}
     most = affordable(histogram, widest, _SCALES, shapes)
     step = -(-len(tried) // most)
@@ -74,8 +68,7 @@ def search_buckets(
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
-    # If there are few graphs, a last batch that is not full lowers the mean. Raise no error if the number of batches is
-    # the number of plain batches of `asked` graphs, with or without `drop_last`.
+    # With few graphs, a last batch that is not full lowers the mean: accept the number of plain batches.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
     if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
         raise SearchError(
@@ -88,9 +81,8 @@ def search_buckets(
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
     """Yield distinct buckets whose smallest shape has room for _FIRST to _LAST times `graphs` graphs of mean size."""
-    # All limits of `space` hold every graph. Here, only the largest shape must hold every graph.
+    # Only the largest shape must hold every graph.
     free = replace(space, smallest=(1,) * len(largest))
-    # `ray` returns at most _SCALES limits, with room for _FIRST * graphs to _LAST * graphs graphs of mean size.
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))
         # Each shape in between is a weighted geometric mean of the smallest and the largest shape.

@@ -12,8 +12,7 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
-# Multiples of the mean size are tried as limits. The smallest multiple is _FIRST times the multiple that spends the
-# whole budget.
+# The smallest multiple of the mean size that is tried, as a fraction of the multiple that spends the whole budget.
 _FIRST = 0.8
 
 
@@ -28,7 +27,7 @@ class Budget(Strategy):
     cost: Mapping[str, float] | None = None
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return the multiple of the mean size that spends the budget, as limits; larger graphs may be dropped."""
+        """Return the multiple of the mean size that spends the budget, as limits."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
@@ -41,7 +40,6 @@ class Budget(Strategy):
                 f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise the budget, or drop the "
                 "largest graphs (oversize='drop', --oversize drop)."
             )
-        # `explore` tries `starts` first, then multiples of the mean size, then limits near the best candidates.
         starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest, evaluation.plans // 2))
         explore(evaluation, space, self, _FIRST * scale, scale, starts)
 
@@ -55,20 +53,14 @@ class Budget(Strategy):
         return super().promising(evaluation, space, allowed)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its limits may be better than the best candidate.
-
-        They are better if they need fewer packs, or as many packs with fewer slots per pack.
-        """
+        """Return, for each of `points`, whether its limits may be better than the best candidate."""
         best = self.order(evaluation)[0]
         best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
         bounds = evaluation.bounds_on_packs(points).tolist()
         return [(bound, sum(point)) < best_so_far for point, bound in zip(points, bounds, strict=True)]
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
-        """Return filled-up neighbours of `point`, then the neighbours, about `scale` mean sizes away from `point`.
-
-        A filled-up neighbour has one component as high as the budget allows.
-        """
+        """Return the neighbours of `point` (see `Space.neighbours`), filled up by `_filled`, then as they are."""
         near = space.neighbours(point, scale)
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 
@@ -83,10 +75,7 @@ class Budget(Strategy):
         return reserved + sum(limit * cost for limit, cost in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return the multiple of the mean size that spends the budget.
-
-        It is at most the multiple at which one pack holds all graphs.
-        """
+        """Return the multiple of the mean size that spends the budget."""
         costs, reserved = self._costs(space)
         # each: cost of a graph of mean size. everything: multiple of the mean size at which one pack holds all graphs.
         each = sum(mean * cost for mean, cost in zip(space.mean, costs, strict=True))
@@ -96,12 +85,12 @@ class Budget(Strategy):
     def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
         """Return all limits of two components that spend the budget, so that neither limit can grow.
 
-        The list is empty if the number of components is not two, or if there would be more than `most` limits.
+        The list is empty if there are not two components, or if there would be more than `most` limits.
         """
         if len(smallest) != 2:
             return []
         # Try each value of the component with fewer values, and spend the rest of the budget on the other component.
-        # ends[i]: the highest limit of component i within the budget. values[i]: all values of this limit to try.
+        # ends[i]: the highest limit of component i within the budget.
         ends = [self._full(space, smallest, i)[i] for i in range(2)]
         values = [range(first, end + 1, step) for first, end, step in zip(smallest, ends, space.steps, strict=True)]
         # fewer: index of the component with fewer values.
@@ -112,10 +101,7 @@ class Budget(Strategy):
         return [self._full(space, point, 1 - fewer) for point in points]
 
     def _filled(self, space: Space, point: Point) -> list[Point]:
-        """Return, for each component, `point` with this component's limit as high as the budget allows.
-
-        Leave out a result if its changed limit is below the smallest limits.
-        """
+        """Return, for each component, `point` with this component's limit as high as the budget allows."""
         full = [self._full(space, point, i) for i in range(len(point))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 

@@ -23,9 +23,8 @@ from dgl_tuplepack.planning.search.result import Candidate
 from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A progress bar appears after this many seconds.
 _SECONDS_BEFORE_BAR = 1.0
-# Units of work (see `Effort`) for all candidates together, about two seconds. At least _FEWEST candidates are planned.
+# Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
 # Units of work of each plan for each size class, in addition to the work that `first_plan` counts.
 _WORK_PER_CLASS = 40
@@ -44,7 +43,7 @@ def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int =
 
 
 def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
-    """Return the patterns of "auto" with an effort of 0, without making a `PackPlan`; count the work in `effort`."""
+    """Return the patterns of "auto" with an effort of 0; count the work in `effort`."""
     instance = as_instance(histogram, limits)
     return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
@@ -66,7 +65,6 @@ class Evaluation:
 
     def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
-        # The maximum number of candidates to plan.
         self.plans = plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> [number of packs, largest content of a pack in each component].
@@ -119,10 +117,7 @@ class Evaluation:
         return _efficiencies(self.totals, self.bounds_on_packs(points), limits)
 
     def bounds_on_packs(self, points: Sequence[Point]) -> FloatArray:
-        """Return lower bounds on the packs within each of M limits, as float64 ``[M]``.
-
-        A bound is the highest value of total / limit over the components, but at least graphs / cap, rounded up.
-        """
+        """Return lower bounds on the packs within each of M limits, as float64 ``[M]``."""
         limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)

@@ -25,10 +25,7 @@ _FIRST, _LAST = 0.98, 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Strategy):
-    """Advise the limits with the fullest packs among limits whose batches hold about `graphs_per_batch` graphs.
-
-    The fullest packs are the packs with the highest harmonic mean of efficiencies.
-    """
+    """Advise the limits with the fullest packs among limits whose batches hold about `graphs_per_batch` graphs."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
@@ -43,13 +40,11 @@ class GraphsPerBatch(Strategy):
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
         """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
 
-        The number is two if the smallest limits hold at most half a batch, and a batch does not have all graphs.
-        Otherwise it is one. A cap on graphs may require more packs. Two packs are preferred because the packs of a plan
-        hold the same sizes in every epoch: with one pack in a batch, two graphs never meet if no pack holds both sizes.
+        Two packs are preferred because the packs of a plan hold the same sizes in every epoch: with one pack in a
+        batch, two graphs never meet if no pack holds both sizes.
         """
         if self.packs_per_batch != AUTO:
             return self
-        # held: how many graphs of mean size the smallest limits hold. several: whether two packs are better than one.
         number, cap = self.graphs_per_batch, cap or space.num_graphs
         held = min(space.graphs_in(space.rounded(space.smallest)), cap)
         several = 2 * held <= number < space.num_graphs
@@ -65,7 +60,7 @@ class GraphsPerBatch(Strategy):
         return self.graphs_per_batch / self.packs
 
     def largest_allowed(self, space: Space) -> Point:
-        """Return limits for as many graphs of mean size as a pack should hold; larger graphs may be dropped."""
+        """Return limits for as many graphs of mean size as a pack should hold."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
@@ -80,8 +75,7 @@ class GraphsPerBatch(Strategy):
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # If even the smallest limits give fewer batches than the tolerance allows, the batches of all limits hold too
-        # many graphs.
+        # With fewer batches than this, even the batches of the smallest limits hold too many graphs.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
         if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
@@ -101,10 +95,7 @@ class GraphsPerBatch(Strategy):
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its packs can be as full as the packs of the best candidate.
-
-        Return True for all points as long as no candidate is within the tolerance.
-        """
+        """Return, for each of `points`, whether its packs can be as full as the packs of the best candidate."""
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
             return super().may_improve(evaluation, points)

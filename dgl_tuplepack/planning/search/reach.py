@@ -15,22 +15,17 @@ from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Among all multiples of the mean size, `Space.scale` times the mean size is the smallest that holds every graph. The
-# largest limits that are tried are REACH times as large.
+# The largest limits that are tried are REACH times the smallest multiple of the mean size that holds every graph.
 REACH = 3.0
 # The harmonic mean of the advised limits may be lower than the highest harmonic mean by this fraction.
 _TOLERANCE = 0.005
-# Sizes are nearly equal if `Space.scale` is below _NEARLY_EQUAL. Limits must then have room for _SEVERAL graphs of mean
-# size.
+# If `Space.scale` is below _NEARLY_EQUAL, limits must have room for _SEVERAL graphs of mean size.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Smallest(Strategy):
-    """Try multiples of the mean size as limits, then limits near the best candidates.
-
-    Advise the limits with the fewest slots per pack among candidates whose harmonic mean of efficiencies is close to
-    the highest harmonic mean.
+    """Advise the limits with the fewest slots per pack, among limits with nearly the highest harmonic mean.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each,
     and leaves a derivative-free search as future work.
@@ -43,11 +38,7 @@ class Smallest(Strategy):
         _explore(evaluation, _with_several_graphs(space, evaluation.cap), self)
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Alternate between the candidates of two orders.
-
-        The first order is by slots, candidates within the tolerance first; it begins with the candidate to advise. The
-        second order is by harmonic mean, highest first.
-        """
+        """Alternate between two orders: by slots, candidates within the tolerance first; and by harmonic mean."""
         means, slots = evaluation.harmonic_means, evaluation.slots
         smallest = evaluation.sorted_by(means < _least(evaluation), slots, -means)
         highest = np.lexsort((slots, -means))
@@ -120,7 +111,7 @@ class Target(Strategy):
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return, for each of `points`, whether it can reach the target with fewer slots than the best candidate.
 
-        As long as no candidate reaches the target: whether it can get as close to the target as the closest candidate.
+        If no candidate reaches the target yet: whether it can get as close to the target as the closest candidate.
         """
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
@@ -134,6 +125,5 @@ def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
 
     Smaller multiples are tried too, each with its components raised to what the largest graph needs.
     """
-    # `below`: limits with room for n graphs of mean size, with n from ``space.scale / REACH`` to ``space.scale``.
     below = space.ray(space.scale / REACH, space.scale, max(2, evaluation.plans // 25))
     explore(evaluation, space, strategy, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

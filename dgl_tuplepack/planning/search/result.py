@@ -98,10 +98,7 @@ class Candidate:
         }  # fmt: skip
 
     def _cells(self) -> dict[str, Any]:
-        """Return a row of the table, column -> value.
-
-        With several shapes, the names of the columns for limits and packs end in the index of the shape.
-        """
+        """Return a row of the table, column -> value."""
         shapes = all_of(self.limits)
         ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
         limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}
@@ -168,7 +165,6 @@ class LimitsSearch(Sequence[Candidate]):
     @property
     def pareto_indices(self) -> list[int]:
         """Indices of the candidates of the Pareto front, ascending in slots per pack and in harmonic mean."""
-        # In ascending order of slots, a candidate is on the front if its harmonic mean is above all previous ones.
         front: list[int] = []
         means = [candidate.harmonic_mean for candidate in self]
         for index in sorted(range(len(self)), key=lambda index: (self[index].slots, -means[index])):

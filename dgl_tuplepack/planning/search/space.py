@@ -30,7 +30,6 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
-    # Number of graphs whose sizes have this mean.
     num_graphs: int
     # Smallest limits that hold every graph; each limit is >= 1.
     smallest: Point
@@ -43,10 +42,7 @@ class Space:
 
     @property
     def scale(self) -> float:
-        """The smallest number s for which limits of s times the mean size hold every graph.
-
-        It is 0 if all sizes are 0.
-        """
+        """The smallest number s for which limits of s times the mean size hold every graph."""
         return self.scale_of(self.smallest)
 
     def rounded(self, values: Iterable[float]) -> Point:
@@ -64,8 +60,7 @@ class Space:
     def rounded_down(self, values: Iterable[float]) -> Point:
         """Return the largest limits of the lattice that are at most `values`.
 
-        A value below the lowest limit of the lattice (step - reserve) is raised to this limit. The result may be below
-        `smallest`, so some graphs may not fit within it.
+        Values below the lowest limit of the lattice are raised to it. The result may be below `smallest`.
         """
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
@@ -73,15 +68,13 @@ class Space:
     def ray(self, first: float, last: float, number: int) -> list[Point]:
         """Return at most `number` distinct limits for `first` to `last` mean graphs, from few mean graphs to many.
 
-        Some limits are multiples of the mean size, rounded to the lattice. In the other limits, one component is a
-        little larger: if all sizes have nearly the same proportions, packs are fuller when only one component limits
-        them.
+        In some limits, one component is a little larger: if all sizes have nearly the same proportions, packs are
+        fuller when only one component limits them.
         """
         k = len(self.mean)
         points = []
         for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
-            # slack[i]: the factor that multiplies component i. Of k + 1 successive turns, the first raises no
-            # component, and each of the other turns raises one component.
+            # Of k + 1 successive turns, the first raises no component, and each of the others raises one.
             slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
             points.append(self.rounded(scale * mean * more for mean, more in zip(self.mean, slack, strict=True)))
         return list(dict.fromkeys(points))
@@ -91,7 +84,7 @@ class Space:
 
         They are larger or smaller in one component or in all components, or larger in one and smaller in another.
         """
-        # moves[i]: distance in component i, at least one step. A direction has -1, 0 or 1 for each component.
+        # moves[i]: distance in component i, at least one step.
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
         k = len(point)
         directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
@@ -101,22 +94,16 @@ class Space:
         return [self.rounded(values) for values in moved]
 
     def graphs_in(self, point: Point) -> float:
-        """Return how many mean graphs fit within `point`, in the component that has room for the fewest.
-
-        If all sizes are 0, return `num_graphs`.
-        """
+        """Return how many mean graphs fit within `point`, in the component that has room for the fewest."""
         return min((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
 
     def scale_of(self, point: Point) -> float:
-        """Return how many mean graphs fit within `point`, in the component that has room for the most.
-
-        If all sizes are 0, return 0.
-        """
+        """Return how many mean graphs fit within `point`, in the component that has room for the most."""
         return max((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=0.0)
 
     @property
     def finest(self) -> float:
-        """The `scale` at which `neighbours` are one step away in every component; smaller scales give the same ones."""
+        """The `scale` at which `neighbours` are one step away in every component."""
         return min((s / m for s, m in zip(self.steps, self.mean, strict=True) if m > 0), default=1.0)
 
 
@@ -124,19 +111,17 @@ def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram |
     """Return the lattice of the limits that are worth trying.
 
     In each component, the content of a pack is a multiple of the greatest common divisor of the sizes. For example, the
-    number of edges is even if each edge has a reverse edge. So the limits are multiples of this divisor: a limit
-    between two multiples allows no more than the lower multiple. If `multiple_of` is above 1, the limits are instead
-    all limits whose padded shape, including the reserved nodes, is a multiple of `multiple_of`.
+    number of edges is even if each edge has a reverse edge. So the limits are multiples of this divisor. If
+    `multiple_of` is above 1, the limits are instead all limits whose padded shape, including the reserved nodes, is a
+    multiple of `multiple_of`.
 
-    All these limits hold every graph of `histogram` and every graph of `others`; the graphs of `others` are not packed.
-    Raise SearchError if numbers of slots could overflow int64.
+    All these limits hold every graph of `histogram` and of `others`. Raise SearchError if slots could overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
     divisors = np.maximum(np.gcd.reduce(histogram.sizes, axis=0), 1).tolist()
     totals = list(histogram.totals().values())
     steps = tuple(divisors) if multiple_of == 1 else (multiple_of,) * len(components)
-    # A padded shape has one reserved node of each node type, for padding; multiples must include it.
     reserve = tuple(int(multiple_of > 1 and i in nodes) for i in range(len(components)))
     smallest = [max(1, value) for value in histogram.maxima().values()]
     if others is not None:

@@ -18,8 +18,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # With this value of `packs_per_batch`, the search chooses the number of packs.
 AUTO = "auto"
-# `explore` spends these fractions of all plans on multiples of the mean size: first on multiples from the whole range,
-# then on multiples below the best one.
+# Fractions of all plans that `explore` spends on the whole range of multiples, then on multiples below the best one.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Each round of `_refine` may make this fraction of all plans, but at least _FEWEST_IN_ROUND plans.
 _ROUND = 0.125
@@ -34,7 +33,7 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
-    # Maximum number of candidates, each of which gets a plan.
+    # Maximum number of candidates.
     plans: ClassVar[int] = 200
 
     def __post_init__(self) -> None:
@@ -62,10 +61,7 @@ class Strategy(ABC):
         return replace(self, **ordered)
 
     def for_space(self, space: Space, cap: int | None) -> Strategy:
-        """Return the strategy, with a value chosen for each setting that is "auto".
-
-        `cap` is the cap on the graphs of a pack, or None.
-        """
+        """Return the strategy, with a value chosen for each setting that is "auto"."""
         return self
 
     def largest_allowed(self, space: Space) -> Point | None:
@@ -170,15 +166,12 @@ def explore(
 ) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, then limits near the most promising candidates.
 
-    The promising limits among `starts` are evaluated before all others. In the end, the evaluation has at most
-    `evaluation.plans` candidates. Candidates are chosen in groups, and a group is planned only when it is complete. So
-    the result does not depend on the order in which the threads finish their plans.
+    The promising limits among `starts` come first. Candidates are chosen in groups, and a group is planned only when it
+    is complete, so the result does not depend on the order in which the threads finish their plans.
     """
     plans = evaluation.plans
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
-    # The keys of `evaluation.results` are the limits of all candidates; `order` returns indices of candidates, best
-    # first. reached: how many mean graphs the best candidate holds.
     points = list(evaluation.results)
     reached = space.scale_of(points[strategy.order(evaluation)[0]])
     closer = strategy.promising(
@@ -189,27 +182,21 @@ def explore(
 
 
 def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
-    """Evaluate limits near the best candidates, which are called leaders.
-
-    In the first round, these limits are about `scale` mean graphs away from a leader. Each round halves this distance.
-    """
+    """Evaluate limits near the best candidates: at first about `scale` mean graphs away, then closer and closer."""
     while len(evaluation.results) < evaluation.plans:
         # Maximum number of new candidates in this round.
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
         points = list(evaluation.results)
         fresh: dict[Point, None] = {}
-        # `order` returns indices of candidates, best first.
         for number in strategy.order(evaluation).tolist():
             leader = points[number]
-            # results[leader]: the number of packs, then the largest content of any pack in each component. So `near`
-            # has neighbours of the leader, and the leader's limits lowered to what its packs need.
+            # near: neighbours of the leader, and its limits lowered to the largest content of its packs.
             near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
             unknown = [point for point in near if point not in evaluation.results and point not in fresh]
             fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break
         evaluation.add(list(fresh), most=room)
-        # Stop if even the smallest distance, one step of the lattice, gives no new limits.
         if not fresh and scale <= space.finest:
             break
         scale = max(scale / 2, space.finest)

@@ -86,10 +86,10 @@ def preprocess_shards(
     Parameters
     ----------
     shards
-        Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. Graphs in memory are
-        written again in each run. The keys of a mapping are the names of the shards. In a list, shards are named by
-        their paths, or by their positions if they have no paths. All graphs must have the same schema. Either all
-        shards have splits, or no shard has splits. The names of the splits may differ between shards.
+        Paths, fsspec URLs, or picklable objects: any source that `GraphStore.write` accepts. The keys of a mapping are
+        the names of the shards. In a list, shards are named by their paths, or by their positions if they have no
+        paths. All graphs must have the same schema. Either all shards have splits, or no shard has splits. The names of
+        the splits may differ between shards.
     out
         Folder of the dataset, with a folder for each shard. With several machines, all of them must see the folder.
     limits
@@ -124,9 +124,8 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; the message names each failed shard and the cause. The other
-        shards are kept. If a shard of an earlier dataset was replaced, that dataset cannot be opened until a run
-        succeeds.
+        Shards could not be read, written or planned; the message names each failed shard and the cause. If a shard of
+        an earlier dataset was replaced, that dataset cannot be opened until a run succeeds.
     FormatError
         `out` holds a store or other files, or cannot be written, or another run is writing to it.
     SizesError
@@ -147,7 +146,7 @@ def preprocess_shards(
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     expected = None
     if pre_transform is not None:
-        # `GraphTransform` raises an error for a wrong transform or seed: check both here, before any shard is read.
+        # This raises an error for a wrong transform or seed before any shard is read.
         GraphTransform(pre_transform, transform_seed)
         expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
@@ -160,7 +159,6 @@ def preprocess_shards(
     check_apart(named, out)
     with _locked_folder(out), submitting(min(processes, len(named)), executor) as submit:
         with timed(seconds, "write"):
-            # Name of a shard -> facts about its store, as a WrittenShard.
             done = run_all(
                 submit,
                 write_shard,
@@ -171,8 +169,6 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
-            # The first argument has the graphs that the search considers, the last argument has the graphs that the
-            # limits must hold. Both are the graphs of all shards.
             chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
@@ -184,7 +180,6 @@ def preprocess_shards(
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
-            # Name of a shard -> whether new plans were written.
             planned = run_all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
@@ -202,23 +197,8 @@ def verify_shards(
 
     The plans must be for the graphs of the shard, and must have the limits and the seed of the manifest.
 
-    Parameters
-    ----------
-    path
-        Folder that `preprocess_shards` made.
-    workers
-        Number of processes in the pool; None: one for each core. 1: no pool, all tasks run in this process.
-    executor
-        Run the tasks on this executor instead of a pool.
-
-    Raises
-    ------
-    ShardsError
-        Shards have changed since they were written; the message names each changed shard.
-    InputError
-        `workers` is not an integer in 1..4096.
-    FormatError
-        The manifest has changed since it was written, or does not describe the shards.
+    `workers` and `executor` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were
+    written, and FormatError if the manifest has changed, or does not describe the shards.
     """
     folder, processes = as_path(path).absolute(), number_of_processes(workers)
     manifest = Manifest.load(folder)
@@ -242,7 +222,6 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
         except InputError as error:
             failed[shard.name] = str(error)
-    # Raises ShardsError if any shard failed.
     refuse(failed, len(written))
 
 
@@ -259,9 +238,9 @@ def _locked_folder(out: Path) -> Iterator[None]:
     """Make the folder and lock it for this run; raise FormatError if `_check_folder` refuses the folder."""
     with locked(out, functools.partial(_check_folder, out)):
         with writing_to(out):
-            # Check the folder again, now under the lock: another run may have changed it since the first check. Then
-            # remove partial manifests, which a killed process leaves behind.
+            # Check again, now under the lock: another run may have changed the folder since the first check.
             _check_folder(out)
+            # A killed process leaves partial manifests behind.
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
         yield
@@ -276,7 +255,7 @@ def _check_folder(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None:
         return
-    # Accept the files of a run that did not finish. Such a run leaves its lock file.
+    # A run that did not finish leaves its lock file.
     others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
     if others:
         raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")

@@ -29,11 +29,10 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 class Shard:
     """The name and the source of a shard. Worker processes get a pickled copy of this object."""
 
-    # Name of the shard, and of its folder.
     name: str
     # A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
     source: Any
-    # Keywords for a source that is a path, such as the keywords of `OgbFolder`; other sources ignore them.
+    # Keywords for a source that is a path, such as those of `OgbFolder`; other sources ignore them.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def local_path(self) -> Path | None:
@@ -48,7 +47,7 @@ class Shard:
             files, path = _file_system(url)
             return Path(os.path.realpath(path)) if _is_local(files) else None
         except (FormatError, ValueError):
-            # The error is raised again when the source is read, and reported together with failures of other shards.
+            # The error is raised again, and reported, when the source is read.
             return None
 
     def identity(self) -> str | None:
@@ -88,9 +87,8 @@ class Shard:
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
     """Return the shards, with distinct names that folders can have; raise SizesError if this is impossible.
 
-    The keys of a mapping are the names. In a list, the name of a path is its last path component. If names repeat, the
-    names of all paths are their last two path components, or three, and so on. An object without a path is named by its
-    position.
+    In a list, the name of a path is its last path component. If names repeat, the names of all paths are their last two
+    path components, or three, and so on.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")
@@ -102,8 +100,6 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     else:
         names = [f"shard-{number:05d}" for number in range(len(sources))]
         paths_of = {number: path for number, source in enumerate(sources) if (path := _path_components(source))}
-        # paths_of: position of a shard -> path components of its source. Try the last path component of each source,
-        # then the last two, and so on, until all names differ.
         for length in range(1, 1 + max(map(len, paths_of.values()), default=0)):
             names = [_plain("-".join(paths_of[i][-length:])) if i in paths_of else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
@@ -124,13 +120,10 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
     """Raise SizesError for a source that is the folder of a shard in `out`, lies in such a folder, or contains one."""
-    # Folder of a shard -> name of the shard.
     folders = {Path(os.path.realpath(out / shard.name)): shard.name for shard in shards}
-    # All folders that contain the folder of a shard.
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         path = shard.local_path()
-        # The folder of a shard that contains the source, or is the source; None if there is none.
         inside = None if path is None else next((p for p in (path, *path.parents) if p in folders), None)
         if inside is not None or path in around:
             raise SizesError(
@@ -156,7 +149,7 @@ def _files_of(source: Any) -> str | None:
 
 
 def _path_components(source: Any) -> list[str]:
-    """Return the path components (names of folders and files) of a source; [] for a source without a path."""
+    """Return the path components of a source; [] for a source without a path."""
     url = _files_of(source)
     if url is None:
         return []

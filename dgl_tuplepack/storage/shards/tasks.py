@@ -22,9 +22,8 @@ from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.preprocessing import write_plans
 from dgl_tuplepack.storage.shards.shard import Shard
 
-# A file next to the arrays of a shard. It records the source and the settings from which the store was written.
+# A file next to the arrays of a shard, with the source and the settings from which the store was written.
 SOURCE = "source.json"
-# Name and version of the format, then two phrases for messages: what the file holds, and what to do if it is damaged.
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
 
 
@@ -52,13 +51,11 @@ def write_shard(
     expected: PreTransform | None,
     declared: Mapping[str, Any],
 ) -> WrittenShard:
-    """Write the store of a shard, unless an intact store of the same source exists; return facts about the store.
+    """Write the store of a shard, unless an intact store of the same source exists.
 
-    `out` is the folder of the dataset. `expected` identifies `pre_transform`. `declared` has those of the
-    settings `ties`, `indices` and `levels` that are not None. Raise the errors of `GraphStore.write` and of
-    `_finished`; after an error, an earlier store is unchanged.
+    `expected` identifies `pre_transform`. `declared` has those of the settings `ties`, `indices` and `levels` that are
+    not None. Raise the errors of `GraphStore.write` and of `_finished`; after an error, an earlier store is unchanged.
     """
-    # identity: a hash that changes with the source; None for an object without files.
     folder, identity = out / shard.name, shard.identity()
     store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
     if store is not None:
@@ -105,7 +102,6 @@ def _finished(
             return None
         store.verify()
     except InputError:
-        # The caller writes a missing or damaged store again.
         return None
     if applied != expected:
         raise FormatError(
@@ -145,7 +141,7 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
 def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
     """Check every byte of a shard, and that its plans and its store are as the manifest describes them.
 
-    `shard` is the shard's entry in the manifest. Raise FormatError if a check fails.
+    Raise FormatError if a check fails.
     """
     store = GraphStore(out / shard.name)
     store.verify()

@@ -59,7 +59,6 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
     if submit is None:
         yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
         return
-    # Future of a submitted task -> name of the task.
     names: dict[Future[Any], str] = {}
     try:
         # Block Ctrl-C while processes start: a process that is interrupted during its imports prints a traceback.
@@ -68,17 +67,16 @@ def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterat
             for name, arguments in tasks.items():
                 names[submit(task, *arguments)] = name
         except BrokenExecutor:
-            # A process has died. Tasks that were not submitted are reported as failed after the other tasks.
+            # A process has died. Tasks that were not submitted are reported below.
             pass
         finally:
             _hold_interrupts(False)
-        # A future has the task's result, or `Failed`; if the process has died, `_attempt` returns `_DIED`.
+        # If a process has died, `_attempt` returns `_DIED`.
         yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
     finally:
         # If the caller stops early, cancel all tasks that have not started.
         for future in names:
             future.cancel()
-    # The tasks that were not submitted.
     yield from ((name, _DIED) for name in tasks.keys() - names.values())
 
 
@@ -87,9 +85,7 @@ def run_all(
 ) -> dict[str, Any]:
     """Return the results of all tasks by name, in the order of the tasks.
 
-    If tasks failed, raise ShardsError, which names each failed task and the cause.
-
-    `unit` is the unit of the progress bar; `what` is the noun for the tasks in messages.
+    Raise ShardsError if tasks failed. `unit` is the unit of the progress bar, `what` the noun for tasks in messages.
     """
     done = dict(progress_bar(run(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks), what)
@@ -97,10 +93,7 @@ def run_all(
 
 
 def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
-    """Raise ShardsError if `failed` (name of a failed task -> cause) is not empty; `number` is the number of all tasks.
-
-    `what` is the noun for the tasks in the message.
-    """
+    """Raise ShardsError if `failed` (name of a failed task -> cause) is not empty; `number` counts all tasks."""
     if failed:
         causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(

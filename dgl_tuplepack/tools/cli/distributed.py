@@ -79,7 +79,6 @@ def partition(
     if as_json:
         print_json({**asdict(done), "config": str(done.config)})
         return
-    # `imbalance` and `bound` map each component to the imbalance of the parts, and to a lower bound of the imbalance.
     rows = [[each, f"{value:.6f}", f"{done.bound[each]:.6f}"] for each, value in done.imbalance.items()]
     print_table(f"{done.config}: {parts:,} parts", ["largest part / mean", "found", "at least"], rows)
     print_line(f"{len(done.written):,} parts written, {len(done.kept):,} already there and intact; no edge is cut")

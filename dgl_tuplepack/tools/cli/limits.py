@@ -71,8 +71,7 @@ def limits(
     --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
-    # Arguments that select the strategy of `search_limits`, which decides which limits are best. `asked` has only the
-    # arguments that the user gave.
+    # asked: the arguments that the user gave and that select the strategy of `search_limits`.
     numbers = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch}
     others = {"target": _target(target), "budget": budget, "cost": options.named("--cost", cost, options.real) or None}
     asked: dict[str, Any] = {name: value for name, value in (numbers | others).items() if value is not None}
@@ -111,11 +110,7 @@ def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -
 def searched(
     histogram: SizeHistogram, graphs_per_batch: int | None, packs_per_batch: int | None = None, **settings: Any
 ) -> LimitsSearch:
-    """Find limits for --graphs-per-batch, or for the default number of graphs per batch.
-
-    If the largest graph or the cap on graphs rules out the default number, print a note and find the smallest limits
-    with nearly the best efficiency. `settings` are other arguments of `search_limits`.
-    """
+    """Find limits for --graphs-per-batch, or for the default number of graphs per batch."""
     packs = packs_per_batch or AUTO
     if graphs_per_batch is not None:
         with options.usage_errors():
@@ -146,12 +141,7 @@ def _target(texts: list[str] | None) -> float | dict[str, float] | None:
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate, and the `rows` candidates of the Pareto front with the closest slots per pack to it.
-
-    Candidates are limits that the search tried. A candidate is on the Pareto front if every other candidate with
-    the same or a higher harmonic mean of efficiencies has more slots per pack.
-    """
-    # c: a candidate; c.slots: its slots per pack.
+    """Print the best candidate, and the `rows` candidates of the Pareto front with the closest slots per pack to it."""
     best, front = search.best, search.pareto
     near = sorted(front, key=lambda c: abs(c.slots - best.slots))[:rows]
     shown = sorted([*near, *([] if best in near else [best])], key=lambda c: (c.slots, c.harmonic_mean))

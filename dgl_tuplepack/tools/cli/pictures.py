@@ -85,11 +85,10 @@ def plot(
     options.check_ending("--out", out, ENDINGS)
     limits = _one_shape(options.given_limits(given, graphs_per_batch))
     histogram = read_histogram(source, root, split)
-    # The pictures "sizes" and "search" show two components; the other pictures show any number of components.
     check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
         check(histogram.components, component or None, source)
-    # `search()` runs the search; only some pictures need its result.
+    # Only some pictures need the search.
     search = partial(search_for_plan, histogram, graphs_per_batch, oversize)
     if limits is None and picture in ("fill", "methods"):
         limits = search().best.limits
@@ -120,7 +119,7 @@ def _drawn(
     assert limits is not None
     if picture == "fill":
         return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
-    # Label of the plan in the picture -> (method, heuristic). Of these methods, only best_fit uses the heuristic.
+    # Label -> (method, heuristic). Of these methods, only best_fit uses the heuristic.
     methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
     methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
     methods["auto"] = ("auto", "product")

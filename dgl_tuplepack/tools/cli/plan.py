@@ -52,10 +52,9 @@ def plan(
         search = search_for_plan(histogram, graphs_per_batch, oversize)
         limits, packs = search.best.limits, search.packs_per_batch
     limits = limits.aligned(histogram.components)
-    # all_of: the limits of each shape, smallest first. Only graphs that exceed the largest shape are too large.
+    # Only graphs that exceed the largest shape are too large.
     histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
-    # Show a spinner, because the duration is unknown. It appears only in a terminal.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
         packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
     summary = summarise(packed) | {"limits": limits.to_dict(), "packs_per_batch": packs, "dropped": dropped}
@@ -67,10 +66,7 @@ def plan(
 
 
 def _row(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary as one CSV row; a list with a value for each shape bucket becomes numbered columns.
-
-    For example, "packs_of_shapes" becomes "packs_of_shapes 0" and "packs_of_shapes 1".
-    """
+    """Return a summary as one CSV row; a list with a value for each shape bucket becomes numbered columns."""
     row: dict[str, Any] = {}
     for name, value in summary.items():
         row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}
@@ -78,13 +74,9 @@ def _row(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    """Print the figures of a plan, then a table with a row for each component.
-
-    `summary` is the result of `summarise`, with the entries that `plan` adds.
-    """
+    """Print the figures of a plan, then a table with a row for each component."""
     print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], _figures(summary))
-    # effective: component -> largest content of any pack. limits: plain data of one `Limits`, or a list with an entry
-    # for each shape bucket.
+    # limits: plain data of one `Limits`, or a list with an entry for each shape bucket.
     effective, limits = summary["effective_limits"]["maxima"], summary["limits"]
     shapes = limits if isinstance(limits, list) else [limits]
     rows = [
@@ -95,7 +87,6 @@ def _show(summary: dict[str, Any]) -> None:
     headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency at largest content"]
     print_table("Slots of one epoch", headings, rows)
     packs = summary["packs_per_batch"]
-    # Graphs per batch: all graphs, divided by the number of batches, ceil(packs / packs per batch).
     print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))
 
 
@@ -105,7 +96,7 @@ def _figures(summary: dict[str, Any]) -> list[list[Any]]:
     proven = "proven optimal" if gap == 0 else f"{gap / summary['lower_bound']:.3%} above"
     bound = [["lower bound", summary["lower_bound"]], ["gap", f"{gap:,} ({proven})"]]
     if isinstance(limits, list):
-        # With shape buckets, plans minimise slots, not packs, so do not show a bound on packs.
+        # With shape buckets, plans minimise slots, not packs.
         of_shapes = " | ".join(f"{number:,}" for number in summary["packs_of_shapes"])
         bound = [["packs of each shape", of_shapes], ["node and edge slots of an epoch", summary["padded_slots"]]]
     cap = None if isinstance(limits, list) else limits["graphs"]

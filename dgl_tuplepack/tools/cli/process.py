@@ -18,7 +18,7 @@ from dgl_tuplepack.tools.cli.output import note
 def run() -> int:
     """Run the command in `sys.argv`; return its exit code, 130 for an interrupt."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Escape characters that the terminal cannot encode; names of components may contain any characters.
+        # Names of components may contain characters that the terminal cannot encode.
         sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -48,19 +48,14 @@ def _flush() -> None:
 
 
 def _explained(error: Any) -> int:
-    """Print one line that states why the command failed, and return the exit code.
-
-    Raise an unexpected error again: such an error is a bug of this package.
-    """
+    """Print one line that states why the command failed, and return the exit code; raise an unexpected error again."""
     code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
-    # The class of a usage error is in click, or in Typer's private copy of click. So recognise a usage error by its
-    # method.
+    # A usage error is of click, or of Typer's private copy of click, so recognise it by its method.
     if hasattr(error, "format_message"):
         advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         code, text = error.exit_code, error.format_message() + advice
     elif isinstance(error, TuplepackError):
-        # Exit code 2 means wrong usage: only wrong options cause a LimitsError or a MethodError. A GraphTooLargeError
-        # is a LimitsError too, but gives exit code 1.
+        # GraphTooLargeError is a LimitsError too, but not bad usage.
         code, text = 2 if type(error) in (LimitsError, MethodError) else 1, str(error)
     elif isinstance(error, ImportError) and package in EXTRAS:
         text = str(missing(package, error))

@@ -45,7 +45,6 @@ def sizes(
 def _show(histogram: SizeHistogram) -> None:
     """Print the total, the mean and quantiles of each component."""
     rows = []
-    # sizes[i, column]: size of size class i in this component. counts[i]: number of graphs of size class i.
     for column, (name, total) in enumerate(histogram.totals().items()):
         values = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))
         rows.append([name, total, total / histogram.num_graphs, *values])

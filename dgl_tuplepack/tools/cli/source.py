@@ -43,7 +43,7 @@ def open_source(source: str, root: Path | None = None, settings: dict[str, Any] 
     """
     counted = _counted(source)
     if counted is None:
-        # also: kinds of SOURCE to list in the error message, next to the kinds that `resolve` lists.
+        # also: further kinds of SOURCE for the error message.
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
     if root is not None:
         _refuse_option(source, "--root")
@@ -51,10 +51,7 @@ def open_source(source: str, root: Path | None = None, settings: dict[str, Any] 
 
 
 def path_of(source: str, root: Path | None) -> str:
-    """Return the path of a SOURCE with graphs.
-
-    If `root` is given, SOURCE is the name of an OGB dataset in this folder; otherwise, SOURCE is the path.
-    """
+    """Return the path of a SOURCE with graphs; if `root` is given, SOURCE is the name of an OGB dataset."""
     return source if root is None else str(folder_of(root, source))
 
 
@@ -82,7 +79,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # JSON begins with {" or [[. CSV does not: it begins with a number or with the names of components, and a name that
-    # contains " is itself quoted.
+    # JSON begins with {" or [[. CSV begins with a number or a name, and a name that contains " is itself quoted.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

@@ -82,8 +82,7 @@ def preprocess(
     chosen = options.given_limits(given, graphs_per_batch, multiple_of)
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers runs on this machine, --dask on a cluster; leave one out.")
-    # Leave out settings that the user did not give: if a default was written out in this run but left out in the last
-    # run, the settings would differ, and the shard would count as changed.
+    # Leave out settings that the user did not give: a default, written out, would make shards count as changed.
     asked = {"split": split_scheme, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
@@ -131,9 +130,8 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         return
     _show(summary)
     if "plans" in summary:
-        # names: the components. summary["plans"]: name of a split -> result of `summarise`.
         names = next(iter(summary["plans"].values()))["efficiency"]
-        # With shape buckets, plans minimise slots, not packs, so do not show a gap, which counts packs.
+        # With shape buckets, plans minimise slots, not packs.
         bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
             [split or "all", *(plan[name] for name in ["graphs", "packs", *bound]),
@@ -183,10 +181,7 @@ def info(
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, the operating system and packages, and the number of processors.
-
-    The version of a package that is not installed is "absent".
-    """
+    """Return the versions of Python, the operating system and packages, and the number of processors."""
     found = {"dgl_tuplepack": __version__, "python": platform.python_version(), "system": platform.platform()}
     found["processors"] = str(os.cpu_count())
     for package in _PACKAGES:
@@ -212,7 +207,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        # A store without plans is valid, but report it, since the user may have lost the plans.
+        # A store without plans is valid, but the user may have lost them.
         plans = "" if sharded or plan_files(opened.segments[0].data) else "; it has no plans"
         print_line(f"{store}: {len(opened):,} graphs, intact{plans}")
 
@@ -221,8 +216,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
     """Return the contents of a store or of shards as plain data."""
     from dgl_tuplepack.storage.multi_store import MultiStore
 
-    # An entry describes one array file; its type is a node type, an edge type (a tuple) or None. Shards may store
-    # integers in different dtypes; `stored` is the dtype in the first shard.
+    # Shards may store integers in different dtypes; `stored` is the dtype in the first shard.
     columns = [
         {
             "content": entry.content,
@@ -267,7 +261,6 @@ def _show(summary: dict[str, Any]) -> None:
     ]
     if summary["pre_transform"] is not None:
         rows.append(["transformed by", summary["pre_transform"]["transform"]])
-    # ties: component of nodes -> component of edges. indices: name of a feature or label -> component that it indexes.
     rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
     rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
     if "shards" in summary:

@@ -17,16 +17,13 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 from dgl_tuplepack.planning.plan import PackPlan
 
-# Number of measured rounds. In each round, each contender trains _STEPS steps.
+# Measured rounds, and steps of each contender in a round.
 _ROUNDS, _STEPS = 5, 4
 
 
 @dataclass
 class Contender:
-    """One row of the table that the demo prints: a batching method, its plan and its speed in graphs per second.
-
-    `graphs_per_second` is None before the measurement. If `compiled` is True, the network runs compiled.
-    """
+    """One row of the table that the demo prints: a batching method, its plan and its speed in graphs per second."""
 
     name: str
     plan: PackPlan
@@ -39,10 +36,7 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Make a plan with each method: plain batching, next fit, best fit with each heuristic, and auto.
-
-    Plain batching puts one graph in each pack, because two graphs may exceed the limits.
-    """
+    """Make a plan with each method: plain batching, next fit, best fit with each heuristic, and auto."""
     methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     methods += [("next fit", {"method": "next_fit", "seed": seed})]
     methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
@@ -61,13 +55,11 @@ def measure(
     `batches_of` yields the batches of a plan, epoch after epoch, without end. `train_step` accepts a batch and whether
     to run compiled.
 
-    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The speed is the
-    mean number of graphs per batch, over a whole epoch, divided by the median time of a step. The contenders take
-    turns, so that a busy moment of the machine does not slow only one contender.
+    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
+    take turns, so that a busy moment of the machine does not slow only one contender.
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
-    # turns: (number of the round, index of the contender). seconds[row]: times of the steps of contender `row`.
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
     for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
         # Round 0 is not measured: its only step warms up and compiles.

@@ -15,10 +15,7 @@ from dgl_tuplepack.nn import MaskedBatchNorm1d
 
 
 class PlainGINE(nn.Module):
-    """GINE layer on plain tensors: apply a perceptron to the features of each node plus the sum of its messages.
-
-    The message of an edge is ``relu(features of the source node + features of the edge)``.
-    """
+    """GINE layer on plain tensors: apply a perceptron to the features of each node plus the sum of its messages."""
 
     def __init__(self, perceptron: nn.Module) -> None:
         super().__init__()
@@ -36,10 +33,7 @@ class PlainGINE(nn.Module):
 
 
 def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
-    """Return the mean of the rows of `x` in each of `number` graph slots, or 0 for a slot without rows.
-
-    ``slots[i]`` is the graph slot of row i.
-    """
+    """Return the mean of the rows of `x` in each of `number` graph slots, or 0 for a slot without rows."""
     counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
     return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
 
@@ -90,7 +84,6 @@ class MaskedGIN(nn.Module):
         """
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
-        # graph: for DGL layers, the batch as a graph; for other layers, the source and destination nodes [2, E].
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
             edges = encode_edges(batch.edge_features[self.feature])
             out = layer(graph, x, edges) if self.framework == "dgl" else layer(x, graph, edges)

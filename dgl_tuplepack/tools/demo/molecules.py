@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 _ATOMS = np.cumsum([740, 100, 120, 20, 15, 5])
 # Running sums of the frequencies of bond kinds, in thousandths: aromatic, single, double, triple.
 _BONDS = np.cumsum([480, 420, 95, 5])
-# Kinds of two atoms: their indices in _ATOMS.
+# Indices in _ATOMS.
 _NITROGEN, _OXYGEN = 1, 2
 
 NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
@@ -30,7 +30,7 @@ class Molecules(Source):
     `sizes` must have the components ("nodes", "edges"). A graph with edges must have nodes. Otherwise, SizesError is
     raised. `seed` is in 0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature
     ``"kind"``, int64. The label of a graph, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an
-    oxygen, else 0. A model can learn this label.
+    oxygen, else 0.
     """
 
     knows_sizes = True
@@ -55,14 +55,11 @@ class Molecules(Source):
     def block(self) -> GraphBlock:
         """Return all molecules as one block."""
         sizes = self._sizes
-        # first_nodes[i] and first_edges[i]: position of the first node and edge of graph i in the block.
         first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
         num_nodes, num_edges = sizes.array.sum(axis=0)
-        # ends: source and destination of each edge, as indices of nodes within its graph. atoms, bonds: kind of each
-        # node and edge. The kernels below fill these arrays.
+        # ends: source and destination of each edge, as indices of nodes within its graph. The kernels fill the arrays.
         ends = np.empty((2, num_edges), dtype=np.int64)
         atoms, bonds = np.empty(num_nodes, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
-        # Keys of three random streams: for bonds, kinds of atoms and kinds of bonds.
         keys = [np.uint64(derive_key(np.uint64(self._seed), np.uint64(0), np.uint64(purpose))) for purpose in range(3)]
         draw_bonds(sizes.array, np.append(first_edges, num_edges), ends, keys[0])
         draw_kinds(_ATOMS, atoms, keys[1])
@@ -71,7 +68,6 @@ class Molecules(Source):
         graph_of_edge = np.repeat(np.arange(len(sizes)), sizes.num_edges)
         # src, dst: kind of the source atom and of the destination atom of each edge.
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
-        # bound[i]: whether graph i has an edge from a nitrogen to an oxygen.
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(
             {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},

@@ -41,7 +41,6 @@ from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_
 LIMITS = Limits(nodes=222, edges=502)
 # Packs of the method "auto" hold 8.8 graphs on average, so 8 packs hold about GRAPHS_PER_BATCH graphs.
 GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
-# Width of the network.
 _WIDTH = 48
 
 
@@ -71,12 +70,11 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
     """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
-    # If several plans have the fewest packs, choose the last of these plans, because the baselines come first.
+    # Of several plans with the fewest packs, choose the last, because the baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler, the compiled row would repeat the uncompiled row. `compile` has already warned
-        # about the failure.
+        # Without a working compiler, the compiled row would repeat the uncompiled row.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
@@ -110,7 +108,6 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
     """Return the sizes of `number` random graphs of the histogram (None: of all graphs), in random order."""
     most = histogram.num_graphs
-    # rows[i]: size class of graph i.
     rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
@@ -167,7 +164,7 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
             yield from loader
 
     trainer = _Trainer(framework)
-    # The `count` of the loss does not affect the speed, so any number will do: here, the number of graph slots.
+    # The `count` of the loss does not affect the speed, so any number will do.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 

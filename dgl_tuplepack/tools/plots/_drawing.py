@@ -14,9 +14,8 @@ from dgl_tuplepack.planning.histogram import quantiles
 from dgl_tuplepack.planning.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
-# For the cells of histograms; `whole_cells` explains both numbers.
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
-# Maximum characters of a name. Longer names would leave no room for the picture, so shorten them in the middle.
+# Maximum characters of a name.
 _LONGEST_NAME = 30
 # Maximum characters per line of a legend.
 _LEGEND_WIDTH = 44
@@ -25,7 +24,6 @@ ACCENT = "#b2182b"
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Arguments of `Axes.legend` that put the legend above the picture, so that the legend covers nothing.
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
@@ -42,17 +40,14 @@ def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
 
 
 def label(name: str) -> str:
-    """Return a name as text for a picture: one line, which matplotlib never reads as a formula.
-
-    Long names are shortened, and characters without a glyph in any font are escaped.
-    """
+    """Return a name as text for a picture: one line, which matplotlib never reads as a formula."""
     name = printable(name)
     # glyphs: for each font, a function that returns 0 for a character that the font lacks.
     glyphs = [font.get_char_index for font in _fonts()]
     name = "".join(c if any(glyph(ord(c)) for glyph in glyphs) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
-    # Escape "$", which begins a formula. Put a space before a leading "_": legends omit labels that begin with "_".
+    # "$" begins a formula; legends omit labels that begin with "_".
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
 
 
@@ -91,7 +86,7 @@ def line_style(number: int) -> dict[str, Any]:
 def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
     """Return the column indices of the two `chosen` components, or of all components if `chosen` is None.
 
-    Raise SizesError unless these are two different components. `what` is as in `columns_of`.
+    Raise SizesError unless these are two different components.
     """
     columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
@@ -102,8 +97,7 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
     """Return the column indices of the `chosen` components, or of all components if `chosen` is None.
 
-    Raise SizesError for an unknown component. In messages, `what` names the object that has the components, such as
-    "the plan".
+    Raise SizesError for an unknown component. In messages, `what` names their owner, such as "the plan".
     """
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
         raise SizesError(f"components is {chosen!r}, but must be None or a non-empty list of names from {components}.")
@@ -123,7 +117,7 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
-    # tails[a]: end of axis a, divided by the median size, which counts as at least 1.
+    # tails[a]: end of axis a, divided by the median size.
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
     # If one axis has a long tail, half as long a tail is enough for the other axes. If both axes are logarithmic,
     # proportional sizes lie on a straight line.
@@ -132,19 +126,16 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make an axis of whole numbers logarithmic; `which` is "x" or "y".
-
-    The numbers are in `smallest`..`largest`. If `smallest` is 0, the axis has a tick at 0.
-    """
+    """Make an axis of whole numbers logarithmic; `which` is "x" or "y"."""
     ticker = load("matplotlib.ticker")
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
         set_scale("log")
-        # Put ticks at 1, 2 and 5 in each decade, or only at 1 if there are more than two decades.
+        # Ticks in each decade.
         subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
         axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
     else:
-        # symlog: linear from 0 to 1, and logarithmic above 1.
+        # A scale that is logarithmic everywhere cannot show 0.
         set_scale("symlog", linthresh=1, linscale=0.3)
         axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
     _separate_thousands(axis)
@@ -154,21 +145,18 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 def whole_cells(values: IntArray, log: bool = False) -> Any:
     """Return the borders of at most about `_MOST_CELLS` histogram cells, which together hold all values.
 
-    Each border is halfway between two whole numbers. The step is the greatest common divisor of the differences between
-    values: for example, 2 for numbers of edges if each edge also has its reverse. The width of a cell is a multiple of
-    the step, since narrower cells would show as stripes. If `log` is True, cells of larger values are wider.
+    Each border is halfway between two whole numbers. The width of a cell is a multiple of the step between values (2 if
+    each edge also has its reverse), since narrower cells would show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # If the values span fewer than _FEWEST_CELLS steps, the step may be a coincidence, so use 1: wide cells would show
-    # sizes that do not occur.
+    # If the values span fewer than _FEWEST_CELLS steps, the step may be a coincidence.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
         # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
         return low - 0.5 + width * np.arange((high - low) // width + 2)
-    # A cell that begins at b has the width b * growth, rounded down to a multiple of the step, but at least one step.
-    # Without rounding, _MOST_CELLS such cells would hold all values.
+    # Without rounding, _MOST_CELLS cells would hold all values.
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     edges = [low]
     while edges[-1] <= high:
@@ -179,7 +167,7 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
 def set_whole(axis: Any) -> None:
     """Put the ticks of a linear axis at whole numbers, and label the ticks with thousands separators."""
     ticker = load("matplotlib.ticker")
-    # A larger min_n_ticks would allow ticks at fractions, and the formatter would round their labels to whole numbers.
+    # A larger min_n_ticks would allow ticks at fractions.
     axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     _separate_thousands(axis)
 

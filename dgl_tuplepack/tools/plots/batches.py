@@ -11,9 +11,8 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Colours of the graphs in a bar, in turn. Neighbouring graphs differ in colour, also in greyscale.
+# Colours of the graphs in a bar, in turn; they also differ in greyscale.
 _SLICES = ("#0f4c81", "#2f93b5", "#8fd0c6")
-# Width of a bar. The centre of bar i is at x = i.
 _WIDTH = 0.8
 
 
@@ -45,12 +44,9 @@ def plot_batches(
     for number, (batch, total) in enumerate(zip(batches, totals, strict=True)):
         if slots is not None:
             _fill(ax, number, [0], [slots], padding)
-        # Fill the whole bar with the first colour, then cover some graphs with the other colours. This keeps vector
-        # files small.
+        # Filling the whole bar first, and then covering some graphs, keeps vector files small.
         _fill(ax, number, [0], [total], _SLICES[0])
-        # Graph i covers the bar from ``ends[i] - batch[i]`` to ``ends[i]``.
         ends = np.cumsum(batch)
-        # Every third graph has the colour `colour`, from the graph with the index `first` on.
         for first, colour in enumerate(_SLICES[1 : len(batch)], 1):
             chosen = slice(first, None, len(_SLICES))
             _fill(ax, number, (ends - batch)[chosen], ends[chosen], colour)

@@ -13,8 +13,7 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# In `plot_fill`, the axis begins at the fill _FULL, or lower if more than the fraction _LEFT_OUT of the packs is
-# below _FULL.
+# In `plot_fill`: the highest start of the axis, and the largest fraction of packs below the start.
 _FULL, _LEFT_OUT = 0.9, 0.005
 # In `plot_methods`, the axis is linear up to this many per cent above the lower bound.
 _LINEAR = 1.0
@@ -34,23 +33,19 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    # fills[c][q]: content / limit of a pack of pattern q, in the chosen component c. plan.repeats[q]: number of packs
-    # of pattern q. plan.pattern_contents[q, column]: content of one such pack.
+    # fills[c][q]: content / limit of a pack of pattern q, in the chosen component c. plan.repeats[q]: number of packs.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
-    # low: start of the axis, rounded down to a multiple of 5 %. Packs below `low` are only counted in the legend. If
-    # they were drawn, a few very empty packs could make the axis so long that the other packs are hard to see.
+    # low: start of the axis. A few very empty packs, which would make the axis long, are only counted in the legend.
     low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
         name, inside = plan.histogram.components[column], fill >= low
-        # packs: number of packs in each cell. full: fraction of full packs. below: number of packs below `low`.
         borders = drawing.whole_cells(plan.pattern_contents[inside, column])
         packs = np.histogram(plan.pattern_contents[inside, column], bins=borders, weights=plan.repeats[inside])[0]
         full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
         text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
         text += f", {below:,} below {low:.0%}" if below else ""
         style: dict[str, Any] = {"fill": True, "color": "0.7"}
-        # The first component is a grey area, the other components are lines.
         if number:
             style = drawing.line_style(number - 1) | {"linewidth": 1.6}
             del style["marker"]
@@ -89,7 +84,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
         )
     # A lower bound for looser limits also holds for tighter limits, so the largest bound holds for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
-    # maxima[p]: the limits of plan p, and its cap on graphs. above[p]: packs of plan p above the bound, in per cent.
+    # above[p]: packs of plan p above the bound, in per cent.
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
     # within[p]: whether the limits and the cap of plan p are the tightest of all plans.
@@ -126,11 +121,7 @@ def _per_cent(value: float) -> str:
 
 
 def _scale(ax: Any, above: Any) -> None:
-    """Set the range of the axis, with room for text on the right.
-
-    `above` is in per cent above the lower bound. If a plan is more than 10 % above it, make the axis logarithmic from
-    1 % on.
-    """
+    """Set the range of the axis, with room for text on the right; `above` is in per cent."""
     ticker = load("matplotlib.ticker")
     if above.max() > 10 * _LINEAR:
         ax.set_xscale("symlog", linthresh=_LINEAR, linscale=0.6)

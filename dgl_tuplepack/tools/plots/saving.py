@@ -52,7 +52,7 @@ def picture_bytes(ax: Any, ending: str, dpi: float = 150) -> bytes:
     content = io.BytesIO()
     # A fixed salt gives the elements of SVG files the same ids in each run.
     with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
-        # A subfigure cannot be saved. If `ax` is in a subfigure, save the whole figure.
+        # A subfigure cannot be saved.
         figure = ax.figure if hasattr(ax.figure, "savefig") else ax.figure.figure
         figure.savefig(content, format=ending, dpi=dpi, metadata=_METADATA[ending])
     return content.getvalue()

@@ -15,7 +15,7 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
-# White markers with a black edge stand out on light and on dark dots, in colour and in greyscale.
+# White markers with a black edge stand out on light and on dark dots.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
 
@@ -38,12 +38,11 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
         raise SearchError("this picture shows limits of one shape, but the search has several; search without shapes=.")
     limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
-    # limits[i]: the two limits of candidate i. points: the distinct pairs of limits. point_of[i]: index in `points` of
-    # limits[i]. scores[p]: highest harmonic mean of the candidates at point p.
+    # scores[p]: highest harmonic mean of the candidates at point p.
     points, point_of = np.unique(limits, axis=0, return_inverse=True)
     scores = np.full(len(points), -np.inf)
     np.maximum.at(scores, point_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
-    # If all scores are equal, set a range that ends at this score: matplotlib's own range might exceed 100 %.
+    # If all scores are equal, matplotlib's own range might exceed 100 %.
     low = scores.min() if scores.min() < scores.max() else scores.max() - _RANGE_OF_EQUALS
     # Draw the best dots last, so that they are on top.
     order = np.argsort(scores, kind="stable")

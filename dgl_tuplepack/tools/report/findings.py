@@ -23,10 +23,7 @@ _PURPOSE = 0x9A7C
 
 @dataclass(frozen=True)
 class Batching:
-    """A method of batching to one static shape, and the slots of one epoch, by component.
-
-    The page shows `note` as an explanation of the method.
-    """
+    """A method of batching to one static shape, and the slots of one epoch, by component."""
 
     name: str
     note: str
@@ -82,8 +79,7 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plan = plans["auto"] = pack(histogram, chosen, seed=seed)
-    # A search by `graphs_per_batch` also chose the packs per batch, but only for the limits that it advises. After
-    # another search, or for other limits, compute the packs per batch here.
+    # A search by `graphs_per_batch` also chose the packs per batch, but only for the limits that it advises.
     found = search.way == "graphs_per_batch" and chosen == search.best.limits
     packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
     sizes = {
@@ -96,14 +92,12 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
     """Return component -> slots of a batch: `packs` times the limit, plus one reserved node of each node type."""
-    # nodes: indices of the components that count nodes.
     nodes = components_of_kind(limits.components, "nodes")
     return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
 def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
     """Return the methods to compare. Without packing, a batch has `graphs` graphs; with packing, `packs` packs."""
-    # largest: slots by component if every graph is padded to the largest size.
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
     batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:

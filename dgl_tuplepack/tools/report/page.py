@@ -17,7 +17,7 @@ from dgl_tuplepack.tools.report.findings import Findings
 # Size of a picture in inches; a desktop screen shows an inch as 96 pixels. On a phone, a picture is still readable at
 # two thirds of this size.
 _WIDTH, _HEIGHT = 5.2, 4.1
-# Python code on the page; `use` fills in the fields. The lines are short enough for a phone.
+# Python code on the page. The lines are short enough for a phone.
 _USE = """\
 import dgl_tuplepack as tp
 
@@ -120,10 +120,7 @@ def _axes() -> Any:
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
-    """Return a picture for the template: texts, size in pixels, and the image as a data URI.
-
-    `alternative` is the text for screen readers.
-    """
+    """Return a picture for the template, with its size in pixels; `alternative` is the text for screen readers."""
     content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
     return {

@@ -1,8 +1,4 @@
-"""Close the gap of a plan whose packs hold few graphs, by the pattern LP, by dives and by subproblems.
-
-The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
-every graph. A dive solves the LP, fixes some packs of the solution, and repeats both for the remaining graphs.
-"""
+"""Close the gap of a plan whose packs hold few graphs, by the pattern LP, by dives and by subproblems."""
 
 from __future__ import annotations
 
@@ -19,23 +15,22 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # The LP starts with at most this many patterns of the plan so far.
 _MOST_COLUMNS = 2000
-# A pattern that repeats 2.3 times has 2 whole packs; a fractional part of at least _NEARLY counts as a whole pack. If
-# no pattern has a whole pack, a dive fixes one pack of the pattern that repeats most, and possibly one pack of each
-# other pattern that repeats more than _LIKELY times.
+# A pattern that repeats 2.3 times has 2 whole packs; a fractional part of at least _NEARLY counts as a whole pack.
+# Without whole packs, a dive fixes one pack of the pattern that repeats most, and of others that repeat more than
+# _LIKELY times.
 _NEARLY, _LIKELY = 0.95, 0.5
 # Each dive after the first adds random noise below _NOISE to the repeats.
 _NOISE = 0.3
-# If no pattern has a whole pack, a dive fixes at most one pattern for every _PACKS_PER_PATTERN packs that it may still
-# use, but at least one.
+# Without whole packs, a dive fixes at most one pattern for every _PACKS_PER_PATTERN packs that it may still use.
 _PACKS_PER_PATTERN = 32
 # A subproblem has at least _GRAPHS graphs. After failures, this minimum grows, to at most _MOST_GROWTH * _GRAPHS.
 _GRAPHS = 60
 _MOST_GROWTH = 5
 # A subproblem gets at most this many dives.
 _DIVES = 2
-# Units of work (see `Effort`) for choosing a subproblem, for each pattern of the plan.
+# Work of choosing a subproblem, for each pattern of the plan.
 _WORK_PER_PATTERN = 30
-# The matrix of the LP's initial patterns costs one unit of work for this many entries.
+# Entries in one unit of work, for the matrix of the LP's initial patterns.
 _CELLS_PER_WORK = 4
 # Purposes for `key_of`: each has its own stream of random numbers. Dive number t has the purpose _DIVE + t.
 _SUBPROBLEM, _DIVE = 6, 7
@@ -49,18 +44,12 @@ def closed(
     The returned bound is at least `bound`, and the returned patterns have at most as many packs as `patterns`. The
     instance must be small, or have few graphs in a pack. No graph may have size 0.
 
-    Time: the time of the pattern LP and of the dives. A search finds new patterns for the LP; its time grows with the
-    number of possible packs.
-
-    Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
+    The time grows with the number of possible packs.
     """
-    # centre: duals that the LP starts from; each row of `centre.found` is a nearly full pack. columns: the patterns
-    # that the LP starts with, [M, C].
     centre = linear_duals(instance, effort)
     columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
     effort.spend(columns.size // _CELLS_PER_WORK)
     program = PatternLP(columns, centre, by_search)
-    # This adds patterns to the LP until the LP's bound reaches the number of packs or cannot rise further.
     program.solve(patterns.num_packs, effort)
     bound = max(bound, program.bound)
     for trial in range(dives):
@@ -74,23 +63,20 @@ def closed(
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
     """Pack ``counts[c]`` graphs of each class c into fewer than `packs` packs; return None if this dive fails.
 
-    Solve the LP of the remaining graphs, and fix some packs of its solution, so that they become part of the result.
-    Repeat until no graphs remain. `_fixed` chooses these packs; if `trial` is above 0, with random noise.
-
-    New patterns are added to each LP only until the number of packs in its solution, which may be fractional, is at
-    most the number of packs that the dive may still use. The dive solves at most `packs` LPs.
+    Solve the LP of the remaining graphs, fix some packs of its solution (see `_fixed`), and repeat until no graphs
+    remain. The dive solves at most `packs` LPs.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
     """
-    # rows: the fixed patterns, each as (content, number of packs). left: number of packs that the dive may still use.
+    # left: number of packs that the dive may still use.
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     left = packs - 1
     while remaining.any():
         program.restrict(remaining)
         program.solve(left + 1, effort, enough=left)
-        # The dive fails if the LP needs more packs than are left, or has no solution yet (its value is then infinite).
+        # The value is infinite if the LP has no solution yet.
         if not program.value <= left + 1e-6:
             return None
         columns, repeats = program.solution()
@@ -100,7 +86,6 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
             # A pattern may hold more graphs of a class than remain.
             content = np.minimum(column, remaining)
             if content.any():
-                # `taken_packs` subtracts up to `number` packs from `remaining`, and returns (content, number of packs).
                 rows.append(taken_packs(remaining, content, number))
                 left -= rows[-1][1]
         if left < 0 or left == before:
@@ -109,13 +94,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
-    """Return the patterns to fix, each with its number of packs.
-
-    A pattern that repeats 2.3 times has 2 whole packs. Return all patterns that have whole packs. If there are none,
-    return one pack of each of the patterns that repeat most. At most ``left // _PACKS_PER_PATTERN`` patterns are
-    returned then, but at least one; `left` is the number of packs that the dive may still use.
-    """
-    # whole[m]: whole packs of pattern m; a fractional part of at least _NEARLY counts as a whole pack.
+    """Return the patterns to fix, each with its number of packs: whole packs, or else patterns that repeat most."""
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):
@@ -144,7 +123,6 @@ def closed_by_subproblems(
     """
     failures, trial = 0, 0
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
-        # chosen[q]: number of packs of pattern q in this subproblem.
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
         fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
@@ -165,11 +143,10 @@ def _closed_again(
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
-    # A lower bound on the packs of the subproblem.
     target = needed_packs(subproblem)
     if target >= taken.num_packs:
         return None
-    # The chosen packs with the subproblem's classes: class i of the subproblem is class classes[i] of the instance.
+    # The chosen packs, with the classes of the subproblem.
     inside = taken.with_classes(np.searchsorted(classes, taken.classes))
     fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
     if fresh.num_packs >= taken.num_packs:
@@ -182,8 +159,7 @@ def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, tria
 
     Together, these packs hold at least `graphs` graphs, if the plan has that many.
     """
-    # packs[i]: the pattern of pack i. room[q]: free fraction of a pack of pattern q, averaged over the limits. drawn:
-    # the indices of all packs, in random order.
+    # packs[i]: the pattern of pack i.
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
@@ -192,6 +168,5 @@ def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, tria
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
     order = np.empty(len(drawn), dtype=np.int64)
     order[::2], order[1::2] = roomy, others
-    # Take packs in this order until they hold at least `graphs` graphs.
     number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
     return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)

@@ -1,7 +1,4 @@
-"""Empty some packs of a plan, and pack their graphs into fewer packs, which must be almost completely full.
-
-This can save the last packs of a plan that is only a few packs above the lower bound.
-"""
+"""Empty some packs of a plan, and pack their graphs into fewer packs, which must be almost completely full."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ _MOST_PACKS = 20_000
 _MOST_GRAPHS = 12_000
 # Number of random packs that are emptied together with the emptiest packs.
 _OTHERS = 4
-# A meet-in-the-middle search decides for each *free* graph whether it goes into the pack. The number of free graphs
-# begins at _FEWEST_FREE, grows by _MORE_FREE after each failure, and is at most _MOST_FREE.
+# A meet-in-the-middle search decides for each *free* graph whether it goes into the pack.
 _FEWEST_FREE = 20
 _MOST_FREE = 32
 _MORE_FREE = 2
@@ -29,18 +25,14 @@ _MORE_FREE = 2
 _REOPENED = 3
 # Most steps of a meet-in-the-middle search.
 _MOST_SCANNED = 1 << 22
-# Units of work (see `Effort`) for each try to fill a pack, and for each graph that is not packed at that time.
+# Units of work (see `Effort`) for each try to fill a pack, and for each unpacked graph.
 _WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
-# _ORDERED: the purpose (for `key_of`) of all random numbers in this file. _REOPEN: index of the first random number
-# that `_reopened` uses.
+# The purpose (see `key_of`) of all random numbers in this file, and the first random number of `_reopened`.
 _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
     """Save `fewer` (>= 1) packs: pack the graphs of some packs again. Return the new plan's patterns, None on failure.
-
-    Choose just enough of the emptiest packs that their free room adds up to `fewer` whole packs. Also choose a few
-    random packs.
 
     Time O(G d) for the G graphs of the chosen packs, at most 12,000, plus the time of `filled`.
     """
@@ -53,7 +45,7 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
     if chosen is None:
         return None
     emptied = packs.take(np.flatnonzero(chosen), np.ones(int(chosen.sum()), dtype=np.int64))
-    # classes[i]: size class of graph i of the emptied packs. contents[p]: indices i of the graphs in new pack p.
+    # classes[i]: size class of graph i of the emptied packs.
     classes = np.repeat(emptied.classes, emptied.multiplicities)
     sizes = np.ascontiguousarray(instance.sizes[classes])
     contents = filled(sizes, instance.limits, emptied.num_packs - fewer, seed, effort)
@@ -66,11 +58,8 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
 
 
 def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
-    """Choose packs to empty, bool ``[P]``.
-
-    Return None if all packs together have too little free room, or if the chosen packs hold too many graphs.
-    """
-    # room[p]: free share of each limit in pack p. emptiest: packs sorted by their smallest free share, descending.
+    """Choose packs to empty, bool ``[P]``; None if there is too little free room, or if they hold too many graphs."""
+    # room[p]: free share of each limit in pack p.
     room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
     # enough[i]: whether the free room of the i + 1 emptiest packs adds up to `fewer` whole packs in every component.
@@ -88,16 +77,14 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
     """Return a subset of n graphs whose total is within ``low..high`` in every component, or None; and the work done.
 
-    The subset is int64 ``[n]``: 1 for each graph in the subset, else 0. None means that there is no such subset, or
-    that a search of `most` steps did not find one.
+    The subset is int64 ``[n]``: 1 for each graph in it, else 0. None: a search of `most` steps found no subset.
     """
     from dgl_tuplepack._core.kernels.exact_split import subset_within
 
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
-    # Sort the components by the width of their window, divided by the standard deviation of their sizes: the kernel is
-    # fastest if the narrowest window comes first.
+    # The kernel is fastest if the component with the narrowest window comes first.
     narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
     order = np.argsort(narrow, kind="stable")
     # The number of steps is negative if no subset was found.
@@ -108,13 +95,8 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
     """Pack all graphs into at most `packs` packs; return the indices of each pack's graphs, or None on failure.
 
-    `sizes`, int64 ``[G, d]``, has a row for each graph. Packs are filled one by one. Each pack always gets the hardest
-    remaining graph, the graph with the largest share of a limit. Other graphs are drawn at random or chosen by a
-    search. The room that stays free in all unfilled packs is divided equally among all of them except the last; the
-    next pack may leave at most its share free.
-
-    After repeated failures, some finished packs are emptied again. For two packs and at most 33 graphs, the search
-    tries every subset of the graphs, unless that takes more than 2^22 steps.
+    `sizes` is int64 ``[G, d]``. Packs are filled one by one; each of them gets the hardest remaining graph, the graph
+    with the largest share of a limit.
 
     Time O(d 2^(n / 2)), plus at most 2^22 steps, for each try to fill a pack with n <= 32 free graphs; memory
     O(d 2^(n / 2)).
@@ -126,8 +108,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     left = np.argsort(-hardness, kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
         return None
-    # left: graphs that are not packed yet, hardest first. done: the graphs of each finished pack. failures: how many
-    # tries to fill the next pack have failed.
+    # left: graphs that are not packed yet, hardest first.
     done: list[IntArray] = []
     failures, trial = 0, 0
     while not effort.exhausted:
@@ -137,8 +118,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
-        # low: least content of the next pack. free: number of free graphs for the search. If few graphs are left, all
-        # graphs except the hardest one (always in the pack) are free.
+        # The hardest graph is always in the pack. If few others are left, all of them are free.
         low = _least(sizes[left], limits, missing)
         others = len(left) - 1
         free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
@@ -148,13 +128,12 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
             left = left[~np.isin(left, members)]
             failures = 0
         elif free < min(others, _MOST_FREE):
-            # Try again with more free graphs.
             failures += 1
         elif missing == 2 and not done and free == others:
             # There are two packs in all, and the search has tried every subset of the graphs, or as many as it may.
             return None
         else:
-            # Empty some finished packs again (if there are any); the next try draws other random graphs.
+            # The next try draws other random graphs.
             failures = 0
             left = np.sort(np.concatenate([left, *_reopened(done, key)]))
             left = left[np.argsort(-hardness[left], kind="stable")]
@@ -172,8 +151,8 @@ def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
     """Return the least content of the next pack, int64 ``[d]``, if `packs` (>= 2) packs are not filled yet.
 
-    `sizes` has the graphs for these packs. The room that the graphs leave free in these packs is divided equally among
-    all packs except the last; each pack may leave at most its share free.
+    The room that the graphs leave free is divided equally among all packs except the last; each pack may leave at most
+    its share free.
     """
     shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
     return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
@@ -192,8 +171,7 @@ def _one_pack(
 ) -> IntArray | None:
     """Return the graphs of one pack: the first graph of `left` and some others; None if no pack was found.
 
-    The total of the pack is within ``low..high``, where `window` is (low, high), each int64 ``[d]``; `high` has the
-    limits. `free` is the number of graphs for which a search decides whether they go into the pack.
+    `window` has the least content of the pack and the limits, each int64 ``[d]``.
     """
     low, high = window
     others = shuffled(left[1:].copy(), key)

@@ -12,8 +12,7 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.sizes import IntArray
 
-# If there are more graphs than _MOST_ITEMS, they are divided into equal shares. Only one share is dealt to packs, and
-# its patterns repeat for the other shares.
+# More graphs than this are divided into equal shares; only one share is dealt to packs, and its patterns repeat.
 _MOST_ITEMS = 1 << 20
 # Graphs dealt between two checks of the effort, and units of work (see `Effort`) for each graph.
 _ITEMS_PER_SLICE = 1 << 17
@@ -23,9 +22,8 @@ _WORK_PER_ITEM = 20
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
     """Deal all graphs, largest first, to `target` packs. Graphs that do not fit are packed by minimum bin slack.
 
-    This works well if packs hold many graphs and there is a cap on graphs. A pack with a very large graph then gets
-    small graphs, so that all packs become full both in content and in number of graphs. Return None if the effort does
-    not suffice, or if `target` is smaller than the number of equal shares (see `_MOST_ITEMS`).
+    This works well if packs hold many graphs and there is a cap on graphs. Return None if the effort does not suffice,
+    or if `target` is smaller than the number of equal shares (see `_MOST_ITEMS`).
 
     Time O(C + n log P) to deal n graphs, at most 2^20, to P packs; memory O(n + P d).
 
@@ -42,14 +40,13 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     dealt = _dealt(instance, counts, packs, effort)
     if dealt is None:
         return None
-    # Repeat the patterns for all shares, and pack the graphs that they do not hold.
     return completed(instance, replace(dealt, repeats=dealt.repeats * shares), Tuning(), effort)
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
     """Deal ``counts[c]`` graphs of each class c to `packs` packs.
 
-    Return patterns of the packs that got graphs, without the graphs that did not fit; None if the effort runs out.
+    Leave out graphs that do not fit, and empty packs. Return None if the effort runs out.
     """
     from dgl_tuplepack._core.kernels.level_filling import Packs, deal
 
@@ -57,7 +54,6 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
     # The component of the cap, in which every graph counts 1; -1 if there is none.
     counting = np.flatnonzero((instance.sizes == 1).all(axis=0))
     cap = int(counting[0]) if len(counting) else -1
-    # A component weighs more if the graphs need more of it; the cap weighs nothing.
     scarce = scarcity(instance.sizes, instance.counts, limits)
     if cap >= 0:
         scarce[cap] = 0
@@ -65,13 +61,11 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
     order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
     # items[i]: size class of graph i, largest graph first. assigned[i]: the pack of graph i, -1 if it did not fit.
     items = np.repeat(order, counts[order])
-    # The kernel always deals the next graph to the pack with the highest key. At first, all keys are the largest float,
-    # so every pack gets a graph.
+    # The kernel deals the next graph to the pack with the highest key, so at first every pack gets a graph.
     room, keys = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
     filled = Packs(room, np.arange(packs), keys, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
-    # length: number of packs that may still get graphs. `deal` writes `assigned`, and returns the new `length`, without
-    # packs that have reached the cap.
+    # length: number of packs that may still get graphs. `deal` writes `assigned`.
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:

@@ -29,13 +29,11 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _MOST_PATTERNS = 1 << 15
 # In the first half of its steps, the search tries at most this many choices at each depth before it backtracks.
 _WIDTH = 6
-# The scarcity of a component is the number of packs that its total would fill. The weight of its free room is
-# (scarcity / highest scarcity) ** 2**_DOUBLINGS.
+# The weight of a component is (its scarcity / highest scarcity) ** 2**_DOUBLINGS.
 _DOUBLINGS = 6
-# The search for a pack ends early if the pack wastes at most this fraction of the room that the target allows it to
-# waste.
+# The search for a pack ends early if the pack wastes at most this fraction of the waste that the target allows.
 _ACCEPTED_WASTE = 0.5
-# Samples are used only if a pack is expected to hold more than this many graphs, and more than `Tuning.kept`.
+# Samples are used only if a pack is expected to hold more than this many graphs.
 _SAMPLE_FROM = 1.5
 # Steps of the kernel between two checks of the effort.
 _SLICE = 2_000_000
@@ -55,15 +53,14 @@ class Tuning:
     # The search chooses at least this many graphs of each pack; the other graphs of the pack are a sample of all
     # remaining graphs. Infinity turns sampling off.
     kept: float = 5.0
-    # Offset of the samples. It works like a seed: different numbers give different plans.
+    # Offset of the samples; it works like a seed.
     turn: float = 0.0
 
 
 def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
     """Fill one pack after another as full as possible; return None if the effort runs out.
 
-    A component weighs more if the remaining graphs need more of it, so packs use all components evenly. `target` is
-    the number of packs to aim for: if the graphs would fit into fewer packs, each pack may waste some room.
+    `target` is the number of packs to aim for: if the graphs would fit into fewer packs, each pack may waste some room.
 
     Time O(C log C) for each `_Filling` (a run of packs with the same weights), and O((S + E) log C) for each pattern of
     E entries, with S = `tuning.steps`; memory O(C d), plus the patterns.
@@ -85,7 +82,7 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
             target -= patterns.num_packs
         if filling.stopped:
             return None
-        # `run` has reduced `remaining`. Go on with the classes that still have graphs.
+        # `run` has reduced `remaining`.
         alive = remaining > 0
         classes, remaining = classes[alive], remaining[alive]
     return joined(filled)
@@ -102,11 +99,10 @@ def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Ef
 
 
 class _Filling:
-    """A run of packs with the same component weights and the same order of classes; the next run has new weights."""
+    """A run of packs with the same component weights and the same order of classes."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
-        # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`. scarce[i]: scarcity of
-        # component i, the number of packs that its total would fill.
+        # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
@@ -171,7 +167,6 @@ class _Filling:
             effort.spend(_WORK_PER_STEP * steps)
             steps_left -= steps
         effort.spend(_WORK_PER_FILLING + _WORK_PER_CLASS * len(remaining))
-        # Write the remaining graphs back, in the order of the caller's classes.
         self.remaining[self.order] = remaining
         return filled
 
@@ -179,16 +174,14 @@ class _Filling:
         """Call the kernel once; return the patterns that it found, and its number of steps."""
         remaining = self.left.remaining
         most = min(_MOST_PATTERNS, int(remaining.sum()))
-        # entries: a row of classes, as positions in `order`, and a row of multiplicities. There is space for `most`
-        # patterns of 8 entries each on average.
+        # entries: a row of classes (positions in `order`) and a row of multiplicities; 8 per pattern on average.
         space = 2 * len(remaining) + 8 * most
         offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
-        # Add the packs filled so far to `turn`, so that the samples of each call begin at other graphs.
+        # The samples of each call begin at other graphs.
         goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
-        # Set the counts of this call to 0. Two numbers of `state` carry over: PACKS, the packs filled so far, and HARD,
-        # the position in `hardest` of the class that starts the next pack.
+        # PACKS and HARD (see `kernels.bin_slack`) carry over.
         state[[ENTRIES, PATTERNS, STEPS]] = 0
         # The kernel stops if the space left in `entries` is less than one entry for each class.
         written = Written(offsets, entries[0], entries[1], repeats)

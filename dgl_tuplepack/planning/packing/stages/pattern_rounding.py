@@ -1,8 +1,4 @@
-"""Turn a solution of the pattern LP into packs: round the repeats, and pack the remaining graphs.
-
-The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
-every graph.
-"""
+"""Turn a solution of the pattern LP into packs: round the repeats, and pack the remaining graphs."""
 
 from __future__ import annotations
 
@@ -27,9 +23,8 @@ def rounded(
 ) -> Iterator[Patterns]:
     """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
 
-    For each threshold, round the fractional repeats, and let minimum bin slack pack the remaining graphs in two ways.
-    No pattern repeats more often than the remaining graphs allow, so `repeats` need not be exact. `turn` is the offset
-    of samples (see `Tuning`). If the effort is used up, stop.
+    No pattern repeats more often than the remaining graphs allow, so `repeats` need not be exact. For `turn`, see
+    `Tuning`. If the effort is used up, stop.
 
     Time O(M C), plus minimum bin slack for the remaining graphs: at most about one pack of graphs for each pattern.
 
@@ -45,13 +40,10 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        # First way: a search chooses at least 5 graphs of each pack, and the other graphs of the pack are a sample of
-        # all remaining graphs. Second way (infinity): the search chooses all graphs of each pack.
         for extra, searched_graphs in enumerate((5.0, float("inf"))):
             tuning = Tuning(steps=_STEPS, kept=searched_graphs, turn=turn + extra)
             patterns = completed(instance, kept, tuning, effort)
             if patterns is None:
-                # The effort is used up.
                 return
             yield patterns
 
@@ -64,7 +56,7 @@ def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Pa
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, repeats.tolist(), strict=True):
-        # `taken_packs` subtracts the graphs of these packs from `remaining`.
+        # `taken_packs` reduces `remaining`.
         content, packs = taken_packs(remaining, column, int(number))
         if packs:
             rows.append((content, packs))

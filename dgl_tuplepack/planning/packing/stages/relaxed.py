@@ -1,8 +1,4 @@
-"""Convert patterns of an instance to patterns of a relaxation that merges its classes, and back.
-
-A relaxation is a simpler instance: components may be missing, graphs of size 0 are left out, and classes of equal size
-are merged.
-"""
+"""Convert patterns of an instance to patterns of a relaxation that merges its classes, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
     """Convert patterns of an instance to patterns of its relaxation, without the graphs that the relaxation leaves out.
 
-    Patterns that would then be empty are left out, too.
+    Empty patterns are left out, too.
     """
     classes = len(relaxation.instance.counts)
     # rows[i]: the relaxation's class of entry i, -1 if it is left out. pattern[j]: the pattern of kept entry j.
@@ -27,7 +23,7 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
     keys, entries = np.unique(pattern * classes + rows[kept], return_inverse=True)
     multiplicities = np.zeros(len(keys), dtype=np.int64)
     np.add.at(multiplicities, entries.reshape(-1), patterns.multiplicities[kept])
-    # present: the patterns that still have entries. starts: the first key of each of these patterns.
+    # present: the patterns that still have entries.
     present, starts = np.unique(keys // classes, return_index=True)
     offsets = np.append(starts, len(keys)).astype(np.int64)
     return Patterns(offsets, keys % classes, multiplicities, patterns.repeats[present])
@@ -37,8 +33,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     """Convert patterns of a relaxation back to patterns of the instance; the relaxation must have all components.
 
     The patterns must hold every graph of the relaxation exactly once. `counts` ``[C]`` has the number of graphs of each
-    class of the instance. If the relaxation merged several classes, the graphs of one class are used up before the next
-    class begins. Graphs that the relaxation leaves out have size 0; they all go into one pack of the first pattern.
+    class of the instance. Graphs that the relaxation leaves out have size 0; they all go into one pack.
 
     Time O(entries + C), plus O(entries of a pattern) for each class that was merged.
     """
@@ -46,8 +41,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     order = np.argsort(relaxation.rows, kind="stable")
     # The instance's classes that were merged into class `row` are in `order`, from position begins[row] on.
     begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
-    # at[row]: position in `order` of the class to take graphs from. left[c]: number of graphs of the instance's class c
-    # that are in no pack yet.
+    # at[row]: position in `order` of the class to take graphs from. left[c]: graphs of class c that are in no pack yet.
     at, left = begins.tolist(), counts.tolist()
     rows: list[tuple[dict[int, int], int]] = []
     for pattern, repeats in enumerate(patterns.repeats.tolist()):
@@ -55,14 +49,12 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
         # asked: the pattern as pairs (class of the relaxation, number of its graphs in a pack).
         asked = [(int(patterns.classes[entry]), int(patterns.multiplicities[entry])) for entry in entries]
         while repeats > 0:
-            # `_dealt` returns the content of the next `number` packs, as a dict: class of the instance -> graphs.
             content, number = _dealt(asked, repeats, order, at, left)
             rows.append((content, number))
             repeats -= number
     without_size = np.flatnonzero(relaxation.rows < 0).tolist()
     if without_size:
-        # rows[0] stands for `number` equal packs. Give one of these packs a row of its own, and put all graphs of size
-        # 0 into it.
+        # One of the `number` equal packs of rows[0] gets a row of its own, with all graphs of size 0.
         content, number = rows[0]
         rows[:1] = [(content, number - 1)] if number > 1 else []
         rows.append((content | {row: int(counts[row]) for row in without_size}, 1))
@@ -75,7 +67,7 @@ def _dealt(
     """Return the content of the next pack of a pattern, and how many packs, at most `repeats`, can have this content.
 
     The content is a dict: class of the instance -> number of graphs. The graphs of these packs are subtracted from
-    `left`. For `asked`, `order`, `at` and `left`, see `spread`.
+    `left`. For the arguments, see `spread`.
     """
     content: dict[int, int] = {}
     number = repeats
@@ -86,11 +78,10 @@ def _dealt(
             taken = min(missing, left[member])
             if taken:
                 content[member] = taken
-                # If the graphs come from several merged classes, the pack uses up all these classes except the last, so
-                # it cannot repeat.
+                # A pack of several merged classes uses up all of them except the last, so it cannot repeat.
                 number = min(number, left[member] // taken) if taken == multiplicity else 1
             missing -= taken
-            # If graphs are still missing, class `member` is used up, and the missing graphs come from the next class.
+            # If graphs are still missing, class `member` is used up.
             at[row] += missing > 0
     for member, taken in content.items():
         left[member] -= number * taken

@@ -1,10 +1,7 @@
 """The stages of "auto", in the order in which a turn runs them, and the state that they share.
 
 Each stage checks whether to run in this turn, tries to improve the best patterns or the best bound, and counts its
-work. The constants of a stage are directly above it; ``docs/benchmarks/planning.md`` shows how much each stage gains.
-
-The pattern LP is a linear program: each pattern may repeat a fractional number of times, and together they must hold
-every graph. A relaxation is a simpler instance with fewer components or merged size classes (see `projected`).
+work. ``docs/benchmarks/planning.md`` shows how much each stage gains.
 """
 
 from __future__ import annotations
@@ -67,18 +64,15 @@ class Round:
     histogram: SizeHistogram
     limits: Limits
     instance: Instance
-    # The best plan and bound so far, shared by all rounds.
+    # Shared by all rounds.
     best: Best
-    # `number`: how many rounds came before this round. `start`: `Tuning.turn` in the first turn of this round; it works
-    # like a seed.
+    # number: how many rounds came before this round. start: `Tuning.turn` in the first turn of this round.
     number: int
     start: float
-    # The portion of the whole effort that this round may use.
     effort: Effort
-    # Number of turns of this round before the current turn.
     turn: int = 0
-    # About the last search of `search_longer`: its `steps` for each pattern, the work `spent`, and whether it was
-    # `complete`, so that more steps would change nothing. The next search has `growth` times as many steps.
+    # The last search of `search_longer`: its steps for each pattern, its work, and whether more steps would change
+    # nothing. The next search has `growth` times as many steps.
     steps: int = 0
     spent: int = 0
     complete: bool = False
@@ -120,9 +114,8 @@ def raise_bound(current: Round) -> None:
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit never checks the time limit while it runs, so it must be quick. With up to _MOST_FIT_CLASSES size classes,
-# all heuristics together take some tens of milliseconds. With up to _MOST_SUM_CLASSES size classes, each of the two
-# strongest heuristics takes that long.
+# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds for all heuristics
+# together with up to _MOST_FIT_CLASSES size classes, or for each of the two strongest with up to _MOST_SUM_CLASSES.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 # Best fit adds one graph at a time, so it runs only if packs hold at most this many graphs on average.
@@ -155,19 +148,15 @@ def fill_levels(current: Round) -> None:
         current.best.offer(patterns, "level_filling")
 
 
-# `Tuning.kept` in successive turns: the search chooses at least that many graphs of each pack, and the other graphs of
-# the pack are a sample of all remaining graphs. Infinity: no sampling.
+# `Tuning.kept` in successive turns.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
-# Steps for each pattern: in the first turn of a round, and the maximum for all turns.
+# Steps for each pattern.
 _FIRST_STEPS = 2000
 _MOST_STEPS = 1 << 20
 
 
 def search_longer(current: Round) -> None:
-    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn).
-
-    Skip the search if the remaining effort would not suffice, or if the previous search tried everything.
-    """
+    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn)."""
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     steps = growing if current.turn else _FIRST_STEPS
     if current.complete or len(current.best.patterns) * steps > current.effort.left:
@@ -177,15 +166,13 @@ def search_longer(current: Round) -> None:
     before = current.effort.left
     patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
     spent, sampled = before - current.effort.left, current.graphs_per_pack > min(_KEPT)
-    # Samples differ from turn to turn. Without samples, if a search has more steps than the previous search, but does
-    # exactly as much work, then it has tried everything.
+    # Without samples, a search with more steps, but exactly as much work as the previous one, has tried everything.
     current.complete = spent == current.spent and not sampled
     current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# `round_lp` runs in turn _LP_TURN (turns count from 0), if two turns did not close the gap. After LAST_NEW_TURN, only
-# the stages that run in every turn remain.
+# Turns count from 0. After LAST_NEW_TURN, only the stages that run in every turn remain.
 _LP_TURN = 2
 LAST_NEW_TURN = _LP_TURN + 1
 # An LP may have at most this many size classes.
@@ -193,17 +180,14 @@ _MOST_LP_CLASSES = 2500
 
 # With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
-# `close_gap` is worth its time if there are few size classes, and few graphs in total or in a pack. With more size
-# classes, it solves subproblems instead; these are worth their time if there are few graphs in total, and very few in a
-# pack.
+# When `close_gap` is worth its time (see `_may_close`). With more than _FEW_CLASSES classes, it solves subproblems.
 _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
 _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
 # Fraction of the remaining effort that `close_gap` may use.
 _CLOSING_SHARE = 0.75
-# `close_gap` makes at most this many dives for the whole instance. A dive fixes patterns of LP solutions one after
-# another, until they hold all graphs.
+# `close_gap` makes at most this many dives (see `closing.dived`) for the whole instance.
 _MOST_DIVES = 40
 # After this many subproblems in a row that save no pack, the bound may be too weak: raise it before more subproblems.
 _SUBPROBLEMS_IN_VAIN = 6
@@ -218,16 +202,13 @@ def _may_close(instance: Instance, packs: int) -> bool:
 
 
 def close_gap(current: Round) -> None:
-    """Solve the pattern LP, for which a search finds patterns, and make dives (one turn of each round).
-
-    For an instance of many classes, do this for one subproblem after another instead.
-    """
+    """Solve the pattern LP, and make dives; with many classes, do so for subproblems (one turn of each round)."""
     instance, best = current.instance, current.best
     turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
     if current.turn != turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
-    # Exact filling of some packs comes first: if it succeeds, it is quick.
+    # Exact filling comes first: if it succeeds, it is quick.
     if current.graphs_per_pack > _MANY_GRAPHS:
         _split(current, current.number * MOST_TURNS)
     if current.done:
@@ -242,10 +223,9 @@ def close_gap(current: Round) -> None:
         half = effort.portion(effort.left // 2)
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
         if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
-            # Packs above the bound remain, so the bound may be weak: raise it by the LP, without dives (0).
+            # The bound may be weak: raise it by the LP, without dives (0).
             bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
-        # A different seed gives other subproblems. MOST_TURNS failures are allowed: in practice, only the effort or the
-        # bound ends this search.
+        # A different seed gives other subproblems. In practice, only the effort or the bound ends this search.
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
     best.bound = bound
     _offer_relaxed(current, patterns, relaxation, "diving")
@@ -277,11 +257,10 @@ def round_lp(current: Round) -> None:
         classes = len(relaxed.counts)
         if current.done or classes > _MOST_LP_CLASSES:
             return
-        # columns: patterns that the LP starts with, as rows of graphs per class.
         columns = np.zeros((0, classes), dtype=np.int64)
         if relaxation.whole:
             columns = merged(best.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
-        # Rounding is worth its time if patterns repeat. Otherwise the LP mainly raises the bound, with less effort.
+        # Rounding is worth its time only if patterns repeat.
         share = _LP_SHARE if instance.num_graphs >= 4 * classes else _LP_SHARE / 3
         program = PatternLP(columns, point)
         program.solve(best.packs, current.effort.portion(int(share * current.effort.left)))
@@ -292,8 +271,7 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Exact filling runs if at most _EXACT_GAP packs are above the bound, and packs hold at most _MOST_EXACT_GRAPHS graphs
-# on average.
+# Exact filling: most packs above the bound, and most graphs per pack on average.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
 # Fraction of the remaining effort that one exact filling may use.
@@ -306,10 +284,7 @@ def split_exactly(current: Round) -> None:
 
 
 def _split(current: Round, trial: int) -> None:
-    """Try to save all packs above the bound in one step; if that fails, try to save one pack at a time.
-
-    Different numbers `trial` give different random choices.
-    """
+    """Try to save all packs above the bound in one step; if that fails, try to save one pack at a time."""
     best, effort = current.best, current.effort
     fewer = best.packs - best.bound
     if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
