@@ -44,9 +44,9 @@ def masked_loss(
         as ``batch.node_mask`` for node labels. The shape of a mask is a leading part of the shape of `labels`.
     count
         Number of labels (not of graphs) that the sum of the losses is divided by, as in `masked_mean`. For labels
-        ``[G, T]`` give ``sampler.labels_per_batch(label_mask)``. If each graph has exactly one label, give
-        ``sampler.graphs_per_batch``, or in compiled code ``sampler.count_tensor``. None: the number of labels in this
-        batch that are real and not missing.
+        ``[G, T]`` give ``sampler.labels_per_batch(label_mask)`` of the `PackBatchSampler`. If each graph has exactly
+        one label, give ``sampler.graphs_per_batch``, or in compiled code ``sampler.count_tensor``. None: the number of
+        labels in this batch that are real and not missing.
     missing
         Value that marks a missing label; None if no labels are missing.
 

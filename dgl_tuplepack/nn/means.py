@@ -19,7 +19,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Packs of large graphs hold few graphs. If the sum of a batch is divided by the number of graphs in the batch, a
     large graph weighs more in an epoch than a small one. For training, divide by a number that is the same for all
-    batches::
+    batches, such as the mean number of graphs of the batches of a `PackBatchSampler`::
 
         tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
 
