@@ -87,7 +87,8 @@ def _of_padded(batch: BatchContent, of: str) -> OutputRows:
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
     rows: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
     return _rows(
-        of, ids, number, slots, batch._nodes_per_graph, batch._edges_per_graph, rows, orders, bool(batch.graph_names),
+        of, ids, number, slots, batch._nodes_per_graph, batch._edges_per_graph,
+        slots=rows, orders=orders, named=bool(batch.graph_names),
     )  # fmt: skip
 
 
@@ -107,8 +108,9 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
     slots = {t: len(mask) for t, mask in (*node_masks.items(), *edge_masks.items())}
     number = int(batch.graph_mask.sum())
     return _rows(
-        of, _ids(batch.graph_ids), number, len(batch.graph_mask), nodes, edges, slots, {}, bool(batch.graph_names)
-    )
+        of, _ids(batch.graph_ids), number, len(batch.graph_mask), nodes, edges,
+        slots=slots, named=bool(batch.graph_names),
+    )  # fmt: skip
 
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
@@ -122,7 +124,8 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
         orders: dict[Any, Tensor] = dict(origin.edge_orders)
         orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
         return _rows(
-            of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges, slots, orders, origin.is_named,
+            of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges,
+            slots=slots, orders=orders, named=origin.is_named,
         )  # fmt: skip
     # PyG made the batch. An edge belongs to the graph of its source node.
     if not hasattr(batch, "node_types"):
@@ -138,7 +141,7 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
 
 def _rows(
     of: str, ids: Tensor, num_real_graphs: int, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
-    slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
+    *, slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
 ) -> OutputRows:  # fmt: skip
     """Return the rows of the component `of`.
 
@@ -148,13 +151,14 @@ def _rows(
     """
     if of == GRAPHS:
         return OutputRows(ids, num_real_graphs, num_graphs)
-    types = dict(zip(components_of(tuple(nodes), tuple(edges), named), (*nodes, *edges), strict=True))
-    if of not in types:
-        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *types])}.")
-    t = types[of]
-    counts = torch.as_tensor({**nodes, **edges}[t])[:num_real_graphs]
-    number = int(counts.sum()) if slots is None else slots[t]
-    return OutputRows(ids, num_real_graphs, number, counts, (orders or {}).get(t))
+    names = components_of(tuple(nodes), tuple(edges), named)
+    components = dict(zip(names, (*nodes.items(), *edges.items()), strict=True))
+    if of not in components:
+        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *components])}.")
+    t, counts_of_slots = components[of]
+    counts = torch.as_tensor(counts_of_slots)[:num_real_graphs]
+    num_rows = int(counts.sum()) if slots is None else slots[t]
+    return OutputRows(ids, num_real_graphs, num_rows, counts, None if orders is None else orders.get(t))
 
 
 def _ids(ids: Any) -> Tensor:

@@ -33,22 +33,26 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     return sorted_by_destination(padded) if shape.sort_edges else padded
 
 
-def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> list[Tensor]:
+def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
     """Return the source nodes and the destination nodes of all edges of a type, ``[slots]`` each.
 
     Real edges come first, then padding edges, which join padding nodes.
     """
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
-    ends = []
-    # ahead: by how many padding nodes the source (first) and the destination (second) of each padding edge is shifted.
-    ahead = (0, int(shape.has_padding_chains(edge_type)))
-    for node_type, real, shift in zip((edge_type[0], edge_type[2]), graphs.ends[edge_type], ahead, strict=True):
+
+    def with_padding(real: Tensor, node_type: str, shift: int) -> Tensor:
+        """Append the ends of the padding edges, moved on by `shift` padding nodes, to the ends of the real edges."""
         first_padding = graphs.numbers[node_type]
         num_padding = shape.slots[node_type] - first_padding
         # Spread the padding edges evenly over the padding nodes, in ascending order.
         padding = first_padding + (padding_edges * num_padding // max(len(padding_edges), 1) + shift) % num_padding
-        ends.append(torch.cat([real.to(shape.idtype), padding.to(shape.idtype)]))
-    return ends
+        return torch.cat([real.to(shape.idtype), padding.to(shape.idtype)])
+
+    src_type, _, dst_type = edge_type
+    src, dst = graphs.ends[edge_type]
+    # In a chain, each padding edge leads to the next padding node.
+    step = int(shape.has_padding_chains(edge_type))
+    return with_padding(src, src_type, 0), with_padding(dst, dst_type, step)
 
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:

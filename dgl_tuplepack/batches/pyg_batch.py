@@ -24,7 +24,7 @@ from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.pyg.storages import storages_of
-from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, attribute_names
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names, PygLayout, attribute_names
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.planning.sizes import IntArray
@@ -161,26 +161,30 @@ class Template:
     """
 
     def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
-        self.names, graph = names, Data() if names.types.is_flat else HeteroData()
+        self.names = names
+        graph = Data() if names.types.is_flat else HeteroData()
         for t in names.storages[1:]:
             graph[t]  # creates the storage with the key t
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
         # (index of the storage, name) of each attribute, in the order in which `pyg_batch` and `plain_batch` pass them.
-        attributes = [(number, key) for number, key, _ in names.attributes] + [
-            (at, ends) for at, ends, _ in names.edge_attributes
-        ]
-        # `number` is None if the node type is itself an attribute, such as x_s.
-        for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
-            is_counted = number is not None and (is_padded or t in names.counted)
-            attributes += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
+        attributes = [(storage, key) for storage, key, _ in names.attributes]
+        attributes += [(storage, ends) for storage, ends, _ in names.edge_attributes]
+        for t, (storage, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
+            attributes += [(storage, slots), (storage, pointers)]
+            # `number` is None if the node type is itself an attribute, such as x_s.
+            if number is not None and (is_padded or t in names.counted):
+                attributes.append((storage, number))
+            attributes += [(storage, mask)] if is_padded else []
         if is_padded:
-            attributes += [(at, mask) for at, _, mask in names.edge_attributes] + [(0, "graph_mask")]
-        for position, (at, key) in enumerate([*attributes, *[(0, "graph_ids")] * has_ids]):
-            self._empty.stores[at][key] = _Value(position)
+            attributes += [*((storage, mask) for storage, _, mask in names.edge_attributes), (0, "graph_mask")]
+        attributes += [(0, "graph_ids")] if has_ids else []
+        for position, (storage, key) in enumerate(attributes):
+            self._empty.stores[storage][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
         """Return a new batch. `columns` has its features and labels, `others` all other values, in template order."""
-        laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.attributes, columns, strict=True)]
+        attributes = zip(self.names.attributes, columns, strict=True)
+        laid_out = [lay_out(values) if lay_out else values for (_, _, lay_out), values in attributes]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
         _Value.given.values = ()
@@ -241,24 +245,27 @@ def plain_batch(
 
 def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
     """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` in place to a batch that `plain_batch` made."""
-    origin = batch.__dict__["_origin"]
-    names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
-    rows, number = names.layout.rows, origin.num_graphs
-    # (key of its storage, name, number of rows in each graph) of each feature or label; the type of a label is None.
-    found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
     storages = dict(storages_of(batch))
-    # Endpoints have one row for each edge.
-    for t, key, each in (*found, *((*attribute, counts[e]) for e, attribute in names.types.edges.items())):
-        storage = storages[t]
+    for (t, key), counts in _rows_per_graph(batch.__dict__["_origin"]).items():
         if key in exclude:
-            del storage[key]
+            del storages[t][key]
         elif key in follow:
-            vectors = slots_and_pointers(key, torch.from_numpy(each), int(each.sum()))
-            storage[f"{key}_batch"], storage[f"{key}_ptr"] = vectors
+            slots, pointers = slots_and_pointers(key, torch.from_numpy(counts), int(counts.sum()))
+            storages[t][f"{key}_batch"], storages[t][f"{key}_ptr"] = slots, pointers
     if NUMBER in exclude:
         for storage in batch.stores:
             storage.pop(NUMBER, None)
     return batch
+
+
+def _rows_per_graph(origin: Origin) -> dict[Attribute, Any]:
+    """Return the number of rows in each graph, ``[graphs]``, of each feature, each label and the endpoints of edges."""
+    counts: dict[Any, Any] = {**origin.counts[0], **origin.counts[1]}
+    names, found = origin.names, dict[Attribute, Any]()
+    for column, storage, key in names.columns:
+        t, rows_of_label = column[1], names.layout.rows.get(column, 1)
+        found[storage, key] = np.full(origin.num_graphs, rows_of_label, np.int64) if t is None else counts[t]
+    return found | {attribute: counts[e] for e, attribute in names.types.edges.items()}
 
 
 class _Same:
@@ -297,87 +304,88 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
     return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
 
 
+class _GraphRows:
+    """The rows of graph `i` of a batch, in the order that they had before edges were sorted."""
+
+    def __init__(self, origin: Origin, i: int) -> None:
+        self.origin, self.i = origin, i
+        # For each type, the graph's nodes (edges) among those of the batch.
+        self.spans = spans = {t: slice(bounds[i], bounds[i + 1]) for t, bounds in origin.bounds.items()}
+        # For sorted edges, and for nodes tied to them: the position in the graph that each row had before sorting.
+        old: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
+        self.old_positions = old | {t: old[e] for t, e in origin.ties.items() if e in old}
+
+    def of_label(self, values: Any, key: str, dim: int, each: int) -> Any:
+        """Return the graph's rows of a label that has `each` rows in each graph."""
+        _check_rows(values, key, dim, self.origin.num_graphs * each, self.origin.num_real_graphs * each)
+        return values.narrow(dim, self.i * each, each)
+
+    def of_type(self, values: Any, key: str, dim: int, t: GraphType) -> Any:
+        """Return the graph's rows of an attribute that has one row for each node (edge) of the type `t`."""
+        bounds, span = self.origin.bounds[t], self.spans[t]
+        _check_rows(values, key, dim, bounds[-1], bounds[self.origin.num_real_graphs])
+        rows = values.narrow(dim, span.start, span.stop - span.start)
+        if t not in self.old_positions:
+            return rows
+        return rows.index_select(dim, torch.argsort(self.old_positions[t]).to(rows.device))
+
+    def local(self, indices: Tensor, t: GraphType) -> Tensor:
+        """Convert indices of nodes (edges) of the type `t` in the batch to indices in the graph."""
+        positions = indices - self.spans[t].start
+        if t not in self.old_positions:
+            return positions
+        return self.old_positions[t].to(positions.device)[positions.long()].to(positions.dtype)
+
+    def check_ends(self, ends: Tensor, key: str, e: EdgeType) -> None:
+        """Raise SchemaError if the endpoints ``[2, E]`` of edges of the type `e` are nodes of other graphs."""
+        if ends.shape[1]:
+            spans = self.spans[e[0]], self.spans[e[2]]
+            first, last = (each.tolist() for each in ends.aminmax(dim=1))
+            if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, spans, strict=True)):
+                raise _changed(key, "has edges of other graphs in the rows of a graph")
+
+
 def _example(batch: Any, origin: Origin, i: int) -> Any:
     """Return graph `i` of a batch, with all attributes that the batch still has: the user may have deleted some."""
-    # spans[t]: slice of the batch's nodes (edges) of type t that belong to graph i.
-    names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
+    names, rows = origin.names, _GraphRows(origin, i)
     data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
 
-    def target_of(t: GraphType | None) -> Any:
-        """Return the new graph's storage with the key `t`."""
-        return data.stores[0] if t is None else data[t]
+    def put(value: Any, storage: GraphType | None, key: str) -> None:
+        (data.stores[0] if storage is None else data[storage])[key] = value
 
-    # orders[t][j], for sorted edges and nodes tied to them: old position in graph i of the row that is now row j.
-    orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
-    orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
-
-    def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
-        """Return rows of the type `t`, along the axis `dim`, in the order that the rows had before sorting."""
-        return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
-
-    def local(values: Tensor, t: GraphType) -> Tensor:
-        """Convert indices of nodes (edges) of the type `t` in the batch to indices in graph i."""
-        values = values - spans[t].start
-        return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
-
-    def rows_of_graph(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
-        """Return the rows of graph i. `t` is their type, or None for a label, which has `each` rows in each graph."""
-        first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
-        _check_rows(values, key, dim, origin, t, each)
-        return values.narrow(dim, first, last - first)
-
-    for column, t, key in names.columns:
-        content, of_type, _ = column
-        found = storages.get(t, {})
-        if key not in found:
+    for column, storage, key in names.columns:
+        if key not in storages.get(storage, {}):
             continue
-        dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
-        value = rows_of_graph(found[key], of_type if content != "label" else None, key, dim or 0, rows)
-        if content == "label":
+        value, dim, t = storages[storage][key], names.layout.dim(column), column[1]
+        if t is not None:
+            value = rows.of_type(value, key, dim or 0, t)
+        else:
+            value = rows.of_label(value, key, dim or 0, names.layout.rows.get(column, 1))
             # If `dim` is None, PyG adds an axis to batches.
             value = value[0] if dim is None else value
-        else:
-            assert of_type is not None
-            value = in_order(value, of_type, dim or 0)
         target = origin.indices.get(column)
         # The user may have replaced the indices by other values.
         if target is not None and value.dtype in INDEX_TYPES:
-            value = local(value, target)
-        target_of(t)[key] = value
+            value = rows.local(value, target)
+        put(value, storage, key)
     for e, (storage, key) in names.types.edges.items():
-        found = storages.get(storage, {})
-        if key in found:
-            ends = rows_of_graph(found[key], e, key, 1)
+        if key in storages.get(storage, {}):
+            ends = rows.of_type(storages[storage][key], key, 1, e)
             # The user may have replaced the edges by the same number of other edges.
-            _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
-            ends = torch.stack([local(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
-            target_of(storage)[key] = in_order(ends, e, 1)
+            rows.check_ends(ends, key, e)
+            local_ends = [rows.local(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)]
+            put(torch.stack(local_ends), storage, key)
     for node_type in names.counted:
-        span = spans[node_type]
-        target_of(names.types.storage_of(node_type))[NUMBER] = span.stop - span.start
+        span = rows.spans[node_type]
+        put(span.stop - span.start, names.types.storage_of(node_type), NUMBER)
     return data
 
 
-def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
+def _check_rows(values: Any, key: str, dim: int, slots: int, real: int) -> None:
     """Raise SchemaError unless an attribute has a row for each slot, or for each slot with real content."""
     number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
-    if t is None:
-        slots, real = origin.num_graphs * each, origin.num_real_graphs * each
-    else:
-        slots, real = origin.bounds[t][-1], origin.bounds[t][origin.num_real_graphs]
     if number not in (slots, real):
         raise _changed(key, f"has {number} rows, not {slots}" if number >= 0 else "is not a tensor with rows")
-
-
-def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
-    """Raise SchemaError if edges of a graph, with the endpoints `ends` ``[2, E]``, join nodes of other graphs.
-
-    `nodes` has the slices of the graph's source nodes and destination nodes.
-    """
-    if ends.shape[1]:
-        first, last = (each.tolist() for each in ends.aminmax(dim=1))
-        if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
-            raise _changed(key, "has edges of other graphs in the rows of a graph")
 
 
 def _changed(key: str, how: str) -> SchemaError:

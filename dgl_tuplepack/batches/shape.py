@@ -72,12 +72,13 @@ class PaddedShape:
         true_or_false("cover_padding", self.cover_padding)
         true_or_false("sort_edges", self.sort_edges)
 
-        # most[t]: largest number of nodes or edges of type t in p packs.
-        most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
+        most_by_type: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
         for node_type, edge_type in schema.tied.items():
-            most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
+            most_tied = min(most_by_type[node_type], most_by_type[edge_type])
+            most_by_type[node_type] = most_by_type[edge_type] = most_tied
+        most_by_component = dict(zip(schema.components, most_by_type.values(), strict=True))
         distances = checked_coordinates(self.coordinates, list(schema.node_features.values()))
-        num_nodes, num_edges = self._slots(most, 2 if distances else 1)
+        num_nodes, num_edges = self._slots(most_by_type, reserved=2 if distances else 1)
         if self.idtype == torch.int32 and max(num_nodes.values()) > _MOST_INT32:
             raise LimitsError(
                 f"{max(num_nodes.values())} node slots are too many for torch.int32 (at most {_MOST_INT32}); "
@@ -85,15 +86,14 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        # The keys of `self.most` are names of components; the keys of the local variable `most` are types.
-        values = {
+        fields = {
             "limits": limits,
             "packs_per_batch": packs,
             "num_graphs": num_graphs,
             "slots": slots,
-            "most": {**dict(zip(schema.components, most.values(), strict=True)), "graphs": packs * most_graphs},
+            "most": {**most_by_component, "graphs": packs * most_graphs},
         }
-        for name, value in values.items():
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
         if self.nbytes > (memory := _memory()):
             raise LimitsError(
@@ -101,11 +101,15 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        for column, target in schema.index_columns.items():
-            spec = schema.spec_of(column)
-            if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
+        self._check_index_columns()
+
+    def _check_index_columns(self) -> None:
+        """Raise LimitsError if a feature or label with indices has a dtype that cannot number all slots."""
+        for column, target in self.schema.index_columns.items():
+            slots = self.slots[target]
+            if self.schema.spec_of(column).dtype == torch.int32 and slots > _MOST_INT32:
                 raise LimitsError(
-                    f"{column[2]!r} is torch.int32, which cannot number {slots[target]} slots (at most {_MOST_INT32}); "
+                    f"{column[2]!r} is torch.int32, which cannot number {slots} slots (at most {_MOST_INT32}); "
                     "store it as int64, or use smaller limits."
                 )
 

@@ -68,8 +68,8 @@ def check_call(
         return Checked(skipped=problem)
 
     def run(**settings: Any) -> Reference:
-        copies = _copy_containers(args), _copy_containers(dict(kwargs))
-        return run_on_copies(function, *copies, modules, uniform_dropout=uniform_dropout, **settings)
+        own_args, own_kwargs = _copy_containers(args), _copy_containers(dict(kwargs))
+        return run_on_copies(function, own_args, own_kwargs, modules, uniform_dropout=uniform_dropout, **settings)
 
     try:
         reference = run()
@@ -77,9 +77,7 @@ def check_call(
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"on copies of its tensors, it raises {type(error).__name__}: {first_line}")
     names = _names(modules, reference, paths)
-    written_ids = [id(each.original) for each in reference.copies if each.is_written()]
-    buffer_ids = {id(each) for each in buffers_of(modules).values()}
-    if written_names := [names[each] for each in written_ids if each not in buffer_ids]:
+    if written_names := _written(reference, modules, names):
         return Checked(writes=", ".join(written_names[:3]))
     if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
@@ -87,7 +85,7 @@ def check_call(
     found = _run_compiled(compiled, args, kwargs, modules, reference)
     if found is None:
         return Checked(skipped="compiled code draws different random numbers")
-    expected = _values(*reference[:3])
+    expected = _values(reference.outputs, reference.gradients, reference.buffers)
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
 
@@ -96,7 +94,8 @@ def check_call(
         if settings.get("exact") and reference.draws:
             return None
         try:
-            values = _values(*run(dropout_dtypes=reference.dropout_dtypes, **settings)[:3])
+            again = run(dropout_dtypes=reference.dropout_dtypes, **settings)
+            values = _values(again.outputs, again.gradients, again.buffers)
         except Exception:
             return None
         return values if values.keys() == expected.keys() else None
@@ -106,6 +105,13 @@ def check_call(
         not_finite=_not_finite(expected, names),
         is_conclusive=is_conclusive(expected) or runs_on_several_ranks(),
     )
+
+
+def _written(reference: Reference, modules: list[nn.Module], names: Mapping[Any, str]) -> list[str]:
+    """Return the names of the tensors that a run wrote to, except buffers."""
+    written_ids = [id(each.original) for each in reference.copies if each.is_written()]
+    buffer_ids = {id(each) for each in buffers_of(modules).values()}
+    return [names[each] for each in written_ids if each not in buffer_ids]
 
 
 def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:

@@ -50,38 +50,50 @@ def difference_of(
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
     exact = rerun(exact=True)
-    target = expected if exact is None else exact
-    if exact is not None:
-        # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
-        target = {key: _target(each, expected[key]) for key, each in exact.items()}
+    # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
+    target = expected if exact is None else {key: _target(each, expected[key]) for key, each in exact.items()}
     scales, largest = _scales(expected, found)
-    # noise: key -> rounding error of uncompiled code.
-    noise = {key: _distance(expected[key], target[key]) for key in expected}
+    errors = {key: _distance(found[key], target[key]) for key in found}
+    rounding = {key: _distance(expected[key], target[key]) for key in expected}
 
-    def ratio(key: _Key) -> float:
-        """Return the distance of a compiled result from the target, divided by the allowed distance."""
+    def times_allowed(key: _Key, rounding_error: float) -> float:
+        """Return the error of a compiled result, divided by the error that a `rounding_error` of this size allows."""
         relative, of_largest = _tolerances(found[key].dtype, exact is not None)
-        allowed = _TIMES_DISTANCE * noise[key] + relative * scales[key]
+        allowed = _TIMES_DISTANCE * rounding_error + relative * scales[key]
         allowed += of_largest * largest if key[0] == "gradient" else 0.0
-        distance = _distance(found[key], target[key])
-        return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
+        if errors[key] == 0:
+            return 0.0
+        return errors[key] / allowed if allowed > 0 else math.inf
 
-    suspects = [key for key in found if ratio(key) > 1]
-    # A rounding error can change a result a lot, for example the argmax of nearly equal numbers, so simulate rounding.
-    # All ranks do so together, even ranks without suspects: the function may contain collectives.
-    for units in _PERTURBATIONS if suspects or runs_on_several_ranks() else ():
-        perturbed = rerun(copy=_perturbation(units))
-        if perturbed is not None:
-            noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
-    ratios = {key: ratio(key) for key in suspects}
+    suspects = [key for key in found if times_allowed(key, rounding[key]) > 1]
+    # All ranks rerun together, even ranks without suspects: the function may contain collectives.
+    if suspects or runs_on_several_ranks():
+        rounding = _with_simulated_rounding({key: rounding[key] for key in suspects}, expected, rerun)
+    ratios = {key: times_allowed(key, rounding[key]) for key in suspects}
     worst = max(ratios, key=lambda key: ratios[key], default=None)
     if worst is None or ratios[worst] <= 1:
         return ""
-    share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
+    size = scales[worst] or 1
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
-        f"difference of {share:.2g} of its size, of which rounding explains {rounding:.2g}"
+        f"difference of {_distance(found[worst], expected[worst]) / size:.2g} of its size, of which rounding explains "
+        f"{rounding[worst] / size:.2g}"
     )
+
+
+def _with_simulated_rounding(
+    rounding: Mapping[_Key, float], expected: Values, rerun: Callable[..., Values | None]
+) -> dict[_Key, float]:
+    """Return the `rounding` errors, replaced by the errors of reruns with simulated rounding where these are larger.
+
+    A rounding error can change a result a lot, for example the argmax of nearly equal numbers.
+    """
+    largest = dict(rounding)
+    for units in _PERTURBATIONS:
+        perturbed = rerun(copy=_perturbation(units))
+        if perturbed is not None:
+            largest = {key: max(each, _distance(perturbed[key], expected[key])) for key, each in largest.items()}
+    return largest
 
 
 def _structures(found: Values, expected: Values) -> list[str]:

@@ -112,28 +112,35 @@ def run_on_copies(
             with mode:
                 result = function(*args, **kwargs)
             states_after = random_states()
-            buffers = buffers_of(modules)
-            for key, buffer in buffers.items():
-                # Torch's functions write to the copy of a buffer, so a copy that differs from the buffer has the new
-                # values. A kernel that writes to a memory address changes the buffer itself; if the buffer has no copy
-                # yet, `copied` copies these new values.
-                made = mode.copied(buffer)
-                is_same = torch.equal(made.to(buffer.dtype), buffer)
-                buffers[key] = (buffer if is_same else made).detach().clone()
+            buffers = {key: _value_after(buffer, mode.copied(buffer)) for key, buffer in buffers_of(modules).items()}
             outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
-            both = [each for pair in mode.copies.values() for each in (pair.original, pair.copy)]
-            found = gradients_of(outputs, both)
+            copies = [*mode.copies.values()]
+            gradients = _gradients_by_original(outputs, copies)
     finally:
         _running.value = False
+    return Reference(outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes)
+
+
+def _value_after(buffer: Tensor, copy: Tensor) -> Tensor:
+    """Return the value of a buffer after a run that may have written to the copy of the buffer or to the buffer itself.
+
+    Torch's functions write to the copy, so a copy that differs from the buffer has the new values. A kernel that writes
+    to a memory address changes the buffer itself; if the copy was made only after the run, it has these new values too.
+    """
+    is_same = torch.equal(copy.to(buffer.dtype), buffer)
+    return (buffer if is_same else copy).detach().clone()
+
+
+def _gradients_by_original(outputs: Mapping[str, Tensor], copies: Sequence[Copied]) -> dict[int, Tensor]:
+    """Return the gradients of all copies that require gradients, by the ``id`` of the original."""
+    found = gradients_of(outputs, [tensor for each in copies for tensor in (each.original, each.copy)])
     gradients = {}
-    for original, made, _ in mode.copies.values():
-        if made.requires_grad:
+    for original, copy, _ in copies:
+        if copy.requires_grad:
             # User-defined autograd functions get the original, and torch's functions the copy: add both gradients.
-            terms = [found[id(each)] for each in (original, made) if id(each) in found]
-            gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
-    return Reference(
-        outputs, gradients, buffers, [*mode.copies.values()], mode.draws, states_after, mode.dropout_dtypes
-    )
+            terms = [found[id(each)] for each in (original, copy) if id(each) in found]
+            gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(copy)
+    return gradients
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:

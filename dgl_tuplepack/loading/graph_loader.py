@@ -64,26 +64,35 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         # A framework that rebuilds the loader passes our own collate functions back.
         is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
         is_batched = kwargs.get("batch_size", 1) is not None
-        if with_ids and not (is_ours and is_batched):
+        if isinstance(dataset, WholeBatches) and not is_ours:
+            # The user's collate function needs the user's dataset.
+            dataset = dataset.dataset
+        if is_ours and is_batched:
+            dataset, collate_fn = _collated_here(dataset, collate_fn, with_ids, in_memory)
+        elif with_ids:
             raise InputError(
                 "with_ids=True adds ids to batches that this loader collates, but a collate_fn or batch_size=None is "
                 "given; leave with_ids out, and wrap the dataset: the items of tp.with_ids(dataset) have ids."
             )
-        if isinstance(dataset, WholeBatches) and not is_ours:
-            # The user's collate function needs the user's dataset.
-            dataset = dataset.dataset
-        whole = whole_batches(dataset, "dgl", with_ids)
-        if whole is None and is_ours and is_batched:
-            store = stored_copy(dataset, in_memory, is_collated_alike)
-            whole = None if store is None else WholeBatches(dataset, store.batched(with_ids=with_ids))
-        if whole is not None and (is_ours or not is_batched):
-            dataset, collate_fn = whole, as_collated if is_batched else collate_fn
-        elif whole is not None:
-            # If `dataset` is a path, its graphs.
-            dataset = whole.dataset
-        elif with_ids and not isinstance(dataset, WithIds):
-            dataset, collate_fn = WithIds(dataset), CollateWithIds(dgl.dataloading.GraphCollator().collate)
+        elif (whole := whole_batches(dataset, "dgl", with_ids)) is not None:
+            # If `dataset` is a path, `whole.dataset` holds its graphs.
+            dataset = whole.dataset if is_batched else whole
         super().__init__(dataset, collate_fn, use_ddp, ddp_seed, **kwargs)
+
+
+def _collated_here(
+    dataset: Any, collate_fn: Callable[[Any], Any] | None, with_ids: bool, in_memory: bool | None
+) -> tuple[Any, Callable[[Any], Any] | None]:
+    """Return the dataset and the collate function for batches that are not collated by a function of the user."""
+    whole = whole_batches(dataset, "dgl", with_ids)
+    if whole is not None:
+        return whole, as_collated
+    store = stored_copy(dataset, in_memory, is_collated_alike)
+    if store is not None:
+        return WholeBatches(dataset, store.batched(with_ids=with_ids)), as_collated
+    if with_ids and not isinstance(dataset, WithIds):
+        return WithIds(dataset), CollateWithIds(dgl.dataloading.GraphCollator().collate)
+    return dataset, collate_fn
 
 
 def as_collated(batch: Any) -> Any:

@@ -145,26 +145,28 @@ class PackedLoader(DataLoader[Any]):
 
     def _start(self) -> tuple[_Position, Iterator[Any]]:
         """Start an iteration, and return its position and its batches; skip batches that a loaded state counts."""
-        epoch, latest = self.sampler.epoch, self._position
         if self._trains and not torch.is_grad_enabled():
             # An evaluation has a position of its own, and begins at the first batch.
-            self.sampler.set_epoch(epoch)
-            return _Position(epoch), super().__iter__()
-        self._trains = torch.is_grad_enabled()
+            position = _Position(self.sampler.epoch)
+        else:
+            self._trains = torch.is_grad_enabled()
+            position = self._position = self._first_position()
+        self.sampler.set_epoch(position.epoch, skip=position.batches)
+        return position, super().__iter__()
+
+    def _first_position(self) -> _Position:
+        """Return where the next iteration begins: at the position of a loaded state, or at the start of the epoch."""
+        epoch, latest = self.sampler.epoch, self._position
         if latest.in_middle and latest.epoch != epoch:
             warnings.warn(
                 f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set afterwards, as "
                 "Lightning does if max_steps ended the fit before the checkpoint was saved; the remaining batches of "
                 f"epoch {latest.epoch} come first. To start epoch {epoch} instead, call set_epoch of the loader.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-            epoch = latest.epoch
-        # Only a position from a loaded state has a `length` other than 0.
-        done = latest.batches if latest.length and latest.epoch == epoch else 0
-        self._position = _Position(epoch, done)
-        self.sampler.set_epoch(epoch, skip=done)
-        return self._position, super().__iter__()
+            return _Position(latest.epoch, latest.batches)
+        return _Position(epoch, latest.batches if latest.is_loaded and latest.epoch == epoch else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
@@ -206,17 +208,14 @@ class PackedLoader(DataLoader[Any]):
 class _Position:
     """Number of `batches` of an epoch that the loop received.
 
-    `length` is the number of all batches of the epoch if the position comes from a loaded state, else 0.
+    `is_loaded` is True if the position comes from a loaded state. `in_middle` is True if it also is neither at the
+    start nor at the end of the epoch.
     """
 
     epoch: int
     batches: int = 0
-    length: int = 0
-
-    @property
-    def in_middle(self) -> bool:
-        """Whether the position was loaded and is neither at the start nor at the end of the epoch."""
-        return 0 < self.batches < self.length
+    is_loaded: bool = False
+    in_middle: bool = False
 
 
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
@@ -239,7 +238,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
     length = sampler._epochs.length(epoch)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
-    return _Position(epoch, batches, length)
+    return _Position(epoch, batches, is_loaded=True, in_middle=0 < batches < length)
 
 
 def _check_same(name: str, saved: Any, value: Any) -> None:

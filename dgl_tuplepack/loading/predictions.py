@@ -122,21 +122,16 @@ class Predictions:
         ids, counts = _joined(self._ids).numpy(), _joined([(counts, len(counts)) for counts in self._counts])
         outputs = {name: _joined(values) for name, values in self._outputs.items()}
         if true_or_false("all_ranks", all_ranks) and in_process_group():
-            # Ranks without batches have no outputs.
-            of_ranks = [each for each in gathered_objects((ids, counts, outputs)) if each[2]]
-            ids = np.concatenate([each[0] for each in of_ranks] or [ids])
-            counts = torch.cat([each[1] for each in of_ranks] or [counts])
-            names = of_ranks[0][2] if of_ranks else outputs
-            outputs = {name: torch.cat([each[2][name] for each in of_ranks]) for name in names}
+            ids, counts, outputs = _of_all_ranks(ids, counts, outputs)
         order = self._order_of(ids)
-        found: dict[str, Any] = {}
-        for name, values in outputs.items():
+        results: dict[str, Any] = {}
+        for name, rows in outputs.items():
             if self.of == GRAPHS:
-                found[name] = values[order]
+                results[name] = rows[order]
             else:
-                of_graphs = torch.split(values, counts.tolist())
-                found[name] = [of_graphs[i] for i in order]
-        return found[""] if list(found) == [""] else found
+                rows_of_graphs = torch.split(rows, counts.tolist())
+                results[name] = [rows_of_graphs[i] for i in order]
+        return results[""] if list(results) == [""] else results
 
     def _order_of(self, ids: IntArray) -> IntArray:
         """Return the position in `ids` of each expected id; raise InputError if `ids` and the expected ids differ."""
@@ -193,6 +188,19 @@ def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     in_order = torch.empty_like(rows_of_model[:number])
     in_order[rows.order[:number].to(outputs.device)] = rows_of_model[:number]
     return in_order
+
+
+def _of_all_ranks(
+    ids: IntArray, counts: Tensor, outputs: dict[str, Tensor]
+) -> tuple[IntArray, Tensor, dict[str, Tensor]]:
+    """Join the ids, the counts of rows and the outputs of all ranks; every rank must call this function."""
+    # Ranks without batches have no outputs.
+    of_ranks = [rank for rank in gathered_objects((ids, counts, outputs)) if rank[-1]]
+    if not of_ranks:
+        return ids, counts, outputs
+    ids_of_ranks, counts_of_ranks, outputs_of_ranks = zip(*of_ranks, strict=True)
+    joined = {name: torch.cat([rank[name] for rank in outputs_of_ranks]) for name in outputs_of_ranks[0]}
+    return np.concatenate(ids_of_ranks), torch.cat(counts_of_ranks), joined
 
 
 def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:

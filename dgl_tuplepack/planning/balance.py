@@ -51,20 +51,30 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
         return np.zeros(len(array), np.int64)
     # With these weights, the mean load of a component is 1.
     weights = np.ascontiguousarray(array / (array.sum(axis=0, dtype=np.float64) / parts))
-    # firsts, counts: first row and number of rows of each distinct size. turn[i]: rows of the same size before row i.
-    order = np.lexsort(array.T)
-    rows = array[order]
-    firsts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
-    counts = np.diff(np.append(firsts, len(rows)))
-    turn = np.arange(len(rows)) - np.repeat(firsts, counts)
-    # The part of each graph; -1 if it is not dealt.
-    assigned = np.empty(len(rows), np.int64)
-    assigned[order] = np.where(turn < np.repeat(counts // parts * parts, counts), turn % parts, -1)
+    assigned = _dealt(array, parts)
     remaining, dealt = np.flatnonzero(assigned < 0), np.flatnonzero(assigned >= 0)
     loads = np.zeros((parts, weights.shape[1]))
     np.add.at(loads, assigned[dealt], weights[dealt])
+    largest_first = remaining[np.argsort(-weights[remaining].max(axis=1), kind="stable")]
     # `place` writes the parts to `assigned`, and updates `loads`.
-    place(weights, remaining[np.argsort(-weights[remaining].max(axis=1), kind="stable")], loads, assigned)
+    place(weights, largest_first, loads, assigned)
+    return assigned
+
+
+def _dealt(array: IntArray, parts: int) -> IntArray:
+    """Deal graphs of equal size to all parts in turn, and return the part of each graph; -1 if it is not dealt.
+
+    For each of the sizes `array`, int64 ``[N, k]``, every part gets the same number of graphs.
+    """
+    order = np.lexsort(array.T)
+    rows = array[order]
+    # firsts, counts: first row and number of rows of each distinct size. turn[i]: rows of the same size before row i.
+    firsts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+    counts = np.diff(np.append(firsts, len(rows)))
+    turn = np.arange(len(rows)) - np.repeat(firsts, counts)
+    number_dealt = np.repeat(counts // parts * parts, counts)
+    assigned = np.empty(len(rows), np.int64)
+    assigned[order] = np.where(turn < number_dealt, turn % parts, -1)
     return assigned
 
 

@@ -50,29 +50,32 @@ def deal(
     Time O(P log P), memory O(P).
     """
     packs_per_step = num_replicas * packs_per_batch
-    # `packs`: number of packs to deal; `full`: number of full steps; `steps`: number of all steps.
-    packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
-    full = packs // packs_per_step
-    steps = num_steps(len(work), packs_per_step, drop_last)
-    dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
+    full_steps = len(work) // packs_per_step
+    num_dealt = full_steps * packs_per_step if drop_last else len(work)
+    steps = np.full((num_steps(len(work), packs_per_step, drop_last), packs_per_step), NONE, dtype=np.int64)
     if key is None:
-        # The incomplete step is dealt in rounds of one pack per rank, [1, p, R], then transposed to [1, R, p].
-        dealt.reshape(-1)[:packs] = np.arange(packs)
-        batches = dealt.reshape(steps, num_replicas, packs_per_batch)
-        batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
-        return np.sort(batches, axis=2)
-    # Most work first; the stable sort keeps the random order of packs of equal rounded work.
-    rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
-    dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
-    dealt[:full] = dealt[shuffled(np.arange(full), key)]
+        steps.reshape(-1)[:num_dealt] = np.arange(num_dealt)
+        batches = steps.reshape(-1, num_replicas, packs_per_batch)
+        # Deal the incomplete step in rounds of one pack per rank, [1, p, R].
+        batches[full_steps:] = steps[full_steps:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
+    else:
+        # Most work first; the stable sort keeps the random order of packs of equal rounded work.
+        rounded = np.floor(work[:num_dealt] / max(_EQUAL * float(work.max()), 1e-300))
+        steps.reshape(-1)[:num_dealt] = np.argsort(-rounded, kind="stable")
+        steps[:full_steps] = steps[shuffled(np.arange(full_steps), key)]
+        batches = _balanced(steps, work, num_replicas, packs_per_batch)
+    return np.sort(batches, axis=2)
+
+
+def _balanced(steps: IntArray, work: FloatArray, num_replicas: int, packs_per_batch: int) -> IntArray:
+    """Deal the packs of each step, ``[S, R * p]``, so that all ranks get similar work; return ``[S, R, p]``."""
+    by_work = np.argsort(np.where(steps == NONE, np.inf, -work[steps]), axis=1, kind="stable")
     # Each round has one pack for each rank, by descending work, missing packs last; every second round is reversed.
-    falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
-    rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
+    rounds = np.take_along_axis(steps, by_work, axis=1).reshape(-1, packs_per_batch, num_replicas)
     rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
     # Each step starts at another rank, so that no rank always gets the most work.
-    rotated = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
-    batches = np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
-    return np.sort(batches, axis=2)
+    rotated = (np.arange(num_replicas) + np.arange(len(steps))[:, None]) % num_replicas
+    return np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True)

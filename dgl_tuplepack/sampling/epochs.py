@@ -56,25 +56,29 @@ class Epochs:
         The shapes are int64 ``[S]``.
         """
         packs = self.plans.of(epoch)
-        order = np.arange(packs.plan.num_packs)
-        if self.shuffle:
-            shuffled(order, key_of(self.seed, epoch, _ORDER))
         # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
-        most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
-        groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
-        groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
-        # For each shape: the packs of its steps, [S, R, p], and its index, [S].
-        steps = []
-        for shape, group in enumerate(groups):
+        most = min(self.packs_per_batch, packs.plan.num_packs // self.num_replicas + 2)
+        batches_of_shapes: dict[int, IntArray] = {}
+        for shape, group in enumerate(self._groups(epoch)):
             if len(group):
                 key = self._key_of_steps(epoch, shape)
                 dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
-                steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
-        of_steps, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
-        if self.shuffle and len(steps) > 1:
+                batches_of_shapes[shape] = np.where(dealt == NONE, NONE, group[dealt])
+        batches = np.concatenate([*batches_of_shapes.values()])
+        shapes = np.repeat([*batches_of_shapes], [len(steps) for steps in batches_of_shapes.values()])
+        if self.shuffle and len(batches_of_shapes) > 1:
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
-            of_steps, shapes = of_steps[mixed], shapes[mixed]
-        return of_steps, shapes
+            batches, shapes = batches[mixed], shapes[mixed]
+        return batches, shapes
+
+    def _groups(self, epoch: int) -> list[IntArray]:
+        """Return the indices of the packs of each shape, in the order of the epoch."""
+        packs = self.plans.of(epoch)
+        order = np.arange(packs.plan.num_packs)
+        if self.shuffle:
+            shuffled(order, key_of(self.seed, epoch, _ORDER))
+        groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
+        return promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
         """Return the random key for the steps of a shape; None if the steps keep the order of the packs."""

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -135,42 +135,55 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
         "num_nodes_per_chunk": [counts[t] for t in schema.node_types],
         "edge_type": [text_of(e) for e in schema.edge_types],
         "num_edges_per_chunk": [counts[text_of(e)] for e in schema.edge_types],
-        **files.described,
+        **files.described(),
         RECORD_KEY: f"{data.name}/{RECORD}",
     }
 
 
-class _Files:
-    """Write the files of all chunks, and describe them for ``metadata.json``.
+class _ArrayFiles(NamedTuple):
+    """The files of one array: the beginning of their names, their format, and their paths in ``metadata.json``."""
 
-    `described` has the descriptions: content -> type -> name -> format and files; for edges, without the name.
-    """
+    stem: str
+    form: str
+    paths: list[str]
+
+
+class _Files:
+    """Write the files of all chunks, and describe them for ``metadata.json``."""
 
     def __init__(self, data: Path, edges_as: str, features_as: str) -> None:
         self._data, self._formats = data, {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
-        # Content, type and name of an array -> beginning of the names of its files.
-        self._stems: dict[tuple[str, str, str], str] = {}
-        self.described: dict[str, dict[str, Any]] = {content: {} for content in self._formats}
+        # By content, type and name of the array.
+        self._arrays: dict[tuple[str, str, str], _ArrayFiles] = {}
 
     def write(self, content: str, t: str, name: str, chunk: int, array: Array) -> None:
-        """Write the array of one chunk to a file of its own, and add the file to the description of the array."""
-        # by_key[key] is this description.
-        by_key, key = self.described[content], t
-        if content != "edges":
-            by_key, key = by_key.setdefault(t, {}), name
-        form = self._formats[content]
-        if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-            # Parquet has no complex numbers, and no rows without values.
-            form = "numpy"
-        if key not in by_key:
+        """Write the array of one chunk to a file of its own."""
+        key = content, t, name
+        if key not in self._arrays:
+            form = self._formats[content]
+            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+                # Parquet has no complex numbers, and no rows without values.
+                form = "numpy"
             # File names begin with a number: the names of two arrays may differ only in characters that file names
             # cannot have.
-            by_key[key] = {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
-            self._stems[content, t, name] = f"{len(self._stems):02d}_{plain_name([t, name]) or 'all'}"
-        file = self._data / content / f"{self._stems[content, t, name]}-{chunk}.{_ENDINGS[form]}"
+            stem = f"{len(self._arrays):02d}_{plain_name([t, name]) or 'all'}"
+            self._arrays[key] = _ArrayFiles(stem, form, [])
+        stem, form, paths = self._arrays[key]
+        file = self._data / content / f"{stem}-{chunk}.{_ENDINGS[form]}"
         file.parent.mkdir(exist_ok=True)
         _WRITERS[form](file, array)
-        by_key[key]["data"].append(f"{self._data.name}/{content}/{file.name}")
+        paths.append(f"{self._data.name}/{content}/{file.name}")
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Return the descriptions: content -> type -> name -> format and files; for edges, without the name."""
+        described: dict[str, dict[str, Any]] = {content: {} for content in self._formats}
+        for (content, t, name), (_, form, paths) in self._arrays.items():
+            description = {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": paths}
+            if content == "edges":
+                described[content][t] = description
+            else:
+                described[content].setdefault(t, {})[name] = description
+        return described
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.blocks import ENDS, Array
+from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphType
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.schema import Schema
@@ -27,6 +27,16 @@ from dgl_tuplepack.storage.plain import checked_totals
 from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
+
+
+class _SentRows(NamedTuple):
+    """The rows and ids of graphs on a device; each tensor, int64 ``[n]``, has one number for each graph."""
+
+    # Type -> first row in the joined arrays; None is the key of labels.
+    first_in_arrays: dict[Any, Tensor]
+    # Type -> number of rows.
+    lengths: dict[GraphType, Tensor]
+    ids: Tensor
 
 
 class DeviceStore:
@@ -153,39 +163,41 @@ class DeviceStore:
 
         All numbers of rows are on the CPU already, so the CPU never waits for the device.
         """
-        # None stands for labels, which have one row for each graph.
-        types: list[Any] = [*schema.types.values(), None]
-        numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
-        # Each column of the table is for one graph. Each type has two rows of the table: the first row of the graph in
-        # the joined arrays, and the graph's number of rows. The last row of the table has the ids.
-        table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
-        for index, t in enumerate(types):
-            table[2 * index] = graphs.rows[index, 0] + self._first_rows[t][graphs.segments]
-            table[2 * index + 1] = graphs.rows[index, 1]
-        table[-1] = graphs.ids
-        sent = torch.from_numpy(table)
-        sent = (sent.pin_memory() if self.device.type == "cuda" else sent).to(self.device, non_blocking=True)
-        starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
-        # For each row of the batch, by type: its graph (`of_graphs`), and its row in the joined arrays (`rows`).
-        of_graphs: dict[Any, Tensor] = {}
-        rows: dict[Any, Tensor] = {None: starts[None]}
-        for t in types[:-1]:
-            of_graphs[t] = torch.repeat_interleave(lengths[t], output_size=numbers[t])
-            # For each graph: its first row in the joined arrays, minus its first row in the batch.
-            shift = starts[t] - (torch.cumsum(lengths[t], 0) - lengths[t])
-            rows[t] = torch.arange(numbers[t], device=self.device) + shift[of_graphs[t]]
+        types = list(schema.types.values())
+        numbers = dict(zip([*types, None], graphs.totals.tolist(), strict=True))
+        sent = self._sent(types, graphs)
+        # By type, for each graph: its first row in the batch.
+        first_in_batch = {t: torch.cumsum(sent.lengths[t], 0) - sent.lengths[t] for t in types}
+        # By type, for each row of the batch: its graph (`graph_of`), and its row in the joined arrays (`rows`).
+        graph_of = {t: torch.repeat_interleave(sent.lengths[t], output_size=numbers[t]) for t in types}
+        # Labels, of the type None, have one row for each graph.
+        rows: dict[Any, Tensor] = {None: sent.first_in_arrays[None]}
+        for t in types:
+            shift = sent.first_in_arrays[t] - first_in_batch[t]
+            rows[t] = torch.arange(numbers[t], device=self.device) + shift[graph_of[t]]
         ends = {}
         for e in schema.edge_types:
-            # Stored endpoints count from 0 in each graph. firsts: for each edge, its graph's first node in the batch.
-            firsts = [(torch.cumsum(lengths[t], 0) - lengths[t])[of_graphs[e]] for t in (e[0], e[2])]
+            # Stored endpoints count from 0 in each graph.
             src, dst = (
-                (self._ends[end, e][rows[e]].to(torch.int64) + first).to(schema.idtype)
-                for end, first in zip(ENDS, firsts, strict=True)
+                (self._ends[end, e][rows[e]].to(torch.int64) + first_in_batch[t][graph_of[e]]).to(schema.idtype)
+                for end, t in zip(ENDS, (e[0], e[2]), strict=True)
             )
             ends[e] = src, dst
         # A column is (content, type, name).
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
-        return JoinedGraphs(numbers, {t: lengths[t] for t in types[:-1]}, ends, columns), sent[-1]
+        return JoinedGraphs(numbers, sent.lengths, ends, columns), sent.ids
+
+    def _sent(self, types: list[GraphType], graphs: GraphRows) -> _SentRows:
+        """Send the ids and row numbers of graphs to the device, as one table with a column for each graph."""
+        with_labels = [*types, None]
+        firsts = [graphs.rows[i, 0] + self._first_rows[t][graphs.segments] for i, t in enumerate(with_labels)]
+        table = torch.from_numpy(np.stack([*firsts, *graphs.rows[:-1, 1], graphs.ids]))
+        sent = (table.pin_memory() if self.device.type == "cuda" else table).to(self.device, non_blocking=True)
+        return _SentRows(
+            dict(zip(with_labels, sent[: len(with_labels)], strict=True)),
+            dict(zip(types, sent[len(with_labels) : -1], strict=True)),
+            sent[-1],
+        )
 
     def __repr__(self) -> str:
         return f"DeviceStore({self.store!r}, device {self.device})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import io
@@ -141,13 +140,7 @@ def partition(
     """
     out, parts = as_path(folder).absolute(), whole_number("the number of parts", parts, 1, MOST_PARTS)
     overwrite = true_or_false("overwrite", overwrite)
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or f"{name}.json" == STATE:
-        raise InputError(
-            f"the name of the graph is {name!r:.100}; give 1 to 100 letters, digits, '_', '.' and '-', without '.' or "
-            "'-' at the beginning; not 'partition'."
-        )
-    if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
-        raise InputError(f"balance is {balance!r:.100}; give a list of names of splits or node features.")
+    _check_names(name, balance)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = min(number_of_processes(workers), parts)
@@ -162,24 +155,35 @@ def partition(
         identity = _identity_of(store, assigned)
         text_files = [f"{t}.txt" for t in store.schema.node_types]
         files = [f"{name}.json", ASSIGNED, *text_files, *(f"part{part}" for part in range(parts))]
-        _begin(out, identity, files, overwrite)
+        _prepare_folder(out, identity, files, overwrite)
         _write_assignment(store, out, assigned, parts)
-        # For nodes, then for edges: the first id of each part.
-        firsts = [np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges)]
+        # The large graph has the nodes and edges part by part.
+        first_nodes, first_edges = (np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges))
         tasks = {
-            f"part{part}": (PartTask(store, out, part, int(node), int(edge), identity),)
-            for part, (node, edge) in enumerate(zip(*firsts, strict=True))
+            f"part{part}": (PartTask(store, out, part, int(first_nodes[part]), int(first_edges[part]), identity),)
+            for part in range(parts)
         }
         with submitting(processes, executor) as submit:
-            done = run_all(submit, write_part, tasks, "parts", "parts")
+            newly_written = run_all(submit, write_part, tasks, "parts", "parts")
         write_text(out / f"{name}.json", json.dumps(_config(store, name, nodes, edges), indent=1) + "\n")
-    imbalance, bound = (
-        dict(zip(sizes.components, values.tolist(), strict=True))
-        for values in (imbalance_of(totals), imbalance_bound(sizes, parts))
+    return Partitioned(
+        out / f"{name}.json",
+        imbalance=dict(zip(sizes.components, imbalance_of(totals).tolist(), strict=True)),
+        bound=dict(zip(sizes.components, imbalance_bound(sizes, parts).tolist(), strict=True)),
+        written=tuple(part for part in range(parts) if newly_written[f"part{part}"]),
+        kept=tuple(part for part in range(parts) if not newly_written[f"part{part}"]),
     )
-    # done: name of each part, in order -> whether the part was written in this run.
-    written, kept = (tuple(i for i, new in enumerate(done.values()) if new == wanted) for wanted in (True, False))
-    return Partitioned(out / f"{name}.json", imbalance, bound, written, kept)
+
+
+def _check_names(name: str, balance: Sequence[str]) -> None:
+    """Raise InputError for a `name` that the graph cannot have, or if `balance` is not a list of names."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or f"{name}.json" == STATE:
+        raise InputError(
+            f"the name of the graph is {name!r:.100}; give 1 to 100 letters, digits, '_', '.' and '-', without '.' or "
+            "'-' at the beginning; not 'partition'."
+        )
+    if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
+        raise InputError(f"balance is {balance!r:.100}; give a list of names of splits or node features.")
 
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
@@ -232,7 +236,7 @@ def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
     return hashlib.sha256(facts + chosen + assigned.tobytes()).hexdigest()
 
 
-def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
+def _prepare_folder(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     """Write the record of a partition, before its parts are written.
 
     With `overwrite`, remove the partition that the folder already has. Otherwise, raise FormatError if its record is
@@ -241,32 +245,38 @@ def _begin(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
     `files` are the names of all files and folders of the new partition. The file that DGL opens comes first, so it is
     also removed first.
     """
-    state = {"identity": identity, "files": files}
-    earlier: dict[str, Any] = {"files": []}
-    if is_there(out / STATE):
-        # The checksum of the record is compared when the inner block ends. So assign `earlier` after that block: if
-        # the record is damaged, `earlier` stays without files.
-        with contextlib.suppress(FormatError):
-            with _STATE_FILE.reading(out / STATE) as document:
-                recorded = {key: document[key] for key in state}
-            earlier = recorded
-        if earlier != state and not overwrite:
-            raise FormatError(
-                f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
-                "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
-            )
+    record = {"identity": identity, "files": files}
+    has_partition = is_there(out / STATE)
+    earlier = _record_in(out) if has_partition else None
+    if has_partition and earlier != record and not overwrite:
+        raise FormatError(
+            f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
+            "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
+        )
     with writing_to(out):
-        removed: list[Path] = []
-        if overwrite:
-            # Never remove anything outside this folder.
-            named = [out / str(file) for file in earlier["files"] if file != ".."]
-            removed += [path for path in named if path.parent == out]
-            # A damaged record names no files, so also search for DGL's JSON file and the folders of the parts.
-            removed += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
-            removed += [file.parent for file in out.glob(f"part*/{PART}")]
+        removed = _paths_of_partition(out, earlier) if overwrite else []
         for path in (*removed, *out.glob(".*.partial")):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        _STATE_FILE.write(out / STATE, state, indent=1)
+        _STATE_FILE.write(out / STATE, record, indent=1)
+
+
+def _record_in(out: Path) -> dict[str, Any] | None:
+    """Return the record of the partition in a folder; None if it is damaged."""
+    try:
+        with _STATE_FILE.reading(out / STATE) as document:
+            return {key: document[key] for key in ("identity", "files")}
+    except FormatError:
+        return None
+
+
+def _paths_of_partition(out: Path, record: dict[str, Any] | None) -> list[Path]:
+    """Return the files and folders of the partition in `out`, even if its record is damaged (None)."""
+    # Never name anything outside this folder.
+    recorded = [out / str(file) for file in (record["files"] if record else ()) if file != ".."]
+    paths = [path for path in recorded if path.parent == out]
+    # A damaged record names no files, so also search for DGL's JSON file and the folders of the parts.
+    paths += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
+    return paths + [file.parent for file in out.glob(f"part*/{PART}")]
 
 
 def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from dgl_tuplepack.graphs.readers.partition import (
     check_files,
     checksum_of,
 )  # fmt: skip
+from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.folder import writing_to
@@ -88,29 +90,36 @@ def _write(task: PartTask, folder: Path) -> None:
     ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
-    names = {t: t if isinstance(t, str) else text_of(t) for t in types}
     # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs of `store`.
     originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
-    for by_type, features_file, ids_file in (
-        (schema.node_features, NODE_FEATURES, "orig_nids.dgl"),
-        (schema.edge_features, EDGE_FEATURES, "orig_eids.dgl"),
-    ):
-        content = "node_feature" if features_file == NODE_FEATURES else "edge_feature"
-        features = {
-            f"{names[t]}/{name}": as_tensor(block.column((content, t, name)), spec.dtype, copy=False)
-            for t, specs in by_type.items() for name, spec in specs.items()
-        }  # fmt: skip
-        kept = {key: values for key, values in features.items() if values.numel() or values.dtype not in _NOT_EMPTY}
-        load("dgl.data").save_tensors(str(folder / features_file), kept)
-        load("dgl.data").save_tensors(str(folder / ids_file), {names[t]: originals[t] for t in by_type})
+    save_tensors = load("dgl.data").save_tensors
+    save_tensors(str(folder / NODE_FEATURES), _features_of(block, "node_feature", schema.node_features))
+    save_tensors(str(folder / EDGE_FEATURES), _features_of(block, "edge_feature", schema.edge_features))
+    save_tensors(str(folder / "orig_nids.dgl"), {t: originals[t] for t in schema.node_features})
+    save_tensors(str(folder / "orig_eids.dgl"), {text_of(e): originals[e] for e in schema.edge_features})
     load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(task, block)])
     # Position of a graph in `store` -> its position in this part; -1 for a graph of another part.
     position = np.full(len(store), -1)
     position[ids] = np.arange(len(ids))
-    splits = {name: (found := position[chosen])[found >= 0] for name, chosen in store.splits.items()}
+    splits = {}
+    for name, chosen in store.splits.items():
+        in_part = position[chosen]
+        splits[name] = in_part[in_part >= 0]
     GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
     checksums = {file.name: checksum_of(file) for file in sorted(folder.iterdir())}
     PART_FILE.write(folder / PART, {"identity": _identity_of(task), "files": checksums}, indent=1)
+
+
+def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[str, ArraySpec]]) -> dict[str, Tensor]:
+    """Return the features of nodes or edges (`content`) by type and name, without those that DGL cannot read."""
+    features = {}
+    for t, specs in by_type.items():
+        type_name = t if isinstance(t, str) else text_of(t)
+        for name, spec in specs.items():
+            values = as_tensor(block.column((content, t, name)), spec.dtype, copy=False)
+            if values.numel() or values.dtype not in _NOT_EMPTY:
+                features[f"{type_name}/{name}"] = values
+    return features
 
 
 def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:

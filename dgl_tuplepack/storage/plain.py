@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,15 @@ _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64
 _MakeBatch = Callable[[GraphRows, list[int], Sequence[Tensor]], Any]
 
 
+class _TensorSpec(NamedTuple):
+    """A tensor of every batch: the index of its number of rows in the totals, the shape of a row, and the dtype."""
+
+    type_index: int
+    row: tuple[int, ...]
+    in_numpy: np.dtype[Any] | None
+    dtype: torch.dtype
+
+
 class PlainBatches:
     """Make batches without padding.
 
@@ -41,12 +50,13 @@ class PlainBatches:
         made = [entry for entry in tensors_of(schema) if entry[0][0] != "per_graph" or not for_pyg]
         # The type None is for labels and "per_graph", which have one row for each graph.
         types = [*schema.types.values(), None]
-        self._made = [
-            (types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
+        specs = [
+            _TensorSpec(types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
             for key, dtype, row in made
         ]
-        # For PyG, the first `_pairs` entries are the sources and destinations of each edge type, which share a tensor.
-        self._pairs = 2 * len(schema.edge_types) if for_pyg else 0
+        # For PyG, the tensors begin with sources and destinations of each edge type, which share a tensor.
+        in_pairs = 2 * len(schema.edge_types) if for_pyg else 0
+        self._pairs, self._others = specs[:in_pairs:2], specs[in_pairs:]
         # The number of rows in a shape is not used. Nothing is padded, but the kernel needs arrays of padding rows.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
@@ -54,16 +64,13 @@ class PlainBatches:
     def __call__(self, graphs: GraphRows) -> Any:
         """Return the batch of the given graphs."""
         totals = checked_totals(self._schema, graphs.totals)
-        # One tensor [2, E] for each edge type.
-        pairs = [
-            new_tensor(2, (totals[t],), in_numpy, dtype) for t, _, in_numpy, dtype in self._made[: self._pairs : 2]
-        ]
-        tensors = [new_tensor(totals[t], row, in_numpy, dtype) for t, row, in_numpy, dtype in self._made[self._pairs :]]
-        # Sources are the first half of a tensor in `pairs`, destinations the second half.
-        addresses = [pair.data_ptr() + row * pair.nbytes // 2 for pair in pairs for row in (0, 1)]
-        addresses += [tensor.data_ptr() for tensor in tensors]
+        # One tensor [2, E] for each edge type: sources are its first half, destinations its second half.
+        pairs = [new_tensor(2, (totals[i],), in_numpy, dtype) for i, _, in_numpy, dtype in self._pairs]
+        others = [new_tensor(totals[i], row, in_numpy, dtype) for i, row, in_numpy, dtype in self._others]
+        addresses = [pair.data_ptr() + half * pair.nbytes // 2 for pair in pairs for half in (0, 1)]
+        addresses += [tensor.data_ptr() for tensor in others]
         self._assembler.fill(np.array(addresses, np.int64), graphs, graphs.totals)
-        return self._make_batch(graphs, totals, pairs + tensors)
+        return self._make_batch(graphs, totals, pairs + others)
 
 
 def tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:

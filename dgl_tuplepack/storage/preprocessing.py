@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,8 @@ def preprocess(
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    # chosen: the limits and the number of packs per batch; None until they are known.
-    opened, chosen = resolve(source).with_levels(levels), None
+    planner = _Planner(given, graphs_per_batch, multiple_of, seed, seconds)
+    opened = resolve(source).with_levels(levels)
     if opened.knows_sizes and pre_transform is None:
         with writing_to(out):
             check_folder(out, true_or_false("overwrite", overwrite))
@@ -115,41 +115,62 @@ def preprocess(
             sizes = opened.sizes()
             if given is not None:
                 given.aligned(sizes.components).check(sizes)
-            chosen = _limits_of(sizes, opened.splits(), given, graphs_per_batch, multiple_of)
-    plans, failed = dict[str, PackPlan](), list[InputError]()
-
-    def planned(graphs: StoredGraphs, data: Path) -> None:
-        """Pack the written graphs, and save the plans in their data folder."""
-        nonlocal chosen, plans
-        try:
-            if chosen is None:
-                with timed(seconds, "limits"):
-                    chosen = _limits_of(graphs.sizes, graphs.splits, given, graphs_per_batch, multiple_of)
-            with timed(seconds, "plan"):
-                plans = _pack_splits(graphs, chosen[0], seed)
-        except InputError as error:
-            # Keep the written graphs: the error is raised when the store is complete.
-            failed.append(error)
-        save_plans(data, plans)
-
+            planner.chosen = planner.limits_of(sizes, opened.splits())
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
             out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
             transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=None,
-            prepare=planned,
+            prepare=planner.plan,
         )  # fmt: skip
-    for error in failed:
-        raise type(error)(
-            f"{error} The store {out} was written, but without plans; correct the cause and preprocess again "
+    if planner.failure is not None:
+        raise type(planner.failure)(
+            f"{planner.failure} The store {out} was written, but without plans; correct the cause and preprocess again "
             "(overwrite=True, --overwrite)."
-        ) from error
-    assert chosen is not None
-    # `planned` runs during the step "write": subtract its time.
+        ) from planner.failure
+    assert planner.chosen is not None
+    # The planner runs during the step "write": subtract its time.
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
-    return Preprocessed(store, *chosen, plans, seconds)
+    return Preprocessed(store, *planner.chosen, planner.plans, seconds)
+
+
+@dataclass
+class _Planner:
+    """Choose limits for graphs, and pack the graphs; the settings are those of `preprocess`."""
+
+    limits: Limits | Buckets | None
+    graphs_per_batch: int | None
+    multiple_of: int
+    seed: int
+    # Time of each step.
+    seconds: dict[str, float]
+    # The limits and the number of packs per batch; None until they are known.
+    chosen: tuple[Limits | Buckets, int] | None = None
+    plans: Mapping[str, PackPlan] = field(default_factory=dict)
+    # The error for which there are no plans.
+    failure: InputError | None = None
+
+    def limits_of(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
+        """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
+        every = SizeHistogram.from_sizes(sizes).without_ids()
+        train = as_ids(splits.get("train", ()), len(sizes))
+        leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
+        return limits_for(leading, self.limits, self.graphs_per_batch, self.multiple_of, every)
+
+    def plan(self, graphs: StoredGraphs, data: Path) -> None:
+        """Pack the written graphs, and save the plans in their data folder."""
+        try:
+            if self.chosen is None:
+                with timed(self.seconds, "limits"):
+                    self.chosen = self.limits_of(graphs.sizes, graphs.splits)
+            with timed(self.seconds, "plan"):
+                self.plans = _pack_splits(graphs, self.chosen[0], self.seed)
+        except InputError as error:
+            # Keep the written graphs: the error is raised when the store is complete.
+            self.failure = error
+        save_plans(data, self.plans)
 
 
 def checked_settings(
@@ -166,20 +187,6 @@ def checked_settings(
             )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
-
-
-def _limits_of(
-    sizes: GraphSizes,
-    splits: Mapping[str, Any],
-    limits: Limits | Buckets | None,
-    graphs_per_batch: int | None,
-    multiple_of: int,
-) -> tuple[Limits | Buckets, int]:
-    """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
-    every = SizeHistogram.from_sizes(sizes).without_ids()
-    train = as_ids(splits.get("train", ()), len(sizes))
-    leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
-    return limits_for(leading, limits, graphs_per_batch, multiple_of, every)
 
 
 def limits_for(

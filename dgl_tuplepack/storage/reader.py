@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.segment import GRAPHS_PER_BLOCK, block_of
+from dgl_tuplepack.storage.segment import GRAPHS_PER_BLOCK, Segment, block_of
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView
 
@@ -77,6 +77,26 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
         yield chosen_block(selection, ids[first : first + GRAPHS_PER_BLOCK])
 
 
+class _SegmentGraphs(NamedTuple):
+    """Some graphs of one segment, by their indices in the segment."""
+
+    segment: Segment
+    indices: IntArray
+
+    def lengths(self, t: GraphType) -> IntArray:
+        """Return the number of nodes (edges) of type `t` in each graph."""
+        offsets = self.segment.offsets(t)
+        return offsets[self.indices + 1] - offsets[self.indices]
+
+    def values(self, key: Key) -> Array:
+        """Return the rows of an array for these graphs."""
+        t = key[1]
+        if t is None:
+            # Labels have one row for each graph.
+            return self.segment.values(key, self.indices)
+        return self.segment.values(key, _spans(self.segment.offsets(t)[self.indices], self.lengths(t)))
+
+
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Return one block of the graphs `ids`, in the order of `ids`; without ids, the block is empty.
 
@@ -84,45 +104,31 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     into the order of `ids`.
     """
     segment_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
-    # After sorting by segment, the graph at index j is ids[order[j]], and graph ids[i] is at index position[i].
-    order = np.argsort(segment_of, kind="stable")
-    position = np.argsort(order)
-    # For each segment that holds some of the graphs: the segment, and the indices of these graphs in it (`own` below).
-    chosen = [
-        (selection.segments[segment], ids[order][segment_of[order] == segment] - selection.first_ids[segment])
+    groups = [
+        _SegmentGraphs(selection.segments[segment], ids[segment_of == segment] - selection.first_ids[segment])
         for segment in (np.unique(segment_of) if len(ids) else [0])
     ]
+    # The graphs of all groups are sorted by segment: graph ids[i] is at index read_at[i].
+    read_at = np.argsort(np.argsort(segment_of, kind="stable"))
 
-    def sorted_lengths(t: GraphType) -> IntArray:
+    def lengths_as_read(t: GraphType) -> IntArray:
         """Return the number of nodes (edges) of type `t` in each graph; the graphs are sorted by segment."""
-        lengths: IntArray = np.concatenate(
-            [segment.offsets(t)[own + 1] - segment.offsets(t)[own] for segment, own in chosen]
-        )
-        return lengths
+        return np.concatenate([group.lengths(t) for group in groups])
 
     def values(key: Key) -> Array:
         """Return the rows of an array for all graphs, in the order of `ids`."""
-        # None for labels, which have one row for each graph.
-        t = key[1]
-        gathered: list[Array] = []
-        for segment, own in chosen:
-            if t is not None:
-                first = segment.offsets(t)[own]
-                own = _spans(first, segment.offsets(t)[own + 1] - first)
-            gathered.append(segment.values(key, own))
-        # With one segment, sorting has not changed the order.
+        gathered = [group.values(key) for group in groups]
         if len(gathered) == 1:
+            # With one segment, sorting has not changed the order.
             return gathered[0]
-        # For each row of the result: its index among the gathered rows.
-        gathered_rows = position
-        if t is not None:
-            lengths = sorted_lengths(t)
-            # Among the gathered rows, the rows of the graph at index j begin at (cumsum - lengths)[j].
-            gathered_rows = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
-        rows: Array = np.concatenate(gathered)[gathered_rows]
-        return rows
+        t = key[1]
+        if t is None:
+            return np.concatenate(gathered)[read_at]
+        lengths = lengths_as_read(t)
+        first_rows = np.cumsum(lengths) - lengths
+        return np.concatenate(gathered)[_spans(first_rows[read_at], lengths[read_at])]
 
-    return block_of(selection.schema, lambda t: sorted_lengths(t)[position], values)
+    return block_of(selection.schema, lambda t: lengths_as_read(t)[read_at], values)
 
 
 def _spans(first: IntArray, lengths: IntArray) -> IntArray:

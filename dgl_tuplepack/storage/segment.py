@@ -150,8 +150,13 @@ class Segment:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all graphs in order, a few thousand at a time, in the dtypes of the schema."""
         self.check_positions()
-        for first in range(0, self.num_graphs, GRAPHS_PER_BLOCK):
-            yield block_of(self.schema, *self._within(slice(first, min(first + GRAPHS_PER_BLOCK, self.num_graphs))))
+        for graphs in self._slices(GRAPHS_PER_BLOCK):
+            yield block_of(self.schema, *self._within(graphs))
+
+    def _slices(self, most: int) -> Iterator[slice]:
+        """Yield slices of at most `most` graphs that cover all graphs, in order."""
+        for first in range(0, self.num_graphs, most):
+            yield slice(first, min(first + most, self.num_graphs))
 
     def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
         """Return the arguments `lengths` and `values` of `block_of` for consecutive graphs."""
@@ -197,26 +202,34 @@ class Segment:
 
     def check_positions(self) -> None:
         """Check the offsets, endpoints, ties and indices of all graphs; raise FormatError if one is wrong."""
-        for t, num_rows in self.rows.items():
-            offsets = self.offsets(t)
-            falling = np.flatnonzero(np.diff(offsets) < 0)
-            if offsets[0] != 0 or len(falling) or offsets[-1] != num_rows:
-                self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
+        for t in self.rows:
+            self._check_offsets(t)
+        # Check some graphs at a time: the checks need more memory than the arrays in the files.
         for e in self.schema.edge_types:
-            for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                # Check some graphs at a time: the comparison needs more memory than the endpoints in the file.
-                for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
-                    nodes, edges = (self.offsets(type_)[first : first + _GRAPHS_PER_CHECK + 1] for type_ in (t, e))
-                    values = self.array(end, e)[edges[0] : edges[-1]]
-                    # Endpoints are counted from 0 in each graph.
-                    outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
-                    if len(outside):
-                        # The graph of the first wrong edge, counted from `first`.
-                        graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
-                        self.refuse_endpoints(first + int(graph_id), end, e)
+            for end, node_type in zip(ENDS, (e[0], e[2]), strict=True):
+                for graphs in self._slices(_GRAPHS_PER_CHECK):
+                    self._check_endpoints(end, e, node_type, graphs)
         if self.schema.ties or self.schema.indices:
-            for first in range(0, self.num_graphs, _GRAPHS_PER_CHECK):
-                self._check_relations(slice(first, min(first + _GRAPHS_PER_CHECK, self.num_graphs)))
+            for graphs in self._slices(_GRAPHS_PER_CHECK):
+                self._check_relations(graphs)
+
+    def _check_offsets(self, t: GraphType) -> None:
+        """Check that the offsets of a type begin at 0, never fall, and end at the number of rows."""
+        offsets = self.offsets(t)
+        falling = np.flatnonzero(np.diff(offsets) < 0)
+        if offsets[0] != 0 or len(falling) or offsets[-1] != self.rows[t]:
+            self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
+
+    def _check_endpoints(self, end: str, edge_type: EdgeType, node_type: str, graphs: slice) -> None:
+        """Check the sources or destinations (`end`) of some graphs; the caller has checked the offsets."""
+        first_nodes, first_edges = (self.offsets(t)[graphs.start : graphs.stop + 1] for t in (node_type, edge_type))
+        nodes = self.array(end, edge_type)[first_edges[0] : first_edges[-1]]
+        # Endpoints are counted from 0 in each graph.
+        outside = np.flatnonzero((nodes < 0) | (nodes >= np.repeat(np.diff(first_nodes), np.diff(first_edges))))
+        if len(outside):
+            wrong_edge = first_edges[0] + outside[0]
+            graph = np.searchsorted(first_edges, wrong_edge, side="right") - 1
+            self.refuse_endpoints(graphs.start + int(graph), end, edge_type)
 
     def _check_relations(self, graphs: slice) -> None:
         """Check the ties and indices of some graphs; the caller has checked the offsets."""

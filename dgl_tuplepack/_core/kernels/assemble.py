@@ -8,7 +8,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.address import copy_bytes, pointer_at
 from dgl_tuplepack._core.kernels.gather import (
     ARRAY,
@@ -44,6 +44,24 @@ ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
 
 
+@helper
+def _pad_indices(rest: int, field: Any, dtype: Any, rows: int, real_nodes: int, node_slots: int) -> None:
+    """Write `rows` padding rows: indices of the first padding node, or ends spread over all padding nodes."""
+    if field["kind"] == INDICES:
+        repeat_value(rest, dtype, real_nodes, rows * field["width"])
+    else:
+        add_padding_ends(rest, dtype, rows, real_nodes, node_slots, field["shift"])
+
+
+@helper
+def _write_per_graph(out: int, values: ConstIntVector, padding: int, slots: int) -> None:
+    """Write one value for each graph, then `padding` for each of the other graph slots."""
+    written = carray(pointer_at(out, np.int64), len(values))
+    for i in range(len(values)):
+        written[i] = values[i]
+    repeat_value(out + 8 * len(values), np.int64, padding, slots - len(values))
+
+
 @jit
 def assemble(
     memory: ConstIntVector,
@@ -64,44 +82,38 @@ def assemble(
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """
-    number = len(ids)
+    number, graph_slots = len(ids), slots[-1]
     for f in range(len(fields)):
         field = fields[f]
+        kind, t, row_bytes, dtype = field["kind"], field["type"], field["row_bytes"], field["dtype"]
+        real, padding = totals[t], slots[t] - totals[t]
         # The field begins at the address `out`, its padding at `rest` (except for PER_GRAPH).
-        kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
-        rest = out + totals[t] * field["row_bytes"]
+        out = memory[field["stretch"]] + field["first"]
+        rest = out + real * row_bytes
         if kind == ROWS:
-            gather_rows(arrays[f], segments, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            gather_rows(arrays[f], segments, rows[t], field["width"], out, row_bytes, dtype)
             if field["fill_slots"] == 1:
-                repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
+                repeat_bytes(rest, field["fill"], row_bytes, padding)
             else:
-                first = field["fill"] + totals[t] * field["row_bytes"]
-                copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
+                copy_bytes(rest, field["fill"] + real * row_bytes, padding * row_bytes)
         elif kind in (ENDPOINTS, INDICES):
-            nodes, width, padding = field["nodes"], field["width"], slots[t] - totals[t]
-            wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, field["dtype"], width)
+            nodes = field["nodes"]
+            wrong = gather_endpoints(arrays[f], segments, rows[t], rows[nodes], out, dtype, field["width"])
             if wrong:
                 return wrong - f * number
-            # Padding indices point to the first padding row of the type `nodes`; the ends of padding edges are spread
-            # over all padding rows of that type.
-            if kind == INDICES and field["dtype"] == INT64:
-                repeat_value(rest, np.int64, totals[nodes], padding * width)
-            elif kind == INDICES:
-                repeat_value(rest, np.int32, totals[nodes], padding * width)
-            elif field["dtype"] == INT64:
-                add_padding_ends(rest, np.int64, padding, totals[nodes], slots[nodes], field["shift"])
+            if dtype == INT64:
+                _pad_indices(rest, field, np.int64, padding, totals[nodes], slots[nodes])
             else:
-                add_padding_ends(rest, np.int32, padding, totals[nodes], slots[nodes], field["shift"])
+                _pad_indices(rest, field, np.int32, padding, totals[nodes], slots[nodes])
         elif kind == MASK:
-            repeat_value(out, np.uint8, 1, totals[t])
-            repeat_value(rest, np.uint8, 0, slots[t] - totals[t])
-        elif kind in (PER_GRAPH, GRAPH_IDS):
+            repeat_value(out, np.uint8, 1, real)
+            repeat_value(rest, np.uint8, 0, padding)
+        elif kind == GRAPH_IDS:
+            _write_per_graph(out, ids, -1, graph_slots)
+        elif kind == PER_GRAPH:
             # rows[t, 1]: number of rows of each graph.
-            values, of_graphs = carray(pointer_at(out, np.int64), slots[-1]), ids if kind == GRAPH_IDS else rows[t, 1]
-            for i in range(number):
-                values[i] = of_graphs[i]
-            repeat_value(out + 8 * number, np.int64, -1 if kind == GRAPH_IDS else 0, slots[-1] - number)
+            _write_per_graph(out, rows[t, 1], 0, graph_slots)
             # The last graph slot owns all padding rows.
-            if kind == PER_GRAPH and number < slots[-1]:
-                values[slots[-1] - 1] = slots[t] - totals[t]
+            if number < graph_slots:
+                repeat_value(out + 8 * (graph_slots - 1), np.int64, padding, 1)
     return 0

@@ -150,6 +150,13 @@ def _not_above(keys: FloatVector, value: float, start: int) -> int:
 
 
 @helper
+def _give_back(sizes: IntMatrix, position: int, number: int, room: IntVector) -> None:
+    """Add to `room` what `number` graphs of the class `position` occupied."""
+    for component in range(len(room)):
+        room[component] += number * sizes[position, component]
+
+
+@helper
 def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, width: int) -> int:
     """Search depth-first for graphs to add that leave less weighted room than ``least[0]``; return the number of steps.
 
@@ -159,12 +166,13 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
     sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
     remaining, following = left.remaining, left.following
     weights, tolerance = goal.weights, goal.tolerance
-    room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
+    room, best, least = pack.room, pack.best, pack.least
+    chosen, numbers, tried = pack.stack[0], pack.stack[1], pack.stack[2]
     number_classes, components = sizes.shape
     most = 2 * steps + goal.walk
     # `position`: the next class to try at the level `depth`. `slack`: the weighted room left.
     depth, done, position = 0, 0, 0
-    stack[2, 0] = 0
+    tried[0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
@@ -182,12 +190,11 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
                 continue
             number = _most(sizes, position, room, remaining[position])
             if number > 0:
-                stack[0, depth] = position
-                stack[1, depth] = number
-                stack[2, depth] += 1
+                chosen[depth], numbers[depth] = position, number
+                tried[depth] += 1
                 depth += 1
                 if depth < number_classes:
-                    stack[2, depth] = 0
+                    tried[depth] = 0
                 slack = 0.0
                 for component in range(components):
                     room[component] -= number * sizes[position, component]
@@ -197,34 +204,32 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
             least[0] = slack
             best[0] = depth
             for level in range(depth):
-                best[1 + 2 * level] = stack[0, level]
-                best[2 + 2 * level] = stack[1, level]
+                best[1 + 2 * level], best[2 + 2 * level] = chosen[level], numbers[level]
         if depth == 0 or least[0] <= tolerance or done >= steps:
             break
         # Go up: drop levels that have tried `width` choices, then remove one graph from the deepest remaining level.
-        while depth > 0 and stack[2, depth - 1] >= width:
+        while depth > 0 and tried[depth - 1] >= width:
             depth -= 1
-            for component in range(components):
-                room[component] += stack[1, depth] * sizes[stack[0, depth], component]
+            _give_back(sizes, chosen[depth], numbers[depth], room)
         if depth == 0:
             break
-        position = stack[0, depth - 1]
-        stack[1, depth - 1] -= 1
+        deepest = depth - 1
+        position = chosen[deepest]
+        numbers[deepest] -= 1
         slack = 0.0
         for component in range(components):
             room[component] += sizes[position, component]
             slack += weights[component] * room[component]
         # If graphs of the class are left, their smaller number is another choice of this level.
-        if stack[1, depth - 1] == 0:
-            depth -= 1
+        if numbers[deepest] == 0:
+            depth = deepest
         else:
-            stack[2, depth - 1] += 1
+            tried[deepest] += 1
             if depth < number_classes:
-                stack[2, depth] = 0
+                tried[depth] = 0
         position += 1
     for level in range(depth):
-        for component in range(components):
-            room[component] += stack[1, level] * sizes[stack[0, level], component]
+        _give_back(sizes, chosen[level], numbers[level], room)
     return done
 
 

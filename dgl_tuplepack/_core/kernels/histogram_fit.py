@@ -16,7 +16,10 @@ from dgl_tuplepack._core.kernels.open_packs import (
     BLOCK,
     COUNT,
     GRAPHS,
+    GROUP,
+    LARGEST,
     PARENT,
+    PRIORITY,
     REMAINDER,
     find_emptiest,
     find_fullest,
@@ -76,7 +79,7 @@ def fit_histogram(
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
     # The index over all open groups; see `open_packs.py`.
-    pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
+    pool = np.empty((16, LARGEST + k), dtype=np.int64)
     blocks_order = np.arange(len(pool))
     used, blocks, steps = 0, 0, 0
     for size_class in order:
@@ -98,16 +101,14 @@ def fit_histogram(
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
             new = groups[used]
-            new[ADDED] = size_class
             if position >= 0:
-                block = pool[blocks_order[position // BLOCK]]
-                old_value, parent = block[1 + k + position % BLOCK], block[1 + k + BLOCK + position % BLOCK]
+                block, entry = pool[blocks_order[position // BLOCK]], position % BLOCK
+                old_value, parent = block[PRIORITY + entry], block[GROUP + entry]
                 old = groups[parent]
                 blocks = take_out(pool, blocks_order, blocks, groups, position)
                 number = min(left, old[COUNT])
                 old[COUNT] -= number
-                new[PARENT] = parent
-                new[GRAPHS] = old[GRAPHS] + 1
+                new[PARENT], new[GRAPHS] = parent, old[GRAPHS] + 1
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
                 # The paper does not fix the order of groups with equal priorities. Its figures for ogbg-molhiv are
@@ -120,11 +121,10 @@ def fit_histogram(
             else:
                 # Each graph of this class that is not placed yet opens a pack of its own.
                 number = left
-                new[PARENT] = -1
-                new[GRAPHS] = 1
+                new[PARENT], new[GRAPHS] = -1, 1
                 for component in range(k):
                     new[REMAINDER + component] = limits[component] - size[component]
-            new[COUNT] = number
+            new[ADDED], new[COUNT] = size_class, number
             left -= number
             value = priority(rule, new[REMAINDER:])
             if value > 0 and new[GRAPHS] < cap:

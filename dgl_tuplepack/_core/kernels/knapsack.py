@@ -48,49 +48,44 @@ def fill_table(
     With `lift`, the table must already contain all classes. Then the values of the classes ``first..last - 1`` are
     raised in place, one by one: each as far as `_liftable` allows.
     """
-    components = len(limits)
-    width = limits[components - 1] + 1
-    rows = len(table) // width
     # The cells of a row differ only in the last component. `at` has the other, leading components of the current row.
-    at = np.empty(components, dtype=np.int64)
+    last_component = len(limits) - 1
+    width = limits[last_component] + 1
+    rows = len(table) // width
+    at = np.empty(len(limits), dtype=np.int64)
     for size_class in range(first, last):
+        size = sizes[size_class]
         if lift:
-            worth = _liftable(table, sizes[size_class], limits)
+            worth = _liftable(table, size, limits)
             if worth <= values[size_class]:
                 continue
             values[size_class] = worth
         value = values[size_class]
-        # After one graph of the class is added, the cell of the room left is `back + step` cells earlier: `back` cells
-        # (a multiple of `width`) for the leading components, and `step` cells for the last component.
-        step = sizes[size_class, components - 1]
-        back = np.int64(0)
-        stride = width
-        for component in range(components - 2, -1, -1):
-            at[component] = sizes[size_class, component]
-            back += sizes[size_class, component] * stride
+        # After one graph of the class is added, the cell of the room left is `rows_back` rows and `step` cells earlier.
+        step = size[last_component]
+        rows_back, stride = np.int64(0), np.int64(1)
+        for component in range(last_component - 1, -1, -1):
+            at[component] = size[component]
+            rows_back += size[component] * stride
             stride *= limits[component] + 1
-        row = back // width
+        row = int(rows_back)
         while row < rows:
             # `without`: for each cell of `target`, the cell of the room left after the graph is added. The ascending
             # order of updates lets a pack use the class again.
             target = table[row * width + step : (row + 1) * width]
-            without = table[row * width - back : (row + 1) * width - back - step]
+            without = table[(row - rows_back) * width : (row - rows_back + 1) * width - step]
             for cell in range(len(target)):
                 target[cell] = max(target[cell], without[cell] + value)
-            # Go to the next row in which every leading component is large enough. Here `stride` counts rows.
+            # Go to the next row in which every leading component is at least that of `size`, or past the last row.
             row += 1
-            component = components - 2
-            stride = 1
-            while component >= 0:
+            stride = np.int64(1)
+            for component in range(last_component - 1, -1, -1):
                 at[component] += 1
                 if at[component] <= limits[component]:
                     break
-                at[component] = sizes[size_class, component]
-                row += sizes[size_class, component] * stride
+                at[component] = size[component]
+                row += size[component] * stride
                 stride *= limits[component] + 1
-                component -= 1
-            if component < 0:
-                break
 
 
 @jit

@@ -3,9 +3,7 @@
 A group is a row of `groups`: packs with the same content, which may get more graphs. A remainder is the room left in
 a pack, in one of the k components. The priority of a group is computed from its remainders (see `priority.py`).
 
-A block is a row of `pool`. It has up to BLOCK entries, one for each group, in ascending order of priority. Column 0 has
-the number of entries; the next k columns the largest remainder of any group in the block; the next BLOCK columns the
-priority of each entry; the last BLOCK columns the index of the group of each entry.
+A block is a row of `pool`. It has up to BLOCK entries, one for each group, in ascending order of priority.
 
 `order` holds the indices of all blocks: first the used blocks in ascending order of priority, then the free blocks.
 `blocks` is the number of used blocks. The position of an entry is ``BLOCK * (place of the block in order) + (place in
@@ -25,28 +23,31 @@ BLOCK = 32
 # graph; -1 if each pack has only one graph. ADDED: size class of the last graph of each pack. COUNT: number of packs.
 # GRAPHS: number of graphs in each pack. From REMAINDER on: the k remainders of each pack.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
+# Columns of `pool`, int64 [blocks, 1 + 2 BLOCK + k]. ENTRIES: number of entries. From PRIORITY on: the priority of each
+# entry. From GROUP on: the index of the group of each entry. From LARGEST on: for each component, the largest remainder
+# of any group in the block.
+ENTRIES, PRIORITY, GROUP, LARGEST = 0, 1, 1 + BLOCK, 1 + 2 * BLOCK
 
 
 @helper
-def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
+def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, value: int) -> int:
     """Return the position of the first entry with priority >= `value`; ``BLOCK * blocks`` if there is none."""
-    # Priorities begin at column `head`. Find the first block whose last priority is >= `value`.
-    head = 1 + components
+    # Find the first block whose last priority is >= `value`.
     low, high = 0, blocks
     while low < high:
         middle = (low + high) >> 1
         block = order[middle]
-        if pool[block, head + pool[block, 0] - 1] < value:
+        if pool[block, PRIORITY + pool[block, ENTRIES] - 1] < value:
             low = middle + 1
         else:
             high = middle
     if low == blocks:
         return BLOCK * blocks
     block = order[low]
-    first, last = 0, pool[block, 0]
+    first, last = 0, pool[block, ENTRIES]
     while first < last:
         middle = (first + last) >> 1
-        if pool[block, head + middle] < value:
+        if pool[block, PRIORITY + middle] < value:
             first = middle + 1
         else:
             last = middle
@@ -70,17 +71,15 @@ def find_fullest(
 
     Return its position, or -1; and the number of steps. Each look at a block or at a group is one step.
     """
-    components = len(size)
-    numbers = 1 + components + BLOCK
-    position = first_at_least(pool, order, blocks, components, start)
+    position = first_at_least(pool, order, blocks, start)
     inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
         block = order[place]
         steps += 1
-        if _fits(size, pool, block, 1):
-            for entry in range(inside, pool[block, 0]):
+        if _fits(size, pool, block, LARGEST):
+            for entry in range(inside, pool[block, ENTRIES]):
                 steps += 1
-                if _fits(size, groups, pool[block, numbers + entry], REMAINDER):
+                if _fits(size, groups, pool[block, GROUP + entry], REMAINDER):
                     return BLOCK * place + entry, steps
         inside = 0
     return -1, steps
@@ -94,20 +93,19 @@ def find_emptiest(
 
     Return the position of the first group with this priority and with room for `size`, or -1; and the number of steps.
     """
-    components = len(size)
-    head, steps = 1 + components, 0
-    lowest = first_at_least(pool, order, blocks, components, start)
+    steps = 0
+    lowest = first_at_least(pool, order, blocks, start)
     for place in range(blocks - 1, lowest // BLOCK - 1, -1):
         block = order[place]
         steps += 1
-        if _fits(size, pool, block, 1):
+        if _fits(size, pool, block, LARGEST):
             # Entries before the position `lowest` have a priority below `start`.
             last = lowest % BLOCK if place == lowest // BLOCK else 0
-            for entry in range(pool[block, 0] - 1, last - 1, -1):
+            for entry in range(pool[block, ENTRIES] - 1, last - 1, -1):
                 steps += 1
-                if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
+                if _fits(size, groups, pool[block, GROUP + entry], REMAINDER):
                     # Earlier groups of the same priority may have room too.
-                    position, more = find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
+                    position, more = find_fullest(pool, order, blocks, groups, size, pool[block, PRIORITY + entry])
                     return position, steps + more
     return -1, steps
 
@@ -116,15 +114,16 @@ def find_emptiest(
 def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
     """Write into a block, for each component, the largest remainder of any group in the block."""
     for component in range(components):
-        pool[block, 1 + component] = -1
-    for entry in range(pool[block, 0]):
-        group = pool[block, 1 + components + BLOCK + entry]
+        pool[block, LARGEST + component] = -1
+    for entry in range(pool[block, ENTRIES]):
+        group = pool[block, GROUP + entry]
         for component in range(components):
-            pool[block, 1 + component] = max(pool[block, 1 + component], groups[group, REMAINDER + component])
+            room = groups[group, REMAINDER + component]
+            pool[block, LARGEST + component] = max(pool[block, LARGEST + component], room)
 
 
 @helper
-def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
+def _split(pool: IntMatrix, order: IntVector, blocks: int, place: int) -> int:
     """Move the second half of a full block's entries into a free block; return the index of the free block.
 
     In `order`, the full block is at `place`, and the free block is moved to ``place + 1``. The caller must update the
@@ -134,12 +133,12 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
     for other in range(blocks, place + 1, -1):
         order[other] = order[other - 1]
     order[place + 1] = fresh
-    half = pool[block, 0] // 2
-    moved = pool[block, 0] - half
-    for first in (1 + components, 1 + components + BLOCK):
+    half = pool[block, ENTRIES] // 2
+    moved = pool[block, ENTRIES] - half
+    for first in (PRIORITY, GROUP):
         for entry in range(moved):
             pool[fresh, first + entry] = pool[block, first + half + entry]
-    pool[block, 0], pool[fresh, 0] = half, moved
+    pool[block, ENTRIES], pool[fresh, ENTRIES] = half, moved
     return fresh
 
 
@@ -153,35 +152,33 @@ def put_in(
     used blocks. The caller must ensure that there is a free block.
     """
     components = groups.shape[1] - REMAINDER
-    head = 1 + components
-    position = first_at_least(pool, order, blocks, components, value if in_front else value + 1)
+    position = first_at_least(pool, order, blocks, value if in_front else value + 1)
     place, inside = position // BLOCK, position % BLOCK
     if blocks == 0:
-        pool[order[0], 0] = 0
         blocks = 1
+        pool[order[0], ENTRIES] = 0
     elif inside == 0 and place > 0:
         # Append to the previous block: the block at `place` may not exist.
         place -= 1
-        inside = pool[order[place], 0]
+        inside = pool[order[place], ENTRIES]
     block = order[place]
-    if pool[block, 0] == BLOCK:
-        fresh = _split(pool, order, blocks, components, place)
+    if pool[block, ENTRIES] == BLOCK:
+        fresh = _split(pool, order, blocks, place)
         blocks += 1
         _summarise(pool, fresh, components, groups)
         _summarise(pool, block, components, groups)
-        if inside > pool[block, 0]:
-            inside -= pool[block, 0]
+        if inside > pool[block, ENTRIES]:
+            inside -= pool[block, ENTRIES]
             block = fresh
-    for first in (head, head + BLOCK):
-        for entry in range(pool[block, 0], inside, -1):
+    for first in (PRIORITY, GROUP):
+        for entry in range(pool[block, ENTRIES], inside, -1):
             pool[block, first + entry] = pool[block, first + entry - 1]
-    pool[block, head + inside] = value
-    pool[block, head + BLOCK + inside] = group
-    pool[block, 0] += 1
+    pool[block, PRIORITY + inside], pool[block, GROUP + inside] = value, group
+    pool[block, ENTRIES] += 1
     for component in range(components):
         room = groups[group, REMAINDER + component]
-        if pool[block, 0] == 1 or room > pool[block, 1 + component]:
-            pool[block, 1 + component] = room
+        if pool[block, ENTRIES] == 1 or room > pool[block, LARGEST + component]:
+            pool[block, LARGEST + component] = room
     return blocks
 
 
@@ -191,16 +188,17 @@ def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMat
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK
     block = order[place]
-    largest = False
+    group = pool[block, GROUP + inside]
+    had_largest = False
     for component in range(components):
-        room = groups[pool[block, 1 + components + BLOCK + inside], REMAINDER + component]
-        largest = largest or room == pool[block, 1 + component]
-    pool[block, 0] -= 1
-    for first in (1 + components, 1 + components + BLOCK):
-        for entry in range(inside, pool[block, 0]):
+        room = groups[group, REMAINDER + component]
+        had_largest = had_largest or room == pool[block, LARGEST + component]
+    pool[block, ENTRIES] -= 1
+    for first in (PRIORITY, GROUP):
+        for entry in range(inside, pool[block, ENTRIES]):
             pool[block, first + entry] = pool[block, first + entry + 1]
-    if pool[block, 0] > 0:
-        if largest:
+    if pool[block, ENTRIES] > 0:
+        if had_largest:
             _summarise(pool, block, components, groups)
         return blocks
     # Make the empty block the first free block.

@@ -91,6 +91,70 @@ def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goa
     return bool(value + np.floor(graphs) * tail[row, -1] * _SAFE >= goal)
 
 
+@helper
+def _best_pack(
+    classes: Classes, limits: ConstIntVector, begin: int, least: int, most_steps: int, content: IntVector
+) -> tuple[int, int]:
+    """Write the best pack that begins with class `begin` to `content` ``[C]``; return its worth and the steps.
+
+    For `least`, `most_steps` and `content` see `search_packs`.
+    """
+    sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
+    number_classes, components = sizes.shape
+    room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
+    # `path`: the class of each graph in the current pack. The mean share in `tail` bounds its length, and so does the
+    # number of steps.
+    path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
+    best_path = np.empty_like(path)
+    # used[c]: number of graphs of class c in the current pack.
+    used = np.zeros(number_classes, dtype=np.int64)
+    for component in range(components):
+        room[component] = limits[component] - sizes[begin, component]
+    _measure(room, limits, shares)
+    path[0] = begin
+    used[begin] = 1
+    # `value`: the worth of the current pack. `depth`: its number of graphs. `row`: the next class to try.
+    value, depth, row = values[begin], 1, begin
+    best, best_depth, steps = least, 0, 0
+    while depth > 0:
+        if value > best:
+            best, best_depth = value, depth
+            for level in range(depth):
+                best_path[level] = path[level]
+        found = False
+        while row < number_classes:
+            steps += 1
+            if not _may_reach(tail, row, shares, value, best + 1):
+                break
+            found = used[row] < counts[row]
+            for component in range(components):
+                found = found and sizes[row, component] <= room[component]
+            if found:
+                break
+            row += 1
+        if steps > most_steps:
+            break
+        # Add a graph of the class found; if there is none, remove the graph added last.
+        if found:
+            change = 1
+            path[depth] = row
+            depth += 1
+        else:
+            change = -1
+            depth -= 1
+            row = path[depth]
+        used[row] += change
+        value += change * values[row]
+        for component in range(components):
+            room[component] -= change * sizes[row, component]
+        _measure(room, limits, shares)
+        if not found:
+            row += 1
+    for level in range(best_depth):
+        content[best_path[level]] += 1
+    return best, steps
+
+
 @jit
 def search_packs(
     classes: Classes,
@@ -115,66 +179,10 @@ def search_packs(
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
     of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
     """
-    sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
-    number_classes, components = sizes.shape
-    room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
-    # `path`: the class of each graph in the current pack. The mean share in `tail` bounds its length, and so does the
-    # number of steps.
-    path = np.empty(2 + int(min(tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
-    best_path = np.empty_like(path)
-    # used[c]: number of graphs of class c in the current pack.
-    used = np.zeros(number_classes, dtype=np.int64)
     total, complete = 0, True
     for begin in range(first, last):
-        for component in range(components):
-            room[component] = limits[component] - sizes[begin, component]
-        # `value`: the worth of the current pack. `depth`: its number of graphs. `row`: the next class to try.
-        value, best, depth, steps, row = values[begin], least, 1, 0, begin
-        best_depth = 0
-        _measure(room, limits, shares)
-        path[0] = begin
-        used[begin] = 1
-        while depth > 0:
-            if value > best:
-                best, best_depth = value, depth
-                for level in range(depth):
-                    best_path[level] = path[level]
-            found = False
-            while row < number_classes:
-                steps += 1
-                if not _may_reach(tail, row, shares, value, best + 1):
-                    break
-                fits = used[row] < counts[row]
-                for component in range(components):
-                    fits = fits and sizes[row, component] <= room[component]
-                if fits:
-                    found = True
-                    break
-                row += 1
-            if steps > most_steps:
-                complete = False
-                for level in range(depth):
-                    used[path[level]] = 0
-                break
-            if found:
-                path[depth] = row
-                depth += 1
-                used[row] += 1
-                value += values[row]
-                for component in range(components):
-                    room[component] -= sizes[row, component]
-                _measure(room, limits, shares)
-            else:
-                depth -= 1
-                row = path[depth]
-                used[row] -= 1
-                value -= values[row]
-                for component in range(components):
-                    room[component] += sizes[row, component]
-                _measure(room, limits, shares)
-                row += 1
-        for level in range(best_depth):
-            contents[begin - first, best_path[level]] += 1
-        worth[begin - first] = best
+        pack = begin - first
+        worth[pack], steps = _best_pack(classes, limits, begin, least, most_steps, contents[pack])
         total += steps
+        complete = complete and steps <= most_steps
     return total if complete else -total

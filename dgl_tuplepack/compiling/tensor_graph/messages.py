@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -225,33 +225,42 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
         )
     given = {graph.types.edge_type(name): each for name, each in functions.items()}
     order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
-    # Destination node type -> new features, a dict by name for each edge type.
-    arrived: dict[str, list[dict[str, Tensor]]] = {}
-    # Destination node type -> for each edge type reduced by max or min: whether each node gets no messages.
-    without_messages: dict[str, list[Tensor]] = {}
+    arrived: dict[str, list[_Arrived]] = {}
     for edge_type in order:
-        steps = given[edge_type]
-        if not isinstance(steps, tuple) or not 2 <= len(steps) <= 3:
-            raise SchemaError(
-                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
-                f"are {shown(steps)}."
-            )
-        # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
-        fill = NEUTRAL.get(getattr(steps[1], "name", ""), 0.0)
-        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *steps, fill=fill))
-        if fill:
-            without_messages.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
-    return {t: _across(results, cross_reducer, without_messages.get(t)) for t, results in arrived.items()}
+        arrived.setdefault(edge_type[2], []).append(_arrived(graph, edge_type, given[edge_type]))
+    return {node_type: _across(results, cross_reducer) for node_type, results in arrived.items()}
 
 
-def _across(
-    results: Sequence[dict[str, Tensor]], cross_reducer: Any, without_messages: list[Tensor] | None
-) -> dict[str, Tensor]:
+class _Arrived(NamedTuple):
+    """New features of destination nodes, from the messages of one edge type."""
+
+    features: dict[str, Tensor]
+    # Whether each node gets no messages; None unless the messages are reduced by max or min.
+    is_without_messages: Tensor | None
+
+
+def _arrived(graph: Structure, edge_type: EdgeType, functions: Any) -> _Arrived:
+    """Send messages with the functions of one edge type."""
+    if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:
+        raise SchemaError(
+            f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
+            f"are {shown(functions)}."
+        )
+    # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
+    fill = NEUTRAL.get(getattr(functions[1], "name", ""))
+    if fill is None:
+        return _Arrived(propagate(graph, edge_type, *functions), None)
+    features = propagate(graph, edge_type, *functions, fill=fill)
+    return _Arrived(features, graph.relations[edge_type].by_dst.counts() == 0)
+
+
+def _across(arrived: Sequence[_Arrived], cross_reducer: Any) -> dict[str, Tensor]:
     """Reduce each feature of one node type across edge types."""
+    without_messages = [each.is_without_messages for each in arrived if each.is_without_messages is not None]
     merged = {}
-    for name in dict.fromkeys(name for result in results for name in result):
-        value = _merge([result[name] for result in results if name in result], cross_reducer)
-        if without_messages is not None:
+    for name in dict.fromkeys(name for each in arrived for name in each.features):
+        value = _merge([each.features[name] for each in arrived if name in each.features], cross_reducer)
+        if without_messages:
             # An infinite result becomes 0 at a node that lacks messages of at least one edge type.
             lacks_any = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
             value = torch.where(lacks_any & torch.isinf(value), 0.0, value)

@@ -129,29 +129,30 @@ def topk_edges(
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest (or smallest) rows of each graph, and their indices in the graph, as in `topk_nodes`.
-
-    The rows of all graphs are sorted at once, by graph and then by value, so that graph g begins at row ``begin[g]``.
-    """
+    """Return the `k` largest (or smallest) rows of each graph, and their indices in the graph, as in `topk_nodes`."""
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
     # keys: [rows, D] or [rows, 1].
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
-    by_value = keys.argsort(dim=0, stable=True, descending=descending)
-    # Sorting by graph is stable, so the rows of each graph stay sorted by value.
-    by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # If a graph has fewer than `k` rows, `chosen` reads on into the next graph, or into an extra last row;
-    # ``.where(exists, ...)`` replaces these values.
-    order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
+    # An extra last row takes the place of rows after the end.
+    order = torch.nn.functional.pad(_sorted_in_graphs(keys, rows.groups, descending), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
-    begin = rows.counts.cumsum(0) - rows.counts
-    rank = torch.arange(k, device=values.device)
-    # exists: whether graph g has a row of this rank, [B, k, 1]; chosen: indices of the `k` rows, [B, k, D or 1].
-    exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)
-    chosen = order[(begin.unsqueeze(1) + rank).clamp(max=values.shape[0])]
+    first_rows = rows.counts.cumsum(0) - rows.counts
+    ranks = torch.arange(k, device=values.device)
+    # If a graph has fewer than `k` rows, `chosen` reads on into the next graph; ``.where(exists, ...)`` replaces these.
+    exists = (ranks < rows.counts.unsqueeze(1)).unsqueeze(2)  # [B, k, 1]
+    chosen = order[(first_rows.unsqueeze(1) + ranks).clamp(max=values.shape[0])]  # [B, k, D or 1]
     # As in DGL, rows that a graph lacks get the indices after its last row.
-    numbers = (chosen - begin.view(-1, 1, 1)).where(exists, rank.unsqueeze(1))
+    indices = (chosen - first_rows.view(-1, 1, 1)).where(exists, ranks.unsqueeze(1))
     if sortby is None:
-        return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), numbers
-    return padded[chosen.squeeze(2)].where(exists, 0.0), numbers.squeeze(2)
+        return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), indices
+    return padded[chosen.squeeze(2)].where(exists, 0.0), indices.squeeze(2)
+
+
+def _sorted_in_graphs(keys: Tensor, graphs: Groups, descending: bool) -> Tensor:
+    """Return, for each column of `keys`, the indices of the rows in the order of graphs, and by key in each graph."""
+    by_key = keys.argsort(dim=0, stable=True, descending=descending)
+    # Sorting by graph is stable, so the rows of each graph stay sorted by key.
+    by_graph = graphs.index[by_key].argsort(dim=0, stable=True)
+    return by_key.gather(0, by_graph)

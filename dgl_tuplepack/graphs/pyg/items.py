@@ -36,8 +36,10 @@ from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     ENDPOINTS,
     GRAPH,
+    LEVELS,
     NODE,
     Attribute,
+    Column,
     Levels,
     Types,
     attribute_names,
@@ -224,40 +226,46 @@ def _check_types(group: JoinedData, types: Types) -> None:
 
 def _unpacked(
     schema: Schema, group: JoinedData
-) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
+) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Column, Tensor]]:
     """Return the counts ``[B]`` by type, endpoints ``[E, 2]`` by edge type, and features and labels by column.
 
     Raise SchemaError for graphs of another schema.
     """
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
-    counts, columns = group.counts(types), [column for column, _ in schema.columns()]
-    attributes = dict(zip(columns, _attributes(schema), strict=True))
-    indexed = {p: schema.index_columns.get(c) for c, p in attributes.items() if c in schema.index_columns}
+    counts, number_of_graphs = group.counts(types), len(group.where)
+    attributes = dict(zip([column for column, _ in schema.columns()], _attributes(schema), strict=True))
+    indexed = {attributes[column]: target for column, target in schema.index_columns.items()}
     # Indices that the user declared; PyG did not shift them when the schema was found.
-    declared = {attributes[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
+    declared = {attributes[column][1] for column in schema.index_columns if column not in schema.pyg.shifted}
     check_shifts(group, types, indexed, declared)
-    found: dict[Any, Tensor] = {}
-    for column, (t, key) in attributes.items():
-        # `number`: how many rows a label has in each graph.
-        joined, number = group.attributes[t, key], schema.pyg.rows.get(column, 1)
-        is_label = column[0] == "label"
-        expected = np.full(len(group.where), number) if is_label else counts[column[1]]  # type: ignore[index]
-        if len(differ := np.flatnonzero(joined.rows != expected)):
-            i = int(differ[0])
-            reason = "" if is_label else f"one for each {column[0].partition('_')[0]}, "
-            raise SchemaError(
-                f"{group.where[i]}: the attribute {key!r} has {joined.rows[i]} rows, but must have {expected[i]}, "
-                f"{reason}as in earlier graphs; correct it, or declare what it "
-                f'belongs to, levels={{"{key}": "node"}} (or "edge", "graph"), or let limits count its rows, '
-                f'levels={{"{key}": "{key}"}}.'
-            )
+    values: dict[Column, Tensor] = {}
+    for column, attribute in attributes.items():
+        joined, t = group.attributes[attribute], column[1]
+        rows_of_label = schema.pyg.rows.get(column, 1)
+        expected = np.full(number_of_graphs, rows_of_label) if t is None else counts[t]
+        _check_rows(column, attribute[1], joined.rows, expected, group.where)
         value = joined.value
-        # A label with several rows in each graph becomes [B, number, ...].
-        found[column] = value.reshape(len(group.where), number, *value.shape[1:]) if is_label and number != 1 else value
+        if t is None and rows_of_label != 1:
+            value = value.reshape(number_of_graphs, rows_of_label, *value.shape[1:])
+        values[column] = value
     ends = {e: group.attributes[attribute].value for e, attribute in types.edges.items()}
     for e, both in ends.items():
-        for end, t in zip(both.T, (e[0], e[2]), strict=True):
-            remedy = f"correct {types.edges[e][1]}, or num_nodes."
-            check_endpoints(end.numpy(force=True), counts[e], counts[t], group.where.__getitem__, remedy)
-    return counts, ends, found
+        remedy = f"correct {types.edges[e][1]}, or num_nodes."
+        for end, node_type in zip(both.T, (e[0], e[2]), strict=True):
+            check_endpoints(end.numpy(force=True), counts[e], counts[node_type], group.where.__getitem__, remedy)
+    return counts, ends, values
+
+
+def _check_rows(column: Column, key: str, rows: IntArray, expected: IntArray, where: Sequence[str]) -> None:
+    """Refuse (SchemaError) an attribute whose number of rows differs from the expected number in a graph."""
+    differ = np.flatnonzero(rows != expected)
+    if not len(differ):
+        return
+    i = int(differ[0])
+    reason = "" if column[0] == "label" else f"one for each {LEVELS[column[0]]}, "
+    raise SchemaError(
+        f"{where[i]}: the attribute {key!r} has {rows[i]} rows, but must have {expected[i]}, {reason}as in earlier "
+        f'graphs; correct it, or declare what it belongs to, levels={{"{key}": "node"}} (or "edge", "graph"), or let '
+        f'limits count its rows, levels={{"{key}": "{key}"}}.'
+    )

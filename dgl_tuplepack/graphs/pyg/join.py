@@ -54,46 +54,56 @@ def join_graphs(
     node_types, edge_types = types_in(graphs[0])
     if isinstance(like, JoinedData):
         node_types, edge_types = like.node_types, like.edge_types
-    storages = [dict(storages_of(data)) for data in graphs]
+    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
-    # `_keys` adds the names of text attributes to `texts`.
-    left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
-    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
-    keys = [
+    storages = [dict(storages_of(data)) for data in graphs]
+    left_out = {key for key, level in levels.items() if level is None}
+    attributes, texts = _common_attributes(storages, where, left_out, specs)
+    left_out |= texts
+    axes_and_specs = {p: _checked(p, graphs, storages, where, (specs or {}).get(p)) for p in attributes}
+    follows = all(map(follows_pyg, {type(data) for data in graphs}))
+    with_nodes: list[GraphType | None] = [*node_types] if isinstance(graphs[0], HeteroData) else [None]
+    # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
+    nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in with_nodes}
+    numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
+    batch, slices, sums = _collated(graphs, where, left_out)
+    of_batch = dict(storages_of(batch))
+    joined = {}
+    for (t, key), (dim, spec) in axes_and_specs.items():
+        # For a type, PyG nests the slices and sums in a dict.
+        own_slices, own_sums = (slices, sums) if t is None else (slices[t], sums[t])
+        what = named_attribute(key, where[0], t)
+        joined[t, key] = _joined(what, dim, spec, of_batch[t][key], own_slices[key], own_sums[key])
+    return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where))
+
+
+def _common_attributes(
+    storages: Sequence[Any], where: Sequence[str], left_out: Collection[str], expected: Collection[Attribute] | None
+) -> tuple[list[Attribute], set[str]]:
+    """Return the attributes that every graph has, and the names of text attributes, which are not among them.
+
+    Raise SchemaError if a graph has other attributes than `expected`; None means the attributes of the first graph.
+    """
+    texts = set[str]()
+    attributes = [
         [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, item_name)]
         for each, item_name in zip(storages, where, strict=True)
     ]
-    expected = keys[0] if specs is None else list(specs)
-    for found, item_name in zip(keys, where, strict=True):
+    right = attributes[0] if expected is None else [*expected]
+    for found, item_name in zip(attributes, where, strict=True):
         # Missing endpoints, of this graph or of the first one, have an error of their own.
-        for t, key in {*expected} ^ {*found}:
+        for t, key in {*right} ^ {*found}:
             if key == ENDPOINTS:
-                refuse_without_ends(named(item_name if (t, key) in expected else where[0], t))
-        if {*found} != {*expected}:
-            _refuse_names(item_name, found, expected)
-    if both := texts & {key for _, key in keys[0]}:
+                refuse_without_ends(named(item_name if (t, key) in right else where[0], t))
+        if {*found} != {*right}:
+            _refuse_names(item_name, found, right)
+    if both := texts & {key for _, key in attributes[0]}:
         raise SchemaError(
             f"the attributes {sorted(both)} are text in some storages of {where[0]}, but not in others; rename them, "
             f"or leave them out: levels={dict.fromkeys(sorted(both))}."
         )
-    left_out |= texts
-    numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
-    # `read`: for each attribute, the axis of its rows, and the spec of a row.
-    values = {(t, key): [each[t][key] for each in storages] for t, key in keys[0]}
-    read = {p: _checked(p, found, graphs, storages, where, (specs or {}).get(p)) for p, found in values.items()}
-    # Keys of the storages that have nodes.
-    counted: list[GraphType | None] = [*node_types] if isinstance(graphs[0], HeteroData) else [None]
-    follows = all(map(follows_pyg, {type(data) for data in graphs}))
-    # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
-    nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in counted}
-    made, slices, shifts = _collated(graphs, where, left_out)
-    attributes = {}
-    for (t, key), (dim, spec) in read.items():
-        # Unless t is None, `slices` and `shifts` each have a dict for t.
-        own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
-        attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
-    return JoinedData(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
+    return attributes[0], texts
 
 
 def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:
@@ -149,18 +159,21 @@ def _name(attribute: Attribute) -> str:
 
 
 def _checked(
-    attribute: Attribute, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
+    attribute: Attribute,
+    graphs: Sequence[Any],
+    storages: Sequence[Any],
+    where: Sequence[str],
     expected: ArraySpec | None,
-) -> tuple[int | None, ArraySpec]:  # fmt: skip
+) -> tuple[int | None, ArraySpec]:
     """Return the axis of the rows of an attribute, and the spec of a row; raise SchemaError if graphs differ.
 
     `expected` is the spec that all graphs must have; None means the spec of the first graph.
     """
     # `first`: the axis in the first graph, and the spec that all graphs must have.
     (t, key), first = attribute, None
-    for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
+    for data, each, item_name in zip(graphs, storages, where, strict=True):
         what = named_attribute(key, item_name, t)
-        dim, spec = described(value, key, data, each[t], what)
+        dim, spec = described(each[t][key], key, data, each[t], what)
         first = first or (dim, expected or spec)
         if (dim is None) != (first[0] is None):
             raise SchemaError(

@@ -78,42 +78,32 @@ def _schema(
     # All attributes except endpoints.
     rest = {attribute: a for attribute, a in group.attributes.items() if attribute not in types.edges.values()}
     owners = {attribute: _owner(attribute, a, types, counts, group, levels) for attribute, a in rest.items()}
-    features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
-    of_graphs = [key for (_, key), owner in owners.items() if owner == _GRAPH]
-    labels: dict[str, ArraySpec] = {}
-    # For `dims` and `rows`, see `PygLayout`.
-    dims: dict[Column, int | None] = {}
-    rows: dict[Column, int] = {}
-    indices: dict[Column, GraphType | None] = {}
+    # If there is only one label and it is called `y`, it has the empty name.
+    has_single_label = [key for (_, key), owner in owners.items() if owner == _GRAPH] == [LABEL]
+    columns: dict[Column, Attribute] = {}
     for attribute, owner in owners.items():
-        joined, name = rest[attribute], attribute[1]
-        spec = joined.spec
-        if owner == _GRAPH:
-            # If there is only one label and it is called `y`, it has the empty name.
-            name = "" if of_graphs == [LABEL] else name
-            number = int(joined.rows[0])
-            if number != 1:
-                rows["label", None, name] = number
-                spec = ArraySpec((number, *spec.shape), spec.dtype)
-            labels[name] = spec
-        else:
-            features[owner[1]][name] = spec
-        if joined.dim != 0:
-            dims[*owner, name] = joined.dim
-        if attribute in indexed:
-            indices[*owner, name] = indexed[attribute]
-    ends = {group.attributes[attribute].dtype for attribute in types.edges.values()}
+        name = "" if has_single_label and owner == _GRAPH else attribute[1]
+        columns[*owner, name] = attribute
+    # For `rows` and `dims`, see `PygLayout`.
+    rows = {c: int(rest[p].rows[0]) for c, p in columns.items() if c[0] == "label" and rest[p].rows[0] != 1}
+    dims = {c: rest[p].dim for c, p in columns.items() if rest[p].dim != 0}
+    indices = {c: indexed[p] for c, p in columns.items() if p in indexed}
+    # Specs by type and name; the type of labels is None.
+    specs: dict[GraphType | None, dict[str, ArraySpec]] = {t: {} for t in (*counts, None)}
+    for column, attribute in columns.items():
+        (_, t, name), spec = column, rest[attribute].spec
+        specs[t][name] = ArraySpec((rows[column], *spec.shape), spec.dtype) if column in rows else spec
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )
     layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
-    by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
-    idtype = torch.int32 if ends == {torch.int32} else torch.int64
+    dtypes = {group.attributes[attribute].dtype for attribute in types.edges.values()}
+    idtype = torch.int32 if dtypes == {torch.int32} else torch.int64
     # `counts` has the node types, then the edge types.
     components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
     return Schema(
-        types.nodes, tuple(types.edges), *by_type, labels, idtype, has_ids, indices=_by_name(indices, components),
-        pyg=layout,
+        types.nodes, tuple(types.edges), {t: specs[t] for t in types.nodes}, {e: specs[e] for e in types.edges},
+        specs[None], idtype, has_ids, indices=_by_name(indices, components), pyg=layout,
     )  # fmt: skip
 
 
@@ -158,20 +148,11 @@ def _owner(
         fitting = [owner for owner in fitting if owner == _GRAPH]
     if not fitting or len(chosen) == 1:
         # An attribute of graphs may also have several rows, if the number is the same in all graphs.
-        owner = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
+        owner = _GRAPH if _GRAPH in chosen else chosen[0]
         _check_rows(attribute, joined, owner, possible[owner], group.where)
         return owner
-    is_plain = types.edges.keys() == {EDGE_TYPE}
-    # If several owners fit, names decide.
-    names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
-    # The first hint counts most. A hint without an owner that fits has no effect.
-    for hinted in (
-        [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)],
-        [owner for owner, name in names.items() if key == name],
-        [owner for owner, name in names.items() if is_alike(key, name)],
-    ):
-        fitting = [owner for owner in fitting if owner in hinted] or fitting
-    if len(fitting) > 1:
+    suggested = _suggested(key, fitting, types)
+    if len(suggested) > 1:
         raise SchemaError(
             f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: several "
             f'choices fit the {len(group.where)} graphs that were read; declare the right one: levels={{"{key}": '
@@ -179,7 +160,20 @@ def _owner(
             "name of the attribute that counts the nodes, or holds the endpoints, of the right type, such as "
             '"edge_index_s".'
         )
-    return fitting[0]
+    return suggested[0]
+
+
+def _suggested(key: str, owners: list[_Owner], types: Types) -> list[_Owner]:
+    """Return those owners that the name of an attribute suggests, or all owners if it suggests none."""
+    is_plain = types.edges.keys() == {EDGE_TYPE}
+    names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in owners}
+    by_level = [owner for owner in owners if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)]
+    by_name = [owner for owner, name in names.items() if key == name]
+    by_suffix = [owner for owner, name in names.items() if is_alike(key, name)]
+    # The first hint counts most. A hint that suggests none of the remaining owners has no effect.
+    for hinted in (by_level, by_name, by_suffix):
+        owners = [owner for owner in owners if owner in hinted] or owners
+    return owners
 
 
 def _counter(owner: _Owner, types: Types) -> str:

@@ -7,7 +7,7 @@ gives the same batches. A later graph in which these numbers differ raises an er
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -62,7 +62,7 @@ def types_of(group: JoinedData, levels: Levels) -> Types:
             "need; leave it out of levels."
         )
     # An attribute whose values refer to edges holds indices, and is not in `targets`.
-    ends = {p: a for p, a in group.attributes.items() if _is_ends(p, a, levels)}
+    ends = [p for p, a in group.attributes.items() if _is_ends(p, a, levels)]
     found = {attribute: _targets(attribute, ends, group, levels) for attribute in ends}
     targets = {attribute: both for attribute, both in found.items() if both is not None}
     for e in group.edge_types:
@@ -94,7 +94,7 @@ def _is_ends(attribute: Attribute, joined: Joined, levels: Levels) -> bool:
 
 
 def _targets(
-    attribute: Attribute, ends: Mapping[Attribute, Any], group: JoinedData, levels: Levels
+    attribute: Attribute, ends: Collection[Attribute], group: JoinedData, levels: Levels
 ) -> tuple[str, str] | None:
     """Return the node types of both ends of an attribute; None if it holds indices of something else, such as edges.
 
@@ -128,7 +128,7 @@ def _targets(
 
 
 def _node_type(
-    attribute: Attribute, side: int, shifts: IntArray, ends: Mapping[Attribute, Any], group: JoinedData, levels: Levels
+    attribute: Attribute, side: int, shifts: IntArray, ends: Collection[Attribute], group: JoinedData, levels: Levels
 ) -> str | None:
     """Return the node type of one end of an attribute: the type whose number of nodes equals `shifts` in every graph.
 
@@ -139,36 +139,36 @@ def _node_type(
     `side` is 0 for sources, 1 for destinations. `shifts`, ``[B]``, has the shift of that end in each graph.
     """
     t, key = attribute
+    # The storages whose numbers of nodes equal `shifts`, and the attributes whose numbers of rows do.
+    storages = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
     # If `dim` is None, PyG adds an axis to the attribute, so it has no rows.
-    fits = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
-    counted = [of for of, nodes in group.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
-    other_ends = [p for p, a in ends.items() if p != attribute and np.array_equal(a.rows, shifts)]
-    if not group.is_flat:
-        # The node type that the storage suggests.
-        own = [t[0], t[2]][side] if isinstance(t, tuple) else t
-        types = [str(of) for of in counted]
-        if types:
-            found = str(own) if own in types else types[0]
-            if key != ENDPOINTS and other_ends:
-                _refuse_nodes_or_edges(attribute, found, other_ends[0], group)
-            return found
-        _check_counted(attribute, shifts, fits, ends, group)
+    attributes = [p for p, a in group.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
+    if group.is_flat:
+        counters = _counters([p for p in attributes if p not in ends], shifts, levels)
+        if alike := [name for name in counters if is_alike(name, key)]:
+            return _first(alike)
+        found = NODE_TYPE if storages else _first(counters) if counters else None
+    else:
+        suggested = (t[0], t[2])[side] if isinstance(t, tuple) else t
+        types = [str(of) for of in storages]
+        found = suggested if suggested in types else types[0] if types else None
+    if found is None:
+        if not attributes:
+            _refuse_uncounted(attribute, group)
         return None
-    # Attributes that may count the nodes of a Data.
-    counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
-    declared = [k for k in counters if k in levels]
+    other_ends = [p for p in attributes if p in ends and p != attribute]
+    if key != ENDPOINTS and other_ends:
+        level = NODE if group.is_flat and storages else found
+        _refuse_nodes_or_edges(attribute, level, other_ends[0], group)
+    return found
+
+
+def _counters(fits: Sequence[Attribute], shifts: IntArray, levels: Levels) -> list[str]:
+    """Return which attributes of a Data may count its nodes; `fits` are those whose numbers of rows equal `shifts`."""
+    names = [key for _, key in fits if levels.get(key, key) == key]
+    declared = [key for key in names if key in levels]
     # An attribute with "edge" in its name counts no nodes. An attribute with one row in each graph is probably a label.
-    usable = declared or [k for k in counters if EDGE not in k and not (shifts == 1).all()]
-    if alike := [k for k in usable if is_alike(k, key)]:
-        return _first(alike)
-    if key != ENDPOINTS and (counted or usable) and other_ends:
-        _refuse_nodes_or_edges(attribute, NODE if counted else _first(usable), other_ends[0], group)
-    if counted:
-        return NODE_TYPE
-    if usable:
-        return _first(usable)
-    _check_counted(attribute, shifts, fits, ends, group)
-    return None
+    return declared or [key for key in names if EDGE not in key and not (shifts == 1).all()]
 
 
 def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, group: JoinedData) -> NoReturn:
@@ -191,12 +191,8 @@ def _first(names: Sequence[str]) -> str:
     return min(names, key=lambda name: (not name.startswith("x"), name))
 
 
-def _check_counted(
-    attribute: Attribute, shifts: IntArray, fits: Sequence[Attribute], ends: Mapping[Attribute, Any], group: JoinedData
-) -> None:
-    """Refuse (SchemaError) endpoints that refer to neither nodes nor edges, since no numbers of rows equal `shifts`."""
-    if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != attribute):
-        return
+def _refuse_uncounted(attribute: Attribute, group: JoinedData) -> NoReturn:
+    """Raise the error for endpoints that refer to neither nodes nor edges: no numbers of nodes or rows fit."""
     if group.is_flat and group.nodes[None] is None and attribute[1] == ENDPOINTS:
         refuse_unknown(group.where[0])
     refuse_shift(attribute, group)

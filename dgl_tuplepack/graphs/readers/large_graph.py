@@ -49,24 +49,24 @@ class LargeGraph:
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield all small graphs in order, a few thousand at a time."""
         graph_of: dict[GraphType, IntArray] = dict([*self.graph_of_node.items(), *self.graph_of_edge.items()])
-        # counts[t]: nodes (edges) in each small graph, [N]. firsts[t]: nodes (edges) in all earlier graphs, [N].
         counts = {t: np.bincount(graphs, minlength=self.num_graphs) for t, graphs in graph_of.items()}
-        firsts = {t: np.cumsum(own) - own for t, own in counts.items()}
-        # order[t]: indices of rows, sorted by small graph. position[t]: the position of each node in its small graph.
+        # order[t]: all nodes (edges), sorted by small graph. In it, those of graph i begin at offsets[t][i].
         order = {t: np.argsort(graphs, kind="stable") for t, graphs in graph_of.items()}
-        position = {t: _inverse(order[t]) - firsts[t][graphs] for t, graphs in self.graph_of_node.items()}
+        offsets = {t: np.append(0, np.cumsum(own)) for t, own in counts.items()}
+        # The position of each node in its small graph.
+        position = {t: _inverse(order[t]) - offsets[t][graphs] for t, graphs in self.graph_of_node.items()}
         for begin in range(0, self.num_graphs, _GRAPHS):
-            graphs = slice(begin, begin + _GRAPHS)
-            # ends[e]: source and destination of each edge of this block, as nodes of the large graph, [n, 2].
-            rows = {t: order[t][firsts[t][begin] :][: own[graphs].sum()] for t, own in counts.items()}
+            end = min(begin + _GRAPHS, self.num_graphs)
+            rows = {t: order[t][own[begin] : own[end]] for t, own in offsets.items()}
+            # Source and destination of each edge of this block, as nodes of the large graph, [n, 2].
             ends = {e: edges[rows[e]] for e, edges in self.edges.items()}
             yield GraphBlock(
-                {t: counts[t][graphs] for t in self.graph_of_node},
-                {e: counts[e][graphs] for e in self.edges},
+                {t: counts[t][begin:end] for t in self.graph_of_node},
+                {e: counts[e][begin:end] for e in self.edges},
                 {e: (position[e[0]][pairs[:, 0]], position[e[2]][pairs[:, 1]]) for e, pairs in ends.items()},
                 {t: {n: values[rows[t]] for n, values in data.items()} for t, data in self.node_data.items()},
                 {e: {n: values[rows[e]] for n, values in data.items()} for e, data in self.edge_data.items()},
-                {name: values[graphs] for name, values in self.labels.items()},
+                {name: values[begin:end] for name, values in self.labels.items()},
             )
 
     def sizes(self) -> GraphSizes:

@@ -12,11 +12,11 @@ import numpy as np
 from dgl_tuplepack._core.files import JsonFormat, is_there, open_file
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
-from dgl_tuplepack.graphs.blocks import Array, GraphBlock, components_of
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.readers.graph_record import RECORD, GraphRecord
 from dgl_tuplepack.graphs.readers.large_graph import LargeGraph, text_of
 from dgl_tuplepack.graphs.readers.source import Source
-from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
 # PART holds the identity of a part, and the checksums of all other files in its folder.
@@ -81,10 +81,8 @@ class PartSource(Source):
                 f"{self._folder} is a part without graphs: there were no graphs left for it; leave it out."
             )
         check_files(self._folder)
-        from dgl_tuplepack.graphs.values import as_array
-
-        dgl, schema = load("dgl"), self.schema
-        (graph,), _ = dgl.load_graphs(str(self._folder / GRAPH_FILE))
+        schema = self.schema
+        (graph,), _ = load("dgl").load_graphs(str(self._folder / GRAPH_FILE))
         features = {
             key: tensor
             for file in (NODE_FEATURES, EDGE_FEATURES)
@@ -96,28 +94,38 @@ class PartSource(Source):
         # The first columns of `sizes` belong to the node types. Nodes of each type are sorted by small graph.
         columns = zip(schema.node_types, self.record.sizes.T, strict=False)
         graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
-        # In the file, nodes and edges are sorted by type, and nodes of type t are numbered from first[t] on.
-        first = dict(zip(schema.node_types, np.cumsum([0, *(totals[t] for t in schema.node_types)]), strict=False))
         ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
-        split = np.split(ends, np.cumsum([totals[e] for e in schema.edge_types]))
-        edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(schema.edge_types, split, strict=False)}
-
-        def stored(t: Any, name: str, spec: Any) -> Array:
-            """Return the rows of a feature of type t."""
-            key = f"{t if isinstance(t, str) else text_of(t)}/{name}"
-            if key in features:
-                return as_array(features[key].to(spec.dtype))
-            # Features without rows are missing in DGL's files, if they have certain dtypes.
-            empty = spec.filled(totals[t], 0)
-            if empty.numel():
-                raise FormatError(f"{self._folder} lacks the feature {key!r}; write the partition again.")
-            return as_array(empty)
-
-        def values(t: Any, specs: Mapping[str, Any]) -> dict[str, Array]:
-            return {name: stored(t, name, spec) for name, spec in specs.items()}
-
-        nodes = {t: values(t, specs) for t, specs in schema.node_features.items()}
-        of_edges = {e: values(e, specs) for e, specs in schema.edge_features.items()}
+        edges = self._edges_by_type(ends, totals)
+        nodes = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.node_features.items()}
+        of_edges = {e: self._features_of(e, features, totals[e], specs) for e, specs in schema.edge_features.items()}
         return LargeGraph(
             str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
         ).blocks()
+
+    def _edges_by_type(self, ends: IntArray, totals: Mapping[Any, int]) -> dict[EdgeType, IntArray]:
+        """Return the edges of each type, with the nodes of each type numbered from 0; `totals` counts both by type.
+
+        In DGL's file, `ends`, nodes and edges are sorted by type, and nodes have one numbering for all types.
+        """
+        node_types, edge_types = self.schema.node_types, self.schema.edge_types
+        first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
+        split = np.split(ends, np.cumsum([totals[e] for e in edge_types]))
+        return {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
+
+    def _features_of(
+        self, t: GraphType, features: Mapping[str, Any], total: int, specs: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return the features of a type, which has `total` nodes (edges), from the features in DGL's files."""
+        from dgl_tuplepack.graphs.values import as_array
+
+        found = {}
+        for name, spec in specs.items():
+            key = f"{t if isinstance(t, str) else text_of(t)}/{name}"
+            value = features.get(key)
+            if value is None:
+                # Features without rows are missing in DGL's files, if they have certain dtypes.
+                value = spec.filled(total, 0)
+                if value.numel():
+                    raise FormatError(f"{self._folder} lacks the feature {key!r}; write the partition again.")
+            found[name] = as_array(value.to(spec.dtype))
+        return found

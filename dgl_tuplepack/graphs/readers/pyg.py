@@ -83,26 +83,30 @@ class PygDataset(Items):
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
             # The slices that give the number of nodes are checked first.
-            nodes = {self._nodes_key(t)}
-            for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
-                of_type = "" if t is None else f" of type {t!r}"
-                offsets, value = np.asarray(slices[key], np.int64), storage[key]
-                if len(offsets) != self._total + 1:
-                    counted = "nodes" if key in nodes else f"rows of {key!r}"
-                    raise SchemaError(
-                        f"the slices divide the {counted}{of_type} among {len(offsets) - 1} graphs, but the dataset "
-                        f"has {self._total} graphs; give its items, list(dataset)."
-                    )
-                # A value that is not a tensor, such as a list, has one row for each graph.
-                axis = self._data.__cat_dim__(key, value, storage) or 0
-                rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
-                if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > rows:
-                    raise SchemaError(
-                        f"the slices of {key!r}{of_type} of the dataset do not divide its {rows} rows among the graphs;"
-                        " correct them, or collate the graphs again."
-                    )
-                found[t, key] = offsets
+            nodes_key = self._nodes_key(t)
+            for key in sorted(storage.keys() & slices.keys(), key=lambda key: (key != nodes_key, key)):
+                found[t, key] = self._checked_offsets(t, key, np.asarray(slices[key], np.int64))
         return found
+
+    def _checked_offsets(self, t: GraphType | None, key: str, offsets: IntArray) -> IntArray:
+        """Return the slices of an attribute; raise SchemaError if they do not divide its rows among all graphs."""
+        storage, of_type = self._storages[t], "" if t is None else f" of type {t!r}"
+        if len(offsets) != self._total + 1:
+            counted = "nodes" if key == self._nodes_key(t) else f"rows of {key!r}"
+            raise SchemaError(
+                f"the slices divide the {counted}{of_type} among {len(offsets) - 1} graphs, but the dataset has "
+                f"{self._total} graphs; give its items, list(dataset)."
+            )
+        value = storage[key]
+        axis = self._data.__cat_dim__(key, value, storage) or 0
+        # A value that is not a tensor, such as a list, has one row for each graph.
+        rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else self._total
+        if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > rows:
+            raise SchemaError(
+                f"the slices of {key!r}{of_type} of the dataset do not divide its {rows} rows among the graphs;"
+                " correct them, or collate the graphs again."
+            )
+        return offsets
 
     def _nodes_key(self, t: GraphType | None) -> str | None:
         """Return the attribute from which PyG infers the number of nodes; None if no attribute is suitable."""
@@ -110,8 +114,8 @@ class PygDataset(Items):
         found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
         return found[0] if found else None
 
-    def _all_nodes(self, t: GraphType | None) -> IntArray | None:
-        """Return the number of nodes of a storage in each graph of the dataset; None if no attribute shows it."""
+    def _numbers_of_nodes(self, t: GraphType | None) -> IntArray | None:
+        """Return the number of nodes of a storage in each graph to read; None if no attribute shows it."""
         key, storage = self._nodes_key(t), self._storages[t]
         if key is None or (t, key) not in self._offsets:
             return None
@@ -121,7 +125,7 @@ class PygDataset(Items):
                 f"num_nodes of the dataset add up to {storage[NUMBER]}, but {key!r} has {counts.sum()} rows; correct "
                 "one of them."
             )
-        return counts
+        return counts if self._ids is None else counts[self._ids]
 
     @functools.cached_property
     def _sample(self) -> Any:
@@ -143,30 +147,30 @@ class PygDataset(Items):
         Attributes that PyG shifts in the sample have the shifts of PyG's own rule; the shifts of others are None.
         """
         sample = self._sample
-        nodes = {t: self._all_nodes(t) for t in sample.nodes}
-        nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
-
-        def shifts(attribute: Attribute) -> IntArray | None:
-            """Return the shifts of an attribute: ``[N]``, or ``[N, 2]`` with a column for each end of edges."""
-            if sample.attributes[attribute].shifts is None:
-                return None
-            t = attribute[0]
-            # PyG shifts attributes of an edge type by the numbers of nodes at both ends, and attributes of a Data by
-            # its number of nodes.
-            ends = [nodes.get(end) for end in (t[::2] if isinstance(t, tuple) else [t])]
-            known = [end for end in ends if end is not None]
-            # Zeros stand for shifts that are unknown, or that are not numbers of nodes (attributes of a node type).
-            if len(known) < len(ends) or isinstance(t, str):
-                return np.zeros(len(self._given), np.int64)
-            return np.stack(known, axis=1) if len(known) > 1 else known[0]
-
+        nodes = {t: self._numbers_of_nodes(t) for t in sample.nodes}
         attributes = {}
         for attribute, joined in sample.attributes.items():
             rows = np.diff(self._offsets[attribute])
             rows = rows if self._ids is None else rows[self._ids]
-            attributes[attribute] = replace(joined, rows=rows, shifts=shifts(attribute), value=joined.value[:0])
+            shifts = None if joined.shifts is None else self._shifts_by_rule(attribute[0], nodes)
+            attributes[attribute] = replace(joined, rows=rows, shifts=shifts, value=joined.value[:0])
         where = _Numbered(len(self._given))
         return replace(sample, attributes=attributes, nodes=nodes, where=where)
+
+    def _shifts_by_rule(self, t: GraphType | None, nodes: Mapping[GraphType | None, IntArray | None]) -> IntArray:
+        """Return the shifts of PyG's own rule for attributes of a storage: ``[N]``, or ``[N, 2]`` for an edge type.
+
+        PyG shifts attributes of an edge type by the numbers of nodes at both ends, and attributes of a Data by its
+        number of nodes.
+        """
+        if isinstance(t, tuple):
+            source, target = nodes.get(t[0]), nodes.get(t[2])
+            if source is not None and target is not None:
+                return np.stack([source, target], axis=1)
+        elif t is None and (own := nodes.get(None)) is not None:
+            return own
+        # Zeros stand for shifts that are unknown, or that are not numbers of nodes (attributes of a node type).
+        return np.zeros(len(self._given), np.int64)
 
     def sizes(self) -> GraphSizes:
         """Return the sizes, from the slices."""

@@ -46,8 +46,12 @@ class RowFiles:
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
             raise FormatError(f"{what} has no files in {folder}; name at least one.")
-        # Edges are int64, since their files may have different integer dtypes.
-        self.empty = np.empty((0, 2), np.int64) if pairs else self._array(0)[:0]
+        if pairs:
+            # Edges are int64, since their files may have different integer dtypes.
+            self.empty: Array = np.empty((0, 2), np.int64)
+        else:
+            self._arrays[0] = self._read(self._files[0])
+            self.empty = self._arrays[0][:0]
         lengths = [len(self._array(i)) for i in range(len(self._files))]
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
 
@@ -65,7 +69,10 @@ class RowFiles:
         if i not in self._arrays:
             if self._form == "numpy":
                 self._arrays.clear()
-            self._arrays[i] = self._read(self._files[i])
+            array = self._read(self._files[i])
+            if not self._pairs:
+                self._check_like_first(array, self._files[i])
+            self._arrays[i] = array
         return self._arrays[i]
 
     def _read(self, file: Path) -> Array:
@@ -79,20 +86,25 @@ class RowFiles:
             raise FormatError(f"cannot read {file}: {error!s:.200}; it is truncated, or of another format.") from error
         if array.ndim == 0:
             raise FormatError(f"{file} holds a single value, but must hold rows of {self._what}.")
-        row = f"{array.dtype} {list(array.shape[1:])}"
         if self._pairs and (array.shape[1:] != (2,) or array.dtype.kind not in "iu"):
             raise FormatError(
-                f"{file} holds {row} in each row, but {self._what} needs two integers, a source and a destination; "
-                "check the file and its delimiter."
-            )
-        # `empty` is not set yet when the first file is read.
-        first = getattr(self, "empty", array)
-        if not self._pairs and (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
-            raise FormatError(
-                f"{file} holds {row} in each row, but {self._files[0]} has {first.dtype} {list(first.shape[1:])}; "
-                "write both with the same dtype and shape."
+                f"{file} holds {_row(array)} in each row, but {self._what} needs two integers, a source and a "
+                "destination; check the file and its delimiter."
             )
         return array
+
+    def _check_like_first(self, array: Array, file: Path) -> None:
+        """Refuse (FormatError) rows whose dtype or shape differs from the rows of the first file."""
+        if (array.dtype, array.shape[1:]) != (self.empty.dtype, self.empty.shape[1:]):
+            raise FormatError(
+                f"{file} holds {_row(array)} in each row, but {self._files[0]} has {_row(self.empty)}; write both with "
+                "the same dtype and shape."
+            )
+
+
+def _row(array: Array) -> str:
+    """Return the dtype and shape of one row, for messages."""
+    return f"{array.dtype} {list(array.shape[1:])}"
 
 
 def inside(folder: Path, file: Any, absolute: bool) -> Path:

@@ -53,27 +53,26 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])
     classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
-    rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
+    # worth[i]: the highest worth of a pack that begins with class order[i]; not above _ONE if the search finds no pack.
+    worth, complete = np.zeros(len(order), dtype=np.int64), True
+    # The packs of worth above _ONE; their columns follow `order`.
+    packs = [np.zeros((0, len(order)), dtype=np.int64)]
     for first in range(0, len(order), _CLASSES_PER_SLICE):
         if effort.exhausted:
             complete = False
             break
         last = min(first + _CLASSES_PER_SLICE, len(order))
-        # contents[i]: the best pack that begins with class order[first + i]; the columns of `contents` follow `order`.
-        # best[i]: the worth of this pack, or _ONE if no such pack is worth more than _ONE.
-        contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
+        contents = np.zeros((last - first, len(order)), dtype=np.int64)
         # `steps` is negative if the search for one of these classes was cut off.
-        steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
+        steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, worth[first:last])
         effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
         complete = complete and steps >= 0
-        better = np.flatnonzero(best > _ONE)
-        found = np.zeros((len(better), len(values)), dtype=np.int64)
-        found[:, order] = contents[better]
-        rows.append(found)
-        worth.append(best[better])
-    values_found = np.concatenate(worth)
-    most = max(_ONE, int(values_found.max(initial=0))) if complete else 0
-    return Searched(instance, values, most, np.concatenate(rows)[np.argsort(-values_found, kind="stable")])
+        packs.append(contents[worth[first:last] > _ONE])
+    best_first = np.argsort(-worth[worth > _ONE], kind="stable")
+    found = np.zeros((len(best_first), len(values)), dtype=np.int64)
+    found[:, order] = np.concatenate(packs)[best_first]
+    most = max(_ONE, int(worth.max(initial=0))) if complete else 0
+    return Searched(instance, values, most, found)
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:

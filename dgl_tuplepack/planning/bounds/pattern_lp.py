@@ -142,22 +142,24 @@ class PatternLP:
 
     def _solved(self, effort: Effort) -> bool:
         """Solve the LP with its current columns, and store the solution; return False if no optimum was found."""
-        rows = len(self.instance.counts)
-        while True:
-            self._solver.run()
-            pivots = self._solver.getInfo().simplex_iteration_count
-            share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
-            effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots))))
-            if not self._hurry:
-                effort.spend(max(0, pivots) * self._solver.getNumNz() // _ENTRIES_PER_WORK)
-            if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
-                break
-            if effort.exhausted:
-                return False
-        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        status = self._run(effort)
+        while status == highspy.HighsModelStatus.kIterationLimit and not effort.exhausted:
+            status = self._run(effort)
+        if status != highspy.HighsModelStatus.kOptimal:
             return False
         self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
         return True
+
+    def _run(self, effort: Effort) -> Any:
+        """Call the solver once, for at most _PIVOTS simplex iterations, count its work, and return its status."""
+        self._solver.run()
+        rows = len(self.instance.counts)
+        pivots = max(0, self._solver.getInfo().simplex_iteration_count)
+        share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
+        effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * pivots)))
+        if not self._hurry:
+            effort.spend(pivots * self._solver.getNumNz() // _ENTRIES_PER_WORK)
+        return self._solver.getModelStatus()
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
         """Price the duals of a solution, and return patterns that improve the LP, int64 ``[M, C]``, perhaps none.

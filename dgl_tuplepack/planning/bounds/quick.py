@@ -48,22 +48,25 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     thresholds, and at least total / limit.
     """
     order = np.argsort(sizes)
-    values, numbers = sizes[order], counts[order]
-    # filled[i], graphs[i]: total size and number of all graphs of the i smallest classes. These sums fit int64: the
+    ascending, numbers = sizes[order], counts[order]
+    # total[i], graphs[i]: total size and number of all graphs of the i smallest classes. These sums fit int64: the
     # totals of a histogram fit, and `_mixtures` checks the sums of mixtures.
-    filled = np.concatenate([[0], np.cumsum(values * numbers)])
-    graphs = np.concatenate([[0], np.cumsum(numbers)])
-    # Indices in `values`: classes from `half` on are large. For `a` = thresholds[t], classes from begins[t] on
-    # have sizes >= `a`, and classes from alone[t] on are large and above limit - `a`.
-    half = int(np.searchsorted(values, limit // 2, side="right"))
-    thresholds = np.concatenate([[0], values[:half]])
-    begins = np.searchsorted(values, thresholds)
-    alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
-    large = int(graphs[-1] - graphs[half])
+    total, graphs = _sums(ascending * numbers), _sums(numbers)
+    # Indices in `ascending`: classes from `first_large` on are large. For `a` = thresholds[t], classes from
+    # first_medium[t] to `first_large` are medium, and large classes from first_alone[t] on are above limit - `a`.
+    first_large = int(np.searchsorted(ascending, limit // 2, side="right"))
+    thresholds = np.concatenate([[0], ascending[:first_large]])
+    first_medium = np.searchsorted(ascending, thresholds)
+    first_alone = np.maximum(np.searchsorted(ascending, limit - thresholds, side="right"), first_large)
     # room[i]: total room next to the graphs of the i smallest large classes. Next to a large graph, the room is smaller
     # than the graph, so the total fits int64.
-    room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
-    # left[t]: the total size of the medium graphs for thresholds[t], minus the room that they can fill.
-    left = filled[half] - filled[begins] - room[alone - half]
-    bound = large + max(0, -(-int(left.max()) // limit))
-    return max(bound, -(-int(filled[-1]) // limit))
+    room = _sums((limit - ascending[first_large:]) * numbers[first_large:])
+    excess = total[first_large] - total[first_medium] - room[first_alone - first_large]
+    large = int(graphs[-1] - graphs[first_large])
+    bound = large + max(0, -(-int(excess.max()) // limit))
+    return max(bound, -(-int(total[-1]) // limit))
+
+
+def _sums(numbers: IntArray) -> IntArray:
+    """Return the sums of the first 0, 1, ..., n of n numbers, int64 ``[n + 1]``."""
+    return np.concatenate([[0], np.cumsum(numbers)])

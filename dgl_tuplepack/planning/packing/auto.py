@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -107,25 +106,26 @@ def first_patterns(
     histogram: SizeHistogram, limits: Limits, instance: Instance, bound: int, seed: int, effort: Effort
 ) -> tuple[Patterns, str]:
     """Return the first patterns of "auto" and the name of their method."""
-    tuning, shares = Tuning(steps=100, turn=_first_sample(seed)), 1
+    sample, classes = _first_sample(seed), len(histogram)
+    if classes <= _MANY_CLASSES:
+        return _repeated(instance, 1, bound, Tuning(steps=100, turn=sample), effort), "minimum_bin_slack"
+    effort.spend(_WORK_PER_SIZE * instance.sizes.size * len(instance.limits))
     graphs, packs = histogram.num_graphs, needed_packs(instance)
-    if len(histogram) > _MANY_CLASSES:
-        effort.spend(_WORK_PER_SIZE * instance.sizes.size * len(instance.limits))
-        if graphs <= min(_MANY_GRAPHS * packs, _MANY_OF_A_SIZE * len(histogram)):
-            patterns = _fitted(histogram, limits, effort)
-            if patterns is not None:
-                return patterns, "best_fit product"
-            tuning = replace(tuning, steps=25, walk=25)
-        # With `equal` shares, about as many graphs are left over by the division as one share has.
-        equal = math.isqrt(graphs // len(histogram))
-        if graphs > 2 * equal * packs:
-            shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
-            tuning = replace(tuning, steps=50, walk=50)
-    # The first plan must not run out of effort; its work is counted afterwards.
-    always = Effort(1 << 62)
-    patterns = _repeated(instance, shares, bound, tuning, always)
-    effort.spend(always.spent)
-    return patterns, "minimum_bin_slack"
+    suits_best_fit = graphs <= min(_MANY_GRAPHS * packs, _MANY_OF_A_SIZE * classes)
+    fitted = _fitted(histogram, limits, effort) if suits_best_fit else None
+    if fitted is not None:
+        return fitted, "best_fit product"
+    # With `equal` shares, about as many graphs are left over by the division as one share has.
+    equal = math.isqrt(graphs // classes)
+    shares = 1
+    if graphs > 2 * equal * packs:
+        shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
+        tuning = Tuning(steps=50, walk=50, turn=sample)
+    elif suits_best_fit:
+        tuning = Tuning(steps=25, walk=25, turn=sample)
+    else:
+        tuning = Tuning(steps=100, turn=sample)
+    return _repeated(instance, shares, bound, tuning, effort), "minimum_bin_slack"
 
 
 def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns | None:
@@ -156,11 +156,14 @@ def _fitted(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Pattern
 def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effort: Effort) -> Patterns:
     """Divide each class into `shares` equal shares; pack one share, repeat its packs, then pack the rest."""
     share, classes = instance.with_counts(instance.counts // shares)
-    patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=effort)
+    # The first plan must not run out of effort; its work is counted afterwards.
+    always = Effort(1 << 62)
+    patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=always)
     assert patterns is not None
     repeated = Patterns(patterns.offsets, classes[patterns.classes], patterns.multiplicities, patterns.repeats * shares)
-    packed = completed(instance, repeated, tuning, effort)
+    packed = completed(instance, repeated, tuning, always)
     assert packed is not None
+    effort.spend(always.spent)
     return packed
 
 

@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.search.evaluation import affordable, evaluating
 from dgl_tuplepack.planning.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.planning.search.reach import Smallest, Target
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.space import space_of
+from dgl_tuplepack.planning.search.space import Space, space_of
 from dgl_tuplepack.planning.search.strategy import AUTO, Strategy
 from dgl_tuplepack.planning.sizes import GraphSizes
 
@@ -144,7 +144,8 @@ def search_limits(
     space = space_of(histogram, multiple_of, others)
     if shapes is not None and isinstance(strategy, GraphsPerBatch):
         return search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
-    strategy, dropped = strategy.for_space(space, cap), 0
+    strategy = strategy.for_space(space, cap)
+    dropped = 0
     allowed = strategy.largest_allowed(space) if oversize == "drop" else None
     if allowed is not None:
         limits = Limits.from_components(dict(zip(histogram.components, allowed, strict=True)))
@@ -152,15 +153,22 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
+    candidates, best = _candidates(histogram, space, strategy, cap)
+    return LimitsSearch(strategy.name, strategy.aim, candidates, best, multiple_of, dropped)
+
+
+def _candidates(
+    histogram: SizeHistogram, space: Space, strategy: Strategy, cap: int | None
+) -> tuple[tuple[Candidate, ...], int]:
+    """Plan candidates; return them in ascending order of their limits, and the index of the best candidate."""
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
     with evaluating(histogram.without_ids(), cap, plans) as evaluation:
         strategy.search(evaluation, space)
-        points = list(evaluation.results)
-        best = points[strategy.order(evaluation)[0]]
-        candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
-    return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
+        best = list(evaluation.results)[strategy.order(evaluation)[0]]
+        points = sorted(evaluation.results)
+        return tuple(evaluation.candidate(point, strategy.packs) for point in points), points.index(best)
 
 
 def search_for_batches(

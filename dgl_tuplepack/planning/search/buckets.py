@@ -34,37 +34,18 @@ def search_buckets(
     graph.
     """
     largest = space.rounded(space.smallest)
-    asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
-
-    def planned(limits: Buckets) -> Candidate:
-        """Plan packs with an effort of 0, and return the candidate."""
-        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
-        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
-
-    def order(found: Candidate) -> tuple[float, int]:
-        """Return the sort key: the distance from the requested number of graphs per batch, then padded slots."""
-        return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
-
-    widest = Limits.from_components(dict(zip(space.components, largest, strict=True)), cap)
+    asked, packs = strategy.graphs_per_batch, strategy.packs
+    maxima = dict(zip(space.components, largest, strict=True))
+    widest = Limits.from_components(maxima, cap)
     tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
         raise SearchError(
             f"batches of {asked} graphs are about as large as the smallest limits that hold every graph, "
-            f"{dict(zip(space.components, largest, strict=True))}, or larger, so {shapes} different shapes are "
-            "impossible; leave shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
+            f"{maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, choose "
+            "smaller batches, or more packs_per_batch."
         )
-    # found: index in `tried` -> candidate. First plan every `step`-th of the buckets, then near the best one.
-    found: dict[int, Candidate] = {}
     most = affordable(histogram, widest, _SCALES, shapes)
-    step = -(-len(tried) // most)
-    chosen = list(range(0, len(tried), step))
-    with ThreadPoolExecutor(available_cores()) as threads:
-        while chosen:
-            found.update(zip(chosen, threads.map(planned, [tried[at] for at in chosen]), strict=True))
-            best, step = min(found, key=lambda at: order(found[at])), step // 2
-            near = (best - step, best + step) if order(found[best])[0] > TOLERANCE else ()
-            chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
-    candidates = tuple(sorted(found.values(), key=order))
+    candidates = tuple(_candidates(histogram, tried, strategy, most))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
@@ -77,6 +58,34 @@ def search_buckets(
             "shapes or of packs_per_batch, or set a cap (graphs=, `dgl-tuplepack limits --max-graphs`)."
         )
     return search
+
+
+def _candidates(histogram: SizeHistogram, tried: list[Buckets], strategy: GraphsPerBatch, most: int) -> list[Candidate]:
+    """Plan at most `most` of the buckets `tried`, evenly spaced, then some near the best; return them, best first."""
+    totals = histogram.totals()
+
+    def planned(limits: Buckets) -> Candidate:
+        """Plan packs with an effort of 0, and return the candidate."""
+        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
+        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, strategy.packs)
+
+    def order(found: Candidate) -> tuple[float, int]:
+        """Return the sort key: the distance from the requested number of graphs per batch, then padded slots."""
+        return max(TOLERANCE, abs(found.graphs_per_batch / strategy.graphs_per_batch - 1)), found.padded_slots
+
+    # found: index in `tried` -> candidate.
+    found: dict[int, Candidate] = {}
+    step = -(-len(tried) // most)
+    chosen = list(range(0, len(tried), step))
+    with ThreadPoolExecutor(available_cores()) as threads:
+        while chosen:
+            found.update(zip(chosen, threads.map(planned, [tried[at] for at in chosen]), strict=True))
+            best = min(found, key=lambda at: order(found[at]))
+            distance, _ = order(found[best])
+            step //= 2
+            near = (best - step, best + step) if distance > TOLERANCE else ()
+            chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
+    return sorted(found.values(), key=order)
 
 
 def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:

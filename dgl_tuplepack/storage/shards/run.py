@@ -144,28 +144,21 @@ def preprocess_shards(
     """
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    expected = None
-    if pre_transform is not None:
-        # This raises an error for a wrong transform or seed before any shard is read.
-        GraphTransform(pre_transform, transform_seed)
-        expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
+    expected = _checked_transform(pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = number_of_processes(workers)
     relations = {"ties": ties, "indices": indices, "levels": levels}
     declared = {name: value for name, value in relations.items() if value is not None}
-    named = as_shards(shards, ogb_settings or {})
+    named_shards = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
-    check_apart(named, out)
-    with _locked_folder(out), submitting(min(processes, len(named)), executor) as submit:
+    check_apart(named_shards, out)
+    with _locked_folder(out), submitting(min(processes, len(named_shards)), executor) as submit:
         with timed(seconds, "write"):
-            done = run_all(
-                submit,
-                write_shard,
-                {s.name: (s, out, compact, overwrite, pre_transform, expected, declared) for s in named},
-                "shards",
-            )
-            written = [done[shard.name] for shard in named]
+            settings = (out, compact, overwrite, pre_transform, expected, declared)
+            tasks = {shard.name: (shard, *settings) for shard in named_shards}
+            # In the order of `shards`.
+            written = list(run_all(submit, write_shard, tasks, "shards").values())
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
@@ -206,6 +199,16 @@ def verify_shards(
     with submitting(min(processes, len(tasks)), executor) as submit:
         run_all(submit, verify_shard, tasks, "shards")
     return MultiStore(folder)
+
+
+def _checked_transform(
+    pre_transform: Callable[[Any], Any] | None, transform_seed: int, transform_name: str | None
+) -> PreTransform | None:
+    """Return what identifies a transform; raise TransformError for a wrong transform or seed."""
+    if pre_transform is None:
+        return None
+    GraphTransform(pre_transform, transform_seed)
+    return PreTransform.after(None, pre_transform, transform_seed, transform_name)
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:

@@ -120,14 +120,18 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
     """Raise SizesError for a source that is the folder of a shard in `out`, lies in such a folder, or contains one."""
-    folders = {Path(os.path.realpath(out / shard.name)): shard.name for shard in shards}
-    around = {parent for folder in folders for parent in folder.parents}
+    folders = {Path(os.path.realpath(out / shard.name)) for shard in shards}
+    parents = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         path = shard.local_path()
-        inside = None if path is None else next((p for p in (path, *path.parents) if p in folders), None)
-        if inside is not None or path in around:
+        if path is None:
+            continue
+        overwritten = next((folder for folder in (path, *path.parents) if folder in folders), None)
+        if overwritten is None and path in parents:
+            overwritten = out
+        if overwritten is not None:
             raise SizesError(
-                f"the shard {shard.name} is read from {path}, but {inside or out} would be written to; choose another "
+                f"the shard {shard.name} is read from {path}, but {overwritten} would be written to; choose another "
                 "folder for the dataset."
             )
 

@@ -71,10 +71,15 @@ def limits(
     --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
-    # asked: the arguments that the user gave and that select the strategy of `search_limits`.
-    numbers = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch}
-    others = {"target": _target(target), "budget": budget, "cost": options.named("--cost", cost, options.real) or None}
-    asked: dict[str, Any] = {name: value for name, value in (numbers | others).items() if value is not None}
+    # The arguments that select the strategy of `search_limits`.
+    selecting = {
+        "graphs_per_batch": graphs_per_batch,
+        "packs_per_batch": packs_per_batch,
+        "target": _target(target),
+        "budget": budget,
+        "cost": options.named("--cost", cost, options.real) or None,
+    }
+    asked: dict[str, Any] = {name: value for name, value in selecting.items() if value is not None}
     strategy = _other_strategy(asked, smallest, shapes)
     histogram = read_histogram(source, root, split)
     settings: dict[str, Any] = {"graphs": max_graphs, "multiple_of": multiple_of, "oversize": oversize}

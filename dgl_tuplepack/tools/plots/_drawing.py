@@ -150,18 +150,26 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # If the values span fewer than _FEWEST_CELLS steps, the step may be a coincidence.
-    step = step if high - low >= step * _FEWEST_CELLS else 1
-    if not log:
-        # The smallest multiple of the step with which at most _MOST_CELLS cells hold all values.
-        width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
-        return low - 0.5 + width * np.arange((high - low) // width + 2)
+    if high - low < step * _FEWEST_CELLS:
+        # A step that occurs so few times may be a coincidence.
+        step = 1
+    if log:
+        return _log_cells(low, high, step)
+    # Rounded up, so that _MOST_CELLS cells hold all values.
+    steps_per_cell = -(-(high - low + 1) // (step * _MOST_CELLS))
+    width = step * steps_per_cell
+    return low - 0.5 + width * np.arange((high - low) // width + 2)
+
+
+def _log_cells(low: int, high: int, step: int) -> Any:
+    """Return the borders of cells from `low` to `high` whose widths, multiples of `step`, grow with the values."""
     # Without rounding, _MOST_CELLS cells would hold all values.
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
-    edges = [low]
-    while edges[-1] <= high:
-        edges.append(edges[-1] + step * max(1, int(edges[-1] * growth / step)))
-    return np.array(edges) - 0.5
+    starts = [low]
+    while starts[-1] <= high:
+        steps_per_cell = max(1, int(starts[-1] * growth / step))
+        starts.append(starts[-1] + step * steps_per_cell)
+    return np.array(starts) - 0.5
 
 
 def set_whole(axis: Any) -> None:

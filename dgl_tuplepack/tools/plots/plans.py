@@ -33,28 +33,40 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    # fills[c][q]: content / limit of a pack of pattern q, in the chosen component c. plan.repeats[q]: number of packs.
+    # For each component, the fill of the packs of each pattern: content / limit.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
-    # low: start of the axis. A few very empty packs, which would make the axis long, are only counted in the legend.
-    low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
+    # A few very empty packs, which would make the axis long, are only counted in the legend.
+    start = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
     for number, (column, fill) in enumerate(zip(columns, fills, strict=True)):
-        name, inside = plan.histogram.components[column], fill >= low
-        borders = drawing.whole_cells(plan.pattern_contents[inside, column])
-        packs = np.histogram(plan.pattern_contents[inside, column], bins=borders, weights=plan.repeats[inside])[0]
-        full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
-        text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
-        text += f", {below:,} below {low:.0%}" if below else ""
-        style: dict[str, Any] = {"fill": True, "color": "0.7"}
-        if number:
-            style = drawing.line_style(number - 1) | {"linewidth": 1.6}
-            del style["marker"]
-        ax.stairs(packs, borders / plan.limits.values[column], label=text, **style)
-        ends.append(borders[-1] / plan.limits.values[column])
-    ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(low, max(ends)))
+        shown = fill >= start
+        contents, repeats = plan.pattern_contents[shown, column], plan.repeats[shown]
+        borders = drawing.whole_cells(contents)
+        packs, _ = np.histogram(contents, bins=borders, weights=repeats)
+        borders_of_fill = borders / plan.limits.values[column]
+        label = _fill_label(plan, plan.histogram.components[column], fill, start)
+        ax.stairs(packs, borders_of_fill, label=label, **_fill_style(number))
+        ends.append(borders_of_fill[-1])
+    ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(start, max(ends)))
     ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
     return ax
+
+
+def _fill_label(plan: PackPlan, name: str, fill: Any, start: float) -> str:
+    """Return the text of a component in the legend; `fill` is the fill of each pattern."""
+    full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[fill < start].sum()
+    label = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
+    return f"{label}, {below:,} below {start:.0%}" if below else label
+
+
+def _fill_style(number: int) -> dict[str, Any]:
+    """Return the style of component `number`: a grey area for the first one, lines for the others."""
+    if number == 0:
+        return {"fill": True, "color": "0.7"}
+    style = drawing.line_style(number - 1)
+    del style["marker"]
+    return style | {"linewidth": 1.6}
 
 
 def _quantile(values: Any, packs: Any, share: float) -> float:
@@ -84,29 +96,25 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
         )
     # A lower bound for looser limits also holds for tighter limits, so the largest bound holds for the tightest limits.
     bound = max(plan.lower_bound for plan in plans.values())
-    # above[p]: packs of plan p above the bound, in per cent.
+    per_cent_above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
-    above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
-    # within[p]: whether the limits and the cap of plan p are the tightest of all plans.
-    within = (maxima == maxima.min(axis=0)).all(axis=1)
+    is_tightest = (maxima == maxima.min(axis=0)).all(axis=1)
     rows = np.arange(len(plans))
 
     ax = drawing.axes_or_new(ax, 6.4, 1.3 + 0.34 * len(plans))
-    ax.hlines(rows, 0, above, color="0.6", linewidth=1.2, zorder=1)
-    label = f"lower bound: {bound:,} packs"
-    ax.axvline(0, color="black", linestyle="--", linewidth=1.2, label=label, zorder=1)
-    for which, face, label in ((within, "black", "within the limits"), (~within, "white", "ignores a limit")):
+    ax.hlines(rows, 0, per_cent_above, color="0.6", linewidth=1.2, zorder=1)
+    ax.axvline(0, color="black", linestyle="--", linewidth=1.2, label=f"lower bound: {bound:,} packs", zorder=1)
+    for which, face, label in ((is_tightest, "black", "within the limits"), (~is_tightest, "white", "ignores a limit")):
         if which.any():
-            ax.scatter(above[which], rows[which], s=42, color=face, edgecolor="black", zorder=2, label=label)
-    for row, plan in enumerate(plans.values()):
-        few = 0 < above[row] < _NEGLIGIBLE
-        note = f"+{plan.num_packs - bound:,} packs" if few else f"{_per_cent(above[row])} %"
-        note = "optimal" if plan.num_packs == bound and within[row] else note
+            ax.scatter(per_cent_above[which], rows[which], s=42, color=face, edgecolor="black", zorder=2, label=label)
+    for row, (plan, above) in enumerate(zip(plans.values(), per_cent_above, strict=True)):
+        is_optimal = plan.num_packs == bound and is_tightest[row]
+        note = "optimal" if is_optimal else _difference(plan.num_packs - bound, above)
         ax.annotate(
-            f"{plan.num_packs:,} ({note})", (max(above[row], 0), row), (9, 0), textcoords="offset points", va="center",
+            f"{plan.num_packs:,} ({note})", (max(above, 0), row), (9, 0), textcoords="offset points", va="center",
             fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},
         )  # fmt: skip
-    _scale(ax, above)
+    _scale(ax, per_cent_above)
     ax.set_yticks(rows, [drawing.label(name) for name in plans])
     ax.set(xlabel="packs above the lower bound, %", ylim=(len(plans) - 0.4, -0.6))
     ax.tick_params(axis="y", length=0)
@@ -116,8 +124,13 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     return ax
 
 
-def _per_cent(value: float) -> str:
-    return f"{value:+.2g}" if abs(value) < 1 else f"{value:+.1f}" if abs(value) < 100 else f"{value:+,.0f}"
+def _difference(packs: int, per_cent: float) -> str:
+    """Return how far a plan is above the lower bound, as text."""
+    if 0 < per_cent < _NEGLIGIBLE:
+        return f"+{packs:,} packs"
+    if abs(per_cent) < 1:
+        return f"{per_cent:+.2g} %"
+    return f"{per_cent:+.1f} %" if abs(per_cent) < 100 else f"{per_cent:+,.0f} %"
 
 
 def _scale(ax: Any, above: Any) -> None:

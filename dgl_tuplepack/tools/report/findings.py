@@ -74,20 +74,29 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
     graphs = min(graphs_per_batch, histogram.num_graphs)
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
-    plans = {"no packing": pack(histogram, chosen, "none")}
-    if histogram.num_graphs <= _MOST_SIMULATED:
-        plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
-    plans["best fit, product"] = pack(histogram, chosen, "best_fit")
-    plan = plans["auto"] = pack(histogram, chosen, seed=seed)
-    # A search by `graphs_per_batch` also chose the packs per batch, but only for the limits that it advises.
-    found = search.way == "graphs_per_batch" and chosen == search.best.limits
-    packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
-    sizes = {
+    plans = _plans(histogram, chosen, seed)
+    plan = plans["auto"]
+    if search.way == "graphs_per_batch" and chosen == search.best.limits:
+        # Such a search also chooses the packs per batch, but only for the limits that it advises.
+        packs_per_batch = search.packs_per_batch
+    else:
+        packs_per_batch = max(1, round(graphs * plan.num_packs / histogram.num_graphs))
+    size_quantiles = {
         name: quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
         for column, name in enumerate(histogram.components)
     }
-    batchings = _batchings(histogram, graphs, plan, packs, seed)
-    return Findings(histogram, sizes, search, chosen, packs, plans, batchings, dropped)
+    batchings = _batchings(histogram, graphs, plan, packs_per_batch, seed)
+    return Findings(histogram, size_quantiles, search, chosen, packs_per_batch, plans, batchings, dropped)
+
+
+def _plans(histogram: SizeHistogram, limits: Limits, seed: int) -> dict[str, PackPlan]:
+    """Return the plans to compare, by the name of their method; "auto" is the last one."""
+    plans = {"no packing": pack(histogram, limits, "none")}
+    if histogram.num_graphs <= _MOST_SIMULATED:
+        plans["next fit, random order"] = pack(histogram, limits, "next_fit", seed=seed)
+    plans["best fit, product"] = pack(histogram, limits, "best_fit")
+    plans["auto"] = pack(histogram, limits, seed=seed)
+    return plans
 
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:

@@ -104,39 +104,40 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `minimum_bin_slack`); Horowitz & Sahni 1974
     for subsets (see `kernels.exact_split`).
     """
-    hardness = (sizes / limits).max(axis=1)
-    left = np.argsort(-hardness, kind="stable")
+    hardest_first = np.argsort(-(sizes / limits).max(axis=1), kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
         return None
     # left: graphs that are not packed yet, hardest first.
+    left = hardest_first
     done: list[IntArray] = []
     failures, trial = 0, 0
     while not effort.exhausted:
-        missing = packs - len(done)
-        if missing == 1 or not len(left):
+        packs_left = packs - len(done)
+        if packs_left == 1 or not len(left):
             # No finished pack leaves more room free than its share, so all graphs in `left` fit into one pack.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
         # The hardest graph is always in the pack. If few others are left, all of them are free.
-        low = _least(sizes[left], limits, missing)
         others = len(left) - 1
-        free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
-        members = _one_pack(sizes, left, (low, limits), free, key, effort)
+        all_free = others <= _MOST_FREE
+        free = others if all_free else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
+        least = _least(sizes[left], limits, packs_left)
+        members = _one_pack(sizes, left, (least, limits), free, key, effort)
         if members is not None:
             done.append(members)
             left = left[~np.isin(left, members)]
             failures = 0
-        elif free < min(others, _MOST_FREE):
+        elif not all_free and free < _MOST_FREE:
             failures += 1
-        elif missing == 2 and not done and free == others:
-            # There are two packs in all, and the search has tried every subset of the graphs, or as many as it may.
+        elif all_free and packs == 2:
+            # The search has tried every subset of the graphs, or as many as it may.
             return None
         else:
             # The next try draws other random graphs.
             failures = 0
-            left = np.sort(np.concatenate([left, *_reopened(done, key)]))
-            left = left[np.argsort(-hardness[left], kind="stable")]
+            unpacked = np.concatenate([left, *_reopened(done, key)])
+            left = hardest_first[np.isin(hardest_first, unpacked)]
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from dgl_tuplepack.planning.bounds.instance import Relaxation
@@ -39,50 +41,48 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     """
     assert relaxation.whole
     order = np.argsort(relaxation.rows, kind="stable")
-    # The instance's classes that were merged into class `row` are in `order`, from position begins[row] on.
     begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
-    # at[row]: position in `order` of the class to take graphs from. left[c]: graphs of class c that are in no pack yet.
-    at, left = begins.tolist(), counts.tolist()
+    # merged_classes[row]: the instance's classes that were merged into class `row`; used-up classes are removed.
+    without_size, *merged_classes = [deque(group.tolist()) for group in np.split(order, begins)]
+    # left[c]: graphs of class c that are in no pack yet.
+    left = counts.tolist()
     rows: list[tuple[dict[int, int], int]] = []
     for pattern, repeats in enumerate(patterns.repeats.tolist()):
-        entries = range(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
-        # asked: the pattern as pairs (class of the relaxation, number of its graphs in a pack).
-        asked = [(int(patterns.classes[entry]), int(patterns.multiplicities[entry])) for entry in entries]
-        while repeats > 0:
-            content, number = _dealt(asked, repeats, order, at, left)
-            rows.append((content, number))
-            repeats -= number
-    without_size = np.flatnonzero(relaxation.rows < 0).tolist()
+        entries = slice(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
+        asked = list(zip(patterns.classes[entries].tolist(), patterns.multiplicities[entries].tolist(), strict=True))
+        missing = repeats
+        while missing > 0:
+            content = _next_content(asked, merged_classes, left)
+            # As many packs have this content as the graphs that are left allow.
+            packs = min([missing, *(left[member] // number for member, number in content.items())])
+            for member, number in content.items():
+                left[member] -= packs * number
+            rows.append((content, packs))
+            missing -= packs
     if without_size:
-        # One of the `number` equal packs of rows[0] gets a row of its own, with all graphs of size 0.
-        content, number = rows[0]
-        rows[:1] = [(content, number - 1)] if number > 1 else []
-        rows.append((content | {row: int(counts[row]) for row in without_size}, 1))
+        # One of the equal packs of rows[0] gets a row of its own, with all graphs of size 0.
+        content, packs = rows.pop(0)
+        if packs > 1:
+            rows.insert(0, (content, packs - 1))
+        rows.append((content | {member: int(counts[member]) for member in without_size}, 1))
     return collected(rows)
 
 
-def _dealt(
-    asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
-) -> tuple[dict[int, int], int]:
-    """Return the content of the next pack of a pattern, and how many packs, at most `repeats`, can have this content.
+def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:
+    """Return the content of the next pack of a pattern: class of the instance -> number of graphs.
 
-    The content is a dict: class of the instance -> number of graphs. The graphs of these packs are subtracted from
-    `left`. For the arguments, see `spread`.
+    `asked` is the pattern: pairs (class of the relaxation, number of its graphs). Classes that this pack uses up are
+    removed from `merged_classes` if it needs the class after them. For these arguments, see `spread`.
     """
     content: dict[int, int] = {}
-    number = repeats
     for row, multiplicity in asked:
+        members = merged_classes[row]
         missing = multiplicity
         while missing:
-            member = int(order[at[row]])
-            taken = min(missing, left[member])
+            taken = min(missing, left[members[0]])
             if taken:
-                content[member] = taken
-                # A pack of several merged classes uses up all of them except the last, so it cannot repeat.
-                number = min(number, left[member] // taken) if taken == multiplicity else 1
+                content[members[0]] = taken
             missing -= taken
-            # If graphs are still missing, class `member` is used up.
-            at[row] += missing > 0
-    for member, taken in content.items():
-        left[member] -= number * taken
-    return content, number
+            if missing:
+                members.popleft()
+    return content

@@ -204,8 +204,8 @@ def _may_close(instance: Instance, packs: int) -> bool:
 def close_gap(current: Round) -> None:
     """Solve the pattern LP, and make dives; with many classes, do so for subproblems (one turn of each round)."""
     instance, best = current.instance, current.best
-    turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
-    if current.turn != turn or not _may_close(instance, current.packs):
+    closing_turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else LAST_NEW_TURN
+    if current.turn != closing_turn or not _may_close(instance, current.packs):
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
     # Exact filling comes first: if it succeeds, it is quick.
@@ -216,19 +216,25 @@ def close_gap(current: Round) -> None:
     # This relaxation keeps all components; it merges equal sizes, and leaves out graphs of size 0.
     relaxation = projected(instance, list(range(len(instance.limits))))
     relaxed, seed = relaxation.instance, int(current.start)
-    patterns, bound = merged(best.patterns, relaxation), best.bound
+    patterns = merged(best.patterns, relaxation)
     if len(relaxed.counts) <= _FEW_CLASSES:
-        bound, patterns = closed(relaxed, patterns, bound, seed, _MOST_DIVES, effort)
+        best.bound, patterns = closed(relaxed, patterns, best.bound, seed, _MOST_DIVES, effort)
     else:
-        half = effort.portion(effort.left // 2)
-        patterns = closed_by_subproblems(relaxed, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
-        if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
-            # The bound may be weak: raise it by the LP, without dives (0).
-            bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
-        # A different seed gives other subproblems. In practice, only the effort or the bound ends this search.
-        patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
-    best.bound = bound
+        best.bound, patterns = _closed_with_many_classes(relaxed, patterns, best.bound, seed, effort)
     _offer_relaxed(current, patterns, relaxation, "diving")
+
+
+def _closed_with_many_classes(
+    instance: Instance, patterns: Patterns, bound: int, seed: int, effort: Effort
+) -> tuple[int, Patterns]:
+    """Solve subproblems, then raise the bound by the LP, then solve more subproblems; return what `closed` returns."""
+    half = effort.portion(effort.left // 2)
+    patterns = closed_by_subproblems(instance, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
+    if patterns.num_packs > bound and len(instance.counts) <= _MOST_LP_CLASSES:
+        # The bound may be weak: raise it by the LP, without dives (0).
+        bound, patterns = closed(instance, patterns, bound, seed, 0, effort.portion(effort.left // 2))
+    # A different seed gives other subproblems. In practice, only the effort or the bound ends this search.
+    return bound, closed_by_subproblems(instance, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
