@@ -1,7 +1,7 @@
 """Find functions and classes by their role, and import them at first use.
 
-If room (subpackage) B may import room A, then A must not import B. If A needs an object of B, the ``__init__.py`` of
-the package registers it under a role (a name).
+If room (subpackage) B may import room A, then A must not import B. If A needs an object of B,
+``dgl_tuplepack/__init__.py`` registers it under a role (a name).
 """
 
 from __future__ import annotations

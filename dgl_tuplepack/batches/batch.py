@@ -57,6 +57,7 @@ class PaddedBatch(BatchContent):
 
         They include features that were written into the batch or its `graph` before this access, but no later features.
         """
+        self._sync_with_graph()
         # Dicts are copied, so that later changes to the dicts of the batch do not change the result.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
@@ -120,9 +121,9 @@ class PaddedBatch(BatchContent):
             self._graph = self._build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
         # If the user has changed the number of nodes or edges in the graph, return the graph unchanged:
-        # `_exchange_features` would raise.
+        # `_sync_with_graph` would raise.
         elif not self._changed_shape():
-            self._exchange_features()
+            self._sync_with_graph()
         return self._graph
 
     @property
@@ -175,13 +176,13 @@ class PaddedBatch(BatchContent):
                 return {key: mapped(inner) for key, inner in value.items()}
             return function(value) if isinstance(value, Tensor) else value
 
-        self._exchange_features()
+        self._sync_with_graph()
         changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name not in ("_graph", "_agreed")}
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
         # Do not send the graph to another process: it can be built from the tensors there.
-        self._exchange_features()
+        self._sync_with_graph()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
             for name in ("_node_features", "_edge_features")

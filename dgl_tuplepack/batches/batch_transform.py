@@ -89,7 +89,7 @@ class BatchTransform:
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
                 "batch; change the batch in place and return it."
             )
-        batch._exchange_features()
+        batch._sync_with_graph()
         changed = [name for name, value in _structure(batch).items() if not _same(value, structure[name])]
         if changed:
             raise TransformError(
@@ -170,7 +170,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
     """Return copies of the padding rows of all features and labels."""
-    batch._exchange_features()
+    batch._sync_with_graph()
     return {
         group: {name: value[real:].clone() for name, value in columns.items()}
         for group, columns, real, _ in _columns(batch)
@@ -194,4 +194,4 @@ def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> No
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
-    batch._exchange_features()
+    batch._sync_with_graph()

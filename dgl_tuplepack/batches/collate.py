@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
+from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
@@ -167,7 +167,7 @@ class PaddedCollate:
             raise SchemaError(
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
-        sampler_shape = shape_of(items)
+        sampler_shape = shape_index_of(items)
         parts, names, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, names, epoch)

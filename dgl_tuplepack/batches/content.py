@@ -87,13 +87,13 @@ class BatchContent:
     @property
     def node_features(self) -> Any:
         """Feature name -> tensor ``[V, ...]``."""
-        self._exchange_features()
+        self._sync_with_graph()
         return self._one_or_all(self._node_features)
 
     @property
     def edge_features(self) -> Any:
         """Feature name -> tensor ``[E, ...]``."""
-        self._exchange_features()
+        self._sync_with_graph()
         return self._one_or_all(self._edge_features)
 
     @property
@@ -136,21 +136,23 @@ class BatchContent:
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
         own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
-        for t, graph, own_type in located_types(self._graph):
-            yield t, features_of(graph, own_type), own_features[t]
+        for t, graph, type_in_graph in located_types(self._graph):
+            yield t, features_of(graph, type_in_graph), own_features[t]
 
     def _changed_shape(self) -> list[str]:
         """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots."""
         masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
-        counts = [(t, count(graph, own_type), len(masks[t])) for t, graph, own_type in located_types(self._graph)]
+        counts = [
+            (t, count(graph, type_in_graph), len(masks[t])) for t, graph, type_in_graph in located_types(self._graph)
+        ]
         return [
             f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
             for t, number, slots in counts
             if number != slots
         ]
 
-    def _exchange_features(self) -> None:
-        """If the graph of the batch is built, make the features of batch and graph equal; see `_exchange`.
+    def _sync_with_graph(self) -> None:
+        """If the graph of the batch is built, make the features of batch and graph equal; see `_equalise`.
 
         Raise SchemaError if the user has changed the number of nodes or edges of the graph.
         """
@@ -162,7 +164,7 @@ class BatchContent:
                 f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
             )
         for t, of_graph, own in self._features_by_type():
-            _exchange(of_graph, own, self._agreed[t])
+            _equalise(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
 
     def row_masks(self) -> dict[str, RowMask]:
@@ -185,7 +187,7 @@ class BatchContent:
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
 
 
-def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
+def _equalise(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
     """Make the features of a graph and a batch equal: copy each change from one dict to the other.
 
     `own` has the features of the batch, and `agreed` the features at the last time when both were equal. If a feature

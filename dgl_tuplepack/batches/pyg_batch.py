@@ -194,7 +194,7 @@ class Template:
 
 def pyg_batch(batch: BatchContent) -> Any:
     """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
-    batch._exchange_features()
+    batch._sync_with_graph()
     columns: list[Column] = []
     values: list[Tensor] = []
     contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)

@@ -53,7 +53,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     number = batch.num_real_graphs
     if not number:
         return []
-    batch._exchange_features()
+    batch._sync_with_graph()
     content = in_order_of_graphs(batch)
     # counts[t][i]: number of nodes (edges) of type t in the real graph i.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack.graphs.items import BatchItems, Identified, check_number, epoch_of, parts_of, shape_of
+from dgl_tuplepack.graphs.items import BatchItems, Identified, check_number, epoch_of, parts_of, shape_index_of
 from dgl_tuplepack.planning.sizes import IntArray
 
 
@@ -16,6 +16,7 @@ class CollatedView:
     """View of a dataset: ``view[ids]`` is the batch that `collate` makes of the items at the positions `ids`.
 
     If the `ids` of a sampler carry an epoch, items that get an id also get this epoch, which seeds random transforms.
+    If they carry the shape of their batch, `collate` gets the shape, too.
 
     Attributes
     ----------
@@ -38,8 +39,9 @@ class CollatedView:
         fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
         items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
         check_number(items, ids)
-        given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
-        return self.collate(given if shape is None else BatchItems(given, shape))
+        given = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
+        shape_index = shape_index_of(ids)
+        return self.collate(given if shape_index is None else BatchItems(given, shape_index))
 
     def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
         """Return an item with its id and the epoch; an item that gets no id is returned unchanged."""

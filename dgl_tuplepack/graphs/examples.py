@@ -26,7 +26,8 @@ def schema_of(
         return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
     refuse_levels(levels, "the example")
     check_alike(graphs, "the example")
-    features = {t: specs_of(features_of(graph, own)) for t, graph, own in located_types(graphs)}
+    located = located_types(graphs)
+    features = {t: specs_of(features_of(graph, type_in_graph)) for t, graph, type_in_graph in located}
     node_types, edge_types = types_in(graphs)
     labels = as_tensors(label)
     return Schema(

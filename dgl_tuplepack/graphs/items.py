@@ -45,7 +45,7 @@ def epoch_of(ids: Any) -> int | None:
     return ids.epoch if isinstance(ids, EpochIds) else None
 
 
-def shape_of(batch: Any) -> int | None:
+def shape_index_of(batch: Any) -> int | None:
     """Return the index of a batch's shape bucket; None if it is unknown. `batch` has the ids or items of the batch."""
     return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
@@ -206,7 +206,7 @@ class WithIds:
                 Identified(number + len(self) if number < 0 else number, item, epoch)
                 for number, item in zip(numbers, items, strict=True)
             ),
-            shape_of(indices),
+            shape_index_of(indices),
         )
 
     def _position(self, index: int) -> int:

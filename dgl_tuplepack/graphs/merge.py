@@ -37,14 +37,15 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
 def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
     """Return the tensors of `batches`: a result of `dgl.batch`, or a dict with such a result for each name."""
     made = JoinedGraphs({}, {}, {}, {})
-    for t, graph, own in located_types(batches):
+    for t, graph, type_in_graph in located_types(batches):
         is_nodes = isinstance(t, str)
-        made.numbers[t] = number = count(graph, own)
-        made.lengths[t] = (graph.batch_num_nodes if is_nodes else graph.batch_num_edges)(own).long()
+        made.numbers[t] = number = count(graph, type_in_graph)
+        numbers = graph.batch_num_nodes if is_nodes else graph.batch_num_edges
+        made.lengths[t] = numbers(type_in_graph).long()
         if not is_nodes:
-            made.ends[t] = _edges_by_id(graph, own)
+            made.ends[t] = _edges_by_id(graph, type_in_graph)
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
-        data = features_of(graph, own)
+        data = features_of(graph, type_in_graph)
         for name, spec in specs[t].items():
             # If no graph has a node (edge) of the type, the feature may be missing.
             made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
@@ -87,7 +88,8 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         pass
     for graph, item_name in zip(graphs, where, strict=True):
         schema.check_graph(graph, item_name)
-    # The first try may fail if a graph without nodes (edges) of a type has other features for it; that is allowed.
+    # The first try fails if a graph has no nodes (edges) of a type, but other features for that type. Such features are
+    # allowed, and left out here.
     return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 

@@ -90,9 +90,9 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 
 
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
+    """Yield (type, graph, type in the graph) for each type of one graph or of named graphs; node types come first.
 
-    For named graphs, the type includes the name of the graph, but the own type is the type's name in `graph`.
+    For named graphs, the type includes the name of the graph, but the type in the graph does not.
     """
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
@@ -104,7 +104,7 @@ def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
 def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
-        return {t: count(graph, own) for t, graph, own in located_types(graphs)}
+        return {t: count(graph, type_in_graph) for t, graph, type_in_graph in located_types(graphs)}
     # A faster way for one graph, since this function is called once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 

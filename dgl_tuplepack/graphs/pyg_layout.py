@@ -20,8 +20,8 @@ from dgl_tuplepack.graphs.relations import Column as Column
 
 # Name of an attribute -> its level: "node", "edge" or "graph"; None leaves the attribute out. With several types, the
 # level may also be the name of an attribute that counts nodes (has one row for each node of a type) or holds endpoints.
-# The level of an attribute that holds endpoints itself is "x_s -> x_t", with the names of the attributes that count its
-# source nodes and its destination nodes.
+# If the attribute itself holds endpoints, its level is like "x_s -> x_t": the name of the attribute that counts the
+# source nodes, then of the attribute that counts the destination nodes.
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute in that storage.
 Attribute = tuple[GraphType | None, str]

@@ -166,11 +166,11 @@ class Schema:
 
     def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
         """Yield (specs found, specs expected, "node" or "edge") for each type that has nodes (edges) in the graphs."""
-        for t, graph, own in located_types(graphs):
-            if count(graph, own):
+        for t, graph, type_in_graph in located_types(graphs):
+            if count(graph, type_in_graph):
                 is_nodes = isinstance(t, str)
                 specs, owner = (self.node_features[t], "node") if is_nodes else (self.edge_features[t], "edge")
-                yield specs_of(features_of(graph, own)), specs, owner
+                yield specs_of(features_of(graph, type_in_graph)), specs, owner
 
 
 def _added(own: Mapping[str, str], declared: Any) -> Any:

@@ -110,14 +110,13 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     device = next(iter(graphs.values())).device
     mask = flat(labels.graph_mask)
     nodes, edges = {}, {}
-    # For each type t: the graph that has this type (`owner`), and the name of the type in that graph (`own`).
-    for t, owner, own in located_types(graph):
+    for t, owner, type_in_graph in located_types(graph):
         if isinstance(t, str):
-            nodes[t] = _spread(mask, owner.batch_num_nodes(own), owner.num_nodes(own))
+            nodes[t] = _spread(mask, owner.batch_num_nodes(type_in_graph), owner.num_nodes(type_in_graph))
         else:
             # The edges of a homogeneous named graph have the name of the graph as their key.
             key = t if graph_names(graph) == () else public_type(t)
-            edges[key] = _spread(mask, owner.batch_num_edges(own), owner.num_edges(own))
+            edges[key] = _spread(mask, owner.batch_num_edges(type_in_graph), owner.num_edges(type_in_graph))
     # In `graphs`, a graph without a name has the name "".
     is_homogeneous = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(

@@ -82,7 +82,10 @@ def _emptied(batch: Any) -> Any:
         return batch
     no_ends, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
     # Type -> name -> the feature without rows.
-    features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
+    features = {
+        t: {name: values[:0] for name, values in features_of(graph, type_in_graph).items()}
+        for t, graph, type_in_graph in located_types(batch)
+    }
     node_types, edge_types = batch.ntypes, batch.canonical_etypes
     # The arguments, each by type: endpoints of the edges, node features, edge features, nodes of each graph, edges of
     # each graph, number of all nodes.

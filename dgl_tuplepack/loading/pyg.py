@@ -38,8 +38,8 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     in_memory
         Whether graphs are first copied to a temporary store; later changes of the dataset then have no effect. None:
         copy lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True:
-        copy any dataset, which must return the same item each time; raise InputError if graphs have other values.
-        False: do not copy.
+        copy any dataset, which must return the same item each time; raise InputError if graphs have values that
+        are neither tensors nor numbers. False: do not copy.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`.
 

@@ -84,7 +84,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
-        # Shapes among the given `buckets`; `plan.pattern_shapes` are among the buckets of the plan.
+        # For each pattern, the index of its shape in `buckets`; `plan.pattern_shapes`: in the plan's buckets.
         shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):

@@ -72,12 +72,13 @@ class Epochs:
         return batches, shapes
 
     def _groups(self, epoch: int) -> list[IntArray]:
-        """Return the indices of the packs of each shape, in the order of the epoch."""
+        """Return the indices of the packs that are batched in each shape, in the order of the epoch."""
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
-            shuffled(order, key_of(self.seed, epoch, _ORDER))
+            order = shuffled(order, key_of(self.seed, epoch, _ORDER))
         groups = [order[packs.shapes[order] == shape] for shape in range(len(packs.plan.shapes))]
+        # Packs that do not fill a step of their shape move to the next larger shape.
         return promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:

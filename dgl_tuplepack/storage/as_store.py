@@ -21,7 +21,7 @@ def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[Store
     """Provide a store with the graphs of a source; `levels` are as in `GraphStore.write`.
 
     A source that is not a store is first written to `folder`, which is removed at the end of the ``with`` block. Raise
-    SchemaError if the graphs cannot be written as one large graph, and SizesError if there are none.
+    SchemaError if `check_names` refuses the names in the schema, and SizesError if there are no graphs.
     """
     opened = resolve(source).with_levels(levels)
     if isinstance(opened, Stored) and isinstance(store := opened.by_position(), StoredGraphs):

@@ -57,7 +57,8 @@ class PlainBatches:
         # For PyG, the tensors begin with sources and destinations of each edge type, which share a tensor.
         in_pairs = 2 * len(schema.edge_types) if for_pyg else 0
         self._pairs, self._others = specs[:in_pairs:2], specs[in_pairs:]
-        # The number of rows in a shape is not used. Nothing is padded, but the kernel needs arrays of padding rows.
+        # Each tensor is a stretch of memory of its own; its number of rows is not used here, so it is 0. Nothing is
+        # padded, but the kernel needs arrays of padding rows.
         fields = [Field(key, dtype, (0, *row), stretch) for stretch, (key, dtype, row) in enumerate(made)]
         self._assembler = Assembler(store, schema, fields, [np.zeros(1, np.uint8)] * len(fields))
 

@@ -39,7 +39,7 @@ class Segment:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
-        # Read the numbers now: `open_array` has just checked the last bytes of each file.
+        # The numbers of rows are the last offsets: read now, since `open_array` has just read the end of each file.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():

@@ -12,7 +12,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import PaddedShape, number_of_shape
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.items import epoch_of, shape_of
+from dgl_tuplepack.graphs.items import epoch_of, shape_index_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.rows import Finder, GraphRows
@@ -107,7 +107,7 @@ class BatchView:
             return self._item(ids)  # type: ignore[arg-type]
         graphs, shape_index = self._finder.find(ids), 0  # type: ignore[arg-type]
         if len(self._makers) > 1:
-            shape_index = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
+            shape_index = number_of_shape(self.shapes, shape_index_of(ids), graphs.totals.tolist())
         batch = self._makers[shape_index](graphs)
         if self.with_ids:
             return with_graph_ids(batch, torch.from_numpy(graphs.ids))

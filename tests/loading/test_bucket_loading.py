@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
-from dgl_tuplepack.graphs.items import EpochIds, shape_of
+from dgl_tuplepack.graphs.items import EpochIds, shape_index_of
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import assert_equal_tensors, assert_same_batch, assert_same_graph, shapes_of
 from tests.support.messages import refused
@@ -103,7 +103,7 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
     for ids, shape in (([], 0), ([0], 0), ([last], 1)):
         # A subset does not hand on what the sampler told.
         items_of_subset = Subset(data, list(range(len(items)))).__getitems__(EpochIds(ids, 0, 1))
-        assert shape_of(items_of_subset) is None
+        assert shape_index_of(items_of_subset) is None
         right = store.padded(limits[shape])[ids]
         assert_same_batch(collate(items_of_subset), right)
         assert_same_batch(store.padded(limits)[ids], right)

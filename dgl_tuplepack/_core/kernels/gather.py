@@ -75,7 +75,7 @@ def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # `dtype` is INT16, the widest dtype of any segment; this segment has uint8.
+        # Only INT16 is left: another segment has int16, and this one has uint8.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -99,9 +99,9 @@ def gather_endpoints(
 ) -> int:
     """Copy endpoints as `dtype`, INT32 or INT64, and add to each endpoint the first node of its graph in the batch.
 
-    `edges` and `nodes` are arrays like `rows`: `edges` for the rows that hold the endpoints or other indices, `width`
-    in each row, and `nodes` for the rows that the indices point to. Return -1 - i if an index in graph i is too large
-    or negative, else 0.
+    `edges` and `nodes` are arrays like `rows`. `edges` is for the rows that hold the endpoints, or `width` other
+    indices each; `nodes` is for the rows that these point to. Return -1 - i if an index in graph i is too large or
+    negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, edges, i + AHEAD)

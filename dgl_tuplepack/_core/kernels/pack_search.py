@@ -41,9 +41,9 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
     """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
     A graph has d + 1 shares: size / limit in each of the d components, then the mean of these d numbers. Each entry is
-    the maximum over the classes of its row. The first d + 1 columns have value / share: the value of graphs whose
-    shares add up to 1. The next d + 1 columns have 1 / share: the number of such graphs. The last column has the value
-    of a single graph.
+    the maximum over the classes of its row. The first d + 1 columns have value / share: the value of so
+    many graphs that their shares of one kind add up to 1. The next d + 1 columns have 1 / share: the number of these
+    graphs. The last column has the value of a single graph.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))

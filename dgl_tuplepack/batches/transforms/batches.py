@@ -126,7 +126,7 @@ def _with_feature(
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
-    batch._exchange_features()
+    batch._sync_with_graph()
     types = [t for t, features in batch._node_features.items() if name in features]
     if not types:
         known = sorted({n for features in batch._node_features.values() for n in features})

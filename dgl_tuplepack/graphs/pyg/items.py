@@ -104,7 +104,7 @@ def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | 
     return schema_of_joined(join_graphs([data], ["the example"], levels), levels, has_ids, indices)
 
 
-def is_usual(data: Any, levels: Levels) -> bool:
+def has_usual_types(data: Any, levels: Levels) -> bool:
     """Return whether PyG shifts only `edge_index` (the endpoints), and `levels` define no further types."""
     others = {*data.keys()} - {ENDPOINTS}
     # With any other level, attributes define further node or edge types, see `Levels` in `graphs.pyg_layout`.
@@ -121,7 +121,7 @@ def is_usual(data: Any, levels: Levels) -> bool:
 def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, int]:
     """Return the number of nodes and edges of each type of one graph."""
     check_library(data, where)
-    if not is_usual(data, levels):
+    if not has_usual_types(data, levels):
         group = join_graphs([data], [where], levels)
         return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
     # Read the numbers of a usual graph from its storages, without PyG's `collate`.

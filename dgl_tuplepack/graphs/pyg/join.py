@@ -251,7 +251,7 @@ def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], i
 
 
 def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
-    """Join the graphs, and one added graph, by PyG's `collate`; return the batch, first rows and sums of shifts.
+    """Join the graphs, and one added graph, by PyG's `collate`; return its batch, slices and sums (see `_joined`).
 
     `collate` returns sums of the shifts of earlier graphs, so the last shift is known only if another graph follows.
     """

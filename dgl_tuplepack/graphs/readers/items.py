@@ -132,9 +132,10 @@ def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None
     named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
-        from dgl_tuplepack.graphs.pyg.items import is_usual, sizes_of_graphs
+        from dgl_tuplepack.graphs.pyg.items import has_usual_types, sizes_of_graphs
 
-        if not is_usual(graph, levels or {}):
+        # Other PyG graphs have further types, so their components are known only when the levels are applied.
+        if not has_usual_types(graph, levels or {}):
             components, found = sizes_of_graphs(
                 ((parts_of(item, where).graph, where) for item, where in named), levels or {}
             )

@@ -105,7 +105,8 @@ class PartSource(Source):
     def _edges_by_type(self, ends: IntArray, totals: Mapping[Any, int]) -> dict[EdgeType, IntArray]:
         """Return the edges of each type, with the nodes of each type numbered from 0; `totals` counts both by type.
 
-        In DGL's file, `ends`, nodes and edges are sorted by type, and nodes have one numbering for all types.
+        `ends` ``[edges, 2]`` has the end nodes of all edges, as in DGL's file: nodes and edges are sorted by type, and
+        nodes have one numbering for all types.
         """
         node_types, edge_types = self.schema.node_types, self.schema.edge_types
         first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))

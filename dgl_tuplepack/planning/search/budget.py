@@ -60,7 +60,7 @@ class Budget(Strategy):
         return [(bound, sum(point)) < best_so_far for point, bound in zip(points, bounds, strict=True)]
 
     def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
-        """Return the neighbours of `point` (see `Space.neighbours`), filled up by `_filled`, then as they are."""
+        """Return the neighbours of `point` (see `Space.neighbours`): first filled up by `_filled`, then unchanged."""
         near = space.neighbours(point, scale)
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 

@@ -89,7 +89,7 @@ class Evaluation:
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
 
     def limits_of(self, point: Point) -> Limits:
-        """Return the limits `point` as `Limits`, with the cap."""
+        """Return the limits `point` as `Limits`, with the cap on graphs."""
         return Limits.from_components(dict(zip(self.histogram.components, point, strict=True)), self.cap)
 
     @property

@@ -18,7 +18,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # With this value of `packs_per_batch`, the search chooses the number of packs.
 AUTO = "auto"
-# Fractions of all plans that `explore` spends on the whole range of multiples, then on multiples below the best one.
+# Fractions of all plans that `explore` spends on multiples of the mean graph: first on the whole range, then below the
+# best multiple.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Each round of `_refine` may make this fraction of all plans, but at least _FEWEST_IN_ROUND plans.
 _ROUND = 0.125
