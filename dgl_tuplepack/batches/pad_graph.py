@@ -41,7 +41,7 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
 
     def with_padding(real: Tensor, node_type: str, shift: int) -> Tensor:
-        """Append the ends of the padding edges, moved on by `shift` padding nodes, to the ends of the real edges."""
+        """Return `real` followed by one end of each padding edge, moved on by `shift` padding nodes."""
         first_padding = graphs.numbers[node_type]
         num_padding = shape.slots[node_type] - first_padding
         # Spread the padding edges evenly over the padding nodes, in ascending order.

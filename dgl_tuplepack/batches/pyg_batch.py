@@ -116,7 +116,7 @@ class PygBatch(Batch):  # type: ignore[misc]
         return found
 
     def get_example(self, idx: Any) -> Any:
-        """Return a real graph. Its features are views of the batch; only indices and sorted features are copies."""
+        """Return a real graph. Features are views; only indices and features of sorted edges or nodes are copies."""
         origin = self.__dict__.get("_origin")
         if origin is None:
             return super().get_example(idx)
@@ -171,7 +171,8 @@ class Template:
         attributes += [(storage, ends) for storage, ends, _ in names.edge_attributes]
         for t, (storage, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
             attributes += [(storage, slots), (storage, pointers)]
-            # `number` is None if the node type is itself an attribute, such as x_s.
+            # `number` is None if an attribute such as x_s counts the nodes, with a row for each node.
+            # `names.counted`: the node types that have `num_nodes` in every batch, padded or not.
             if number is not None and (is_padded or t in names.counted):
                 attributes.append((storage, number))
             attributes += [(storage, mask)] if is_padded else []

@@ -123,8 +123,8 @@ class PaddedShape:
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # An edge type comes before the edge types that end at nodes tied to it: with cover_padding, these need the
-        # number of slots of the nodes. With sort_edges, `sorting_order` refuses ties that form a cycle.
+        # With cover_padding, an edge type needs the slots of its destination nodes. If these are tied to another edge
+        # type, that one comes first. With sort_edges alone, only the error of `sorting_order` for cyclic ties matters.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             # spare: number of slots for padding edges.
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)

@@ -65,7 +65,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
-    # Edge types that nodes are tied to come first: the endpoints of other edges need the new positions of these nodes.
+    # Edge types with tied nodes come first: the endpoints of other edges need the new positions of these nodes.
     for e in sorting_order(batch.edge_types, batch._ties):
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:

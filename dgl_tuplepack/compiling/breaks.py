@@ -70,7 +70,7 @@ def explanation(name: str, error: BaseException) -> str:
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_because_of(error)}; call the function itself, uncompiled, to see where."
     code = re.search(r"code: (.*)", text)
-    # Leave out the tracer's hints, since they name functions that the user's code may not call.
+    # Leave out the tracer's hints, since they can name functions that the user's code does not call.
     message = text.partition("from user code")[0].splitlines()
     without_hints = [line for line in message if not line.strip().startswith("Hint:")]
     searched = "\n".join([*without_hints, code[1] if code else "", *(line for *_, line in lines_of(error))])

@@ -33,8 +33,8 @@ def compile(
     On the CPU, the backward pass recomputes the bool masks of activations and of dropout, since storing them is slow.
     Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use all
     threads. Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code
-    draws other random numbers. Call ``backward()`` and the optimiser outside of the compiled function. Here,
-    it is a function ``loss_of(tensors, count)`` of yours, and `sampler` is the `PackBatchSampler` of the batches::
+    draws other random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In
+    this example, ``loss_of(tensors, count)`` is your function, and `sampler` the `PackBatchSampler` of the batches::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)

@@ -35,7 +35,7 @@ _running = threading.local()
 
 
 class Copied(NamedTuple):
-    """A tensor that existed before the run, its copy, and the version (number of writes) of the new copy."""
+    """A tensor that existed before the run, its copy, and the copy's version (number of writes) when it was made."""
 
     original: Tensor
     copy: Tensor

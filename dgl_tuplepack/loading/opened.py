@@ -80,8 +80,8 @@ def opened(
     """Return the graphs of a source.
 
     Graphs that can only be read in blocks are written to a temporary store, which lives as long as the result; for
-    lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`,
-    datasets whose batches from a store would differ from those of DGL's collate are not copied.
+    lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`, a
+    dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
     """
     found = source if isinstance(source, Source) else resolve(source)
     items = found.by_position()
@@ -122,7 +122,7 @@ def stored_copy(
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
         return store
     except InputError as error:
-        # Some datasets cannot be copied, since ids of items are not positions, or no store can hold the features.
+        # Some datasets cannot be copied: items may have ids that are not positions, or features that no store holds.
         if in_memory:
             raise
         _log.info("items are read one by one: %s", error)

@@ -211,7 +211,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         assert batch.graph_ids is not None
         # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        # `batch.graph` would also prepare the batch for features that users write to the graph; this batch is not kept.
+        # `batch.graph` would also note its features, to copy later changes of them to `batch`, which is not kept here.
         return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:

@@ -208,8 +208,8 @@ class PackedLoader(DataLoader[Any]):
 class _Position:
     """Number of `batches` of an epoch that the loop received.
 
-    `is_loaded` is True if the position comes from a loaded state. `in_middle` is True if it also is neither at the
-    start nor at the end of the epoch.
+    `is_loaded` is True if the position comes from a loaded state. `in_middle` is True if such a position is neither at
+    the start nor at the end of the epoch.
     """
 
     epoch: int

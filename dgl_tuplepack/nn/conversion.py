@@ -90,23 +90,23 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     modules = dict(model.named_modules())
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
-    hooked = {name: module for name, module in modules.items() if has_hook(module)}
+    hookable = {name: module for name, module in modules.items() if has_hook(module)}
     for name, component in (rows or {}).items():
-        if name not in norms and name not in hooked:
+        if name not in norms and name not in hookable:
             raise SchemaError(
                 f"rows has the name {shown(name)}, but the layers that read masks are "
-                f"{shown([*norms, *hooked], 1000)}; give only names of these layers."
+                f"{shown([*norms, *hookable], 1000)}; give only names of these layers."
             )
         checked_rows(f"rows[{shown(name)}]", component)
     for module in plain.values():
         _become_masked(module)
-    for module in hooked.values():
+    for module in hookable.values():
         add_hook(module)
     for name, component in (rows or {}).items():
         if name in norms:
             norms[name].rows = component
         else:
-            hooked[name].masked_rows = component
+            hookable[name].masked_rows = component
     unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
     left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
     if left:
@@ -116,7 +116,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
             stacklevel=2,
         )
     if verbose:
-        reading = [name or "the model" for name in modules if name in plain or name in hooked]
+        reading = [name or "the model" for name in modules if name in plain or name in hookable]
         number = "1 layer reads masks" if len(reading) == 1 else f"{len(reading)} layers read masks"
         names = ", ".join(reading)
         print(f"convert: {f'{number} now: {names}' if reading else 'no layer was changed.'}", file=sys.stderr)

@@ -112,8 +112,8 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"masked_loss() needs a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
-            "give a batch from a loader with padded=True. Without padding, no mask is needed: for a loss without bias, "
-            "divide the sum of the losses by loader.graphs_per_batch."
+            "give a batch from a loader with padded=True. Without padding, no mask is needed: divide the sum of the "
+            "losses by loader.graphs_per_batch, so that all graphs weigh equally."
         )
     check_mask(labels, mask)
     has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape

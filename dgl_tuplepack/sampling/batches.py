@@ -325,7 +325,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return number
 
     def _settings(self) -> dict[str, Any]:
-        """Return, as plain values, the settings that decide together with the plan which graphs a batch holds."""
+        """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
         return {
             "seed": self.seed,
             "content": self.content,

@@ -148,7 +148,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits, with components in the order of sizes, and a function from (index, item) to a size."""
+        """Return the limits, with components ordered as in a size, and a function from (index, item) to a size."""
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)

@@ -30,6 +30,7 @@ class PaddedBatches:
         schema, types, fields = shape.schema, list(shape.slots), fields_of(shape, separate)
         self._memory = BatchMemory(fields, separate)
         self._slots = np.array(list(shape.slots.values()), np.int64)
+        # Edge types whose padding edges lead from one padding node to the next.
         chained = [e for e in schema.edge_types if shape.has_padding_chains(e)]
         self._assembler = Assembler(store, schema, fields, [_fill(shape, field) for field in fields], chained)
         field_index = {field.key: index for index, field in enumerate(fields)}

@@ -86,7 +86,7 @@ def _identity_of(task: PartTask) -> str:
 
 def _write(task: PartTask, folder: Path) -> None:
     store, schema = task.store, task.store.schema
-    # Positions in `store`.
+    # Positions in `store`, which may be a subset of the whole store.
     ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]

@@ -23,7 +23,7 @@ def plan_file(data: Path, split: str) -> Path:
     """
     name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
-        # No quoted name is equal to this one: there, "%" is always followed by two hexadecimal digits.
+        # In a quoted name, "%" is always followed by two hexadecimal digits, so no quoted name is equal to this one.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 

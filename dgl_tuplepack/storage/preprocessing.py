@@ -149,7 +149,7 @@ class _Planner:
     # The limits and the number of packs per batch; None until they are known.
     chosen: tuple[Limits | Buckets, int] | None = None
     plans: Mapping[str, PackPlan] = field(default_factory=dict)
-    # The error for which there are no plans.
+    # The error that prevented the plans, if any.
     failure: InputError | None = None
 
     def limits_of(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:

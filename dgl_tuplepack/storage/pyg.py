@@ -24,6 +24,6 @@ class PygBuilder:
 
     def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Return the `Batch`. `tensors` has the endpoints ``[2, E]`` of each edge type, then features and labels."""
-        # The last type of `graphs.rows`, which is for labels, is left out.
+        # counts: for each type, the number of rows of each graph; labels, the last type of `graphs.rows`, are left out.
         counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
         return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)

@@ -46,6 +46,7 @@ class Finder:
         # The kernel needs an array, even if the selection has all graphs.
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
+        # For each type and segment: the address of its offsets (the first row of each graph), and its number of rows.
         self._offsets = np.empty((len(self._types), len(self._segments)), OFFSETS)
         for of_type, t in zip(self._offsets, self._types, strict=True):
             of_type["address"] = [address_of(segment.offsets(t)) for segment in self._segments]

@@ -56,8 +56,8 @@ class Goal(NamedTuple):
     After about `steps` steps, a search begins no further descent; a larger `walk` gives the last descent more steps to
     finish. During the first half of the steps, a level tries at most `width` choices.
 
-    A pack is expected to hold `graphs_per_pack` graphs. A sample fills most of the pack, and leaves room for about
-    `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
+    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills most of the pack, and
+    leaves room for about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
     """
 
     limits: IntVector
@@ -220,7 +220,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
         for component in range(components):
             room[component] += sizes[position, component]
             slack += weights[component] * room[component]
-        # If graphs of the class are left, their smaller number is another choice of this level.
+        # If the level still has graphs, their smaller number is another choice of this level.
         if numbers[deepest] == 0:
             depth = deepest
         else:

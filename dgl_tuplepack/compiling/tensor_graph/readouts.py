@@ -135,7 +135,7 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
         raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
     # keys: [rows, D] or [rows, 1].
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
-    # An extra last row takes the place of rows after the end.
+    # An extra last row in each: `chosen` may read on after the end of `order`, and `values` may have no rows.
     order = torch.nn.functional.pad(_sorted_in_graphs(keys, rows.groups, descending), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     first_rows = rows.counts.cumsum(0) - rows.counts

@@ -216,7 +216,7 @@ def _attributes(schema: Schema) -> list[Attribute]:
 
 def _check_types(group: JoinedData, types: Types) -> None:
     """Refuse (SchemaError) graphs whose storages do not have the expected types."""
-    # `storages`: keys of the storages that must have endpoints; they may be node types too.
+    # `storages`: keys of the storages that must have endpoints; an attribute of a node type may hold endpoints too.
     flat, storages = not group.node_types, {*map(types.storage_of, types.edges)} - {None}
     expected = [] if types.is_flat else [*types.nodes]
     if flat != types.is_flat or group.node_types != expected or not storages <= {*group.edge_types, *expected}:

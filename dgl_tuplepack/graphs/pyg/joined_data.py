@@ -95,7 +95,7 @@ class JoinedData:
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    All groups must have the types, attributes and specs of the first group; `join_graphs` checks this by `like`.
+    All groups must have the types, attributes and specs of the first group; `join_graphs(like=...)` checks this.
     """
     first = groups[0]
 

@@ -93,6 +93,7 @@ def _schema(
     for column, attribute in columns.items():
         (_, t, name), spec = column, rest[attribute].spec
         specs[t][name] = ArraySpec((rows[column], *spec.shape), spec.dtype) if column in rows else spec
+    # Node types whose nodes `num_nodes` counts, and whose storage has `num_nodes`.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )

@@ -165,6 +165,7 @@ def _node_type(
 
 def _counters(fits: Sequence[Attribute], shifts: IntArray, levels: Levels) -> list[str]:
     """Return which attributes of a Data may count its nodes; `fits` are those whose numbers of rows equal `shifts`."""
+    # If the level of an attribute is its own name, its rows are declared to be nodes of a type of their own.
     names = [key for _, key in fits if levels.get(key, key) == key]
     declared = [key for key in names if key in levels]
     # An attribute with "edge" in its name counts no nodes. An attribute with one row in each graph is probably a label.

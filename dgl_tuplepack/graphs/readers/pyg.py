@@ -29,7 +29,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
 _GRAPHS = 16_384
-# Evenly spaced graphs in the sample, which shows the attributes that PyG shifts.
+# Number of evenly spaced graphs in the sample; the sample tells which attributes PyG's `__inc__` shifts.
 _SAMPLE = 64
 # If a class overrides one of these methods, its datasets are read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
@@ -115,7 +115,7 @@ class PygDataset(Items):
         return found[0] if found else None
 
     def _numbers_of_nodes(self, t: GraphType | None) -> IntArray | None:
-        """Return the number of nodes of a storage in each graph to read; None if no attribute shows it."""
+        """Return, for each graph to read, the number of nodes of a storage; None if no attribute shows it."""
         key, storage = self._nodes_key(t), self._storages[t]
         if key is None or (t, key) not in self._offsets:
             return None
@@ -169,7 +169,7 @@ class PygDataset(Items):
                 return np.stack([source, target], axis=1)
         elif t is None and (own := nodes.get(None)) is not None:
             return own
-        # Zeros stand for shifts that are unknown, or that are not numbers of nodes (attributes of a node type).
+        # Zeros: the numbers of nodes are unknown, or PyG does not shift this storage by numbers of nodes.
         return np.zeros(len(self._given), np.int64)
 
     def sizes(self) -> GraphSizes:

@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 
 def quick_bound(instance: Instance) -> int:
-    """Return the largest lower bound in closed form, of all components and even mixtures of two components.
+    """Return the largest lower bound in closed form, of all components and of the even mixture of each pair.
 
     Time O(C log C k²) for k components.
 

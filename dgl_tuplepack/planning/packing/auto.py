@@ -64,7 +64,7 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     for number in range(MOST_ROUNDS if settings.effort else 0):
         if best.proven or effort.exhausted:
             break
-        # The offset of the samples (see `Tuning.turn`). Each turn adds 1, so no two turns have the same offset.
+        # The offset of the samples (see `Tuning.turn`): it works like a seed. Each turn adds 1, so all turns differ.
         start = _first_sample(settings.seed) + number * MOST_TURNS
         _run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
         # The second round continues up to an effort of 10; each later round doubles the effort so far.
@@ -115,11 +115,11 @@ def first_patterns(
     fitted = _fitted(histogram, limits, effort) if suits_best_fit else None
     if fitted is not None:
         return fitted, "best_fit product"
-    # With `equal` shares, about as many graphs are left over by the division as one share has.
-    equal = math.isqrt(graphs // classes)
+    # With `balanced` shares, the rest that `_repeated` packs last is about as large as one share.
+    balanced = math.isqrt(graphs // classes)
     shares = 1
-    if graphs > 2 * equal * packs:
-        shares = max(1, min(equal, packs // _PACKS_OF_A_SHARE))
+    if graphs > 2 * balanced * packs:
+        shares = max(1, min(balanced, packs // _PACKS_OF_A_SHARE))
         tuning = Tuning(steps=50, walk=50, turn=sample)
     elif suits_best_fit:
         tuning = Tuning(steps=25, walk=25, turn=sample)

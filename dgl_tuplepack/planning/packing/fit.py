@@ -25,9 +25,10 @@ def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settin
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
     fit). Both methods give exactly the results of the paper's code, including two traits that cost packs. First, once a
-    graph of a size is placed, the other graphs of this size skip packs whose room has the same priority (see
-    `heuristics`) as the size. Second, if no open pack has room for a size, each remaining graph of that size opens a
-    new pack. "first_fit_by_text" is first fit as the paper's text describes it: without the first trait.
+    graph of a size is placed, the other graphs of this size skip a pack if the heuristic (see `heuristics`) gives the
+    room left in it the same priority as the size. Second, if no open pack has room for a size, each remaining graph of
+    that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it: without the first
+    trait.
 
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
     practice, since most blocks are skipped. G is between C, the number of size classes, and a few times C. Memory

@@ -66,8 +66,9 @@ def search_limits(
         Mean number of graphs in a batch, >= 1; it takes the place of the `batch_size` of plain batches.
     packs_per_batch
         With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
-        in a batch; but 1 if the smallest limits that hold every graph have room for more than half of
-        `graphs_per_batch`, or if a batch has all graphs; more if the cap `graphs` requires more packs.
+        in a batch. It is 1 if a batch has all graphs, or if two packs of the smallest limits that hold every graph
+        have room for more than `graphs_per_batch` graphs of mean size. It is more if the cap `graphs` requires more
+        packs.
     target
         Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
     budget, cost
@@ -161,6 +162,7 @@ def _candidates(
     histogram: SizeHistogram, space: Space, strategy: Strategy, cap: int | None
 ) -> tuple[tuple[Candidate, ...], int]:
     """Plan candidates; return them in ascending order of their limits, and the index of the best candidate."""
+    # Limits of usual size: the work of one plan within them decides how many candidates there may be, `plans`.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
     plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)

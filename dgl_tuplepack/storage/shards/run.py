@@ -162,6 +162,7 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
+            # The same histogram twice: the graphs to search limits for, and the graphs that the limits must hold.
             chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)

@@ -79,6 +79,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
         ) from error
-    # JSON begins with {" or [[. CSV begins with a number or a name, and a name that contains " is itself quoted.
+    # JSON begins with `{"` or `[[`. CSV does not begin with `{"`: it puts a name that contains `"` in quotes.
     is_json = "".join(text[:100].split()).startswith(('{"', "[["))
     return (SizeHistogram.from_json if is_json else SizeHistogram.from_csv)(text, "standard input")

@@ -156,8 +156,8 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Put a tick at 1 only if no row of cells has 10 graphs: its label would touch the last label of the central
-    # picture.
+    # A label at 1 would touch the last label of the central picture, so put a tick there only if no row of cells has
+    # 10 graphs.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())

@@ -86,6 +86,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
             # A pattern may hold more graphs of a class than remain.
             content = np.minimum(column, remaining)
             if content.any():
+                # `taken_packs` reduces `remaining`, and takes fewer packs if graphs run out.
                 rows.append(taken_packs(remaining, content, number))
                 left -= rows[-1][1]
         if left < 0 or left == before:

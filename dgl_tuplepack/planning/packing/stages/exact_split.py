@@ -27,12 +27,12 @@ _REOPENED = 3
 _MOST_SCANNED = 1 << 22
 # Units of work (see `Effort`) for each try to fill a pack, and for each unpacked graph.
 _WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
-# The purpose (see `key_of`) of all random numbers in this file, and the first random number of `_reopened`.
+# The purpose (see `key_of`) of all random numbers here; the counter (see `random_bits`) of the first in `_reopened`.
 _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """Save `fewer` (>= 1) packs: pack the graphs of some packs again. Return the new plan's patterns, None on failure.
+    """Reduce the number of packs by at least `fewer` (>= 1): repack some. Return the new patterns, or None on failure.
 
     Time O(G d) for the G graphs of the chosen packs, at most 12,000, plus the time of `filled`.
     """
@@ -114,7 +114,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         packs_left = packs - len(done)
         if packs_left == 1 or not len(left):
-            # No finished pack leaves more room free than its share, so all graphs in `left` fit into one pack.
+            # No finished pack leaves more room free than `_least` allows, so all graphs in `left` fit into one pack.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1

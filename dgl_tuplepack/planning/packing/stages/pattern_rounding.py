@@ -40,6 +40,7 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
+        # First search for at least 5 graphs of each pack and sample its other graphs; then search for all its graphs.
         for extra, searched_graphs in enumerate((5.0, float("inf"))):
             tuning = Tuning(steps=_STEPS, kept=searched_graphs, turn=turn + extra)
             patterns = completed(instance, kept, tuning, effort)

@@ -71,8 +71,8 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:
     """Return the content of the next pack of a pattern: class of the instance -> number of graphs.
 
-    `asked` is the pattern: pairs (class of the relaxation, number of its graphs). Classes that this pack uses up are
-    removed from `merged_classes` if it needs the class after them. For these arguments, see `spread`.
+    `asked` is the pattern: pairs (class of the relaxation, number of its graphs). A class with too few graphs left for
+    this pack is removed from `merged_classes`. For these arguments, see `spread`.
     """
     content: dict[int, int] = {}
     for row, multiplicity in asked:

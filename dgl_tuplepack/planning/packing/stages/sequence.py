@@ -108,14 +108,14 @@ _WORK_PER_PATTERN = 30
 
 
 def raise_bound(current: Round) -> None:
-    """Raise the bound by duals of relaxations, and keep both for `round_lp` (first turn of each round)."""
+    """Raise the bound by duals of relaxations; keep relaxations and duals for `round_lp` (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds for all heuristics
-# together with up to _MOST_FIT_CLASSES size classes, or for each of the two strongest with up to _MOST_SUM_CLASSES.
+# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds. All heuristics
+# together take this long for _MOST_FIT_CLASSES size classes, each of the two strongest for _MOST_SUM_CLASSES.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 # Best fit adds one graph at a time, so it runs only if packs hold at most this many graphs on average.
