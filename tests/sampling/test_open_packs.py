@@ -6,7 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack._core.kernels.open_packs import BLOCK, find_emptiest, find_fullest, put_in, take_out
+from dgl_tuplepack._core.kernels.open_packs import (
+    BLOCK,
+    ENTRIES,
+    GROUP,
+    LARGEST,
+    PRIORITY,
+    find_emptiest,
+    find_fullest,
+    put_in,
+    take_out,
+)
 
 
 class Both:
@@ -15,7 +25,7 @@ class Both:
     def __init__(self, rooms):
         self.rooms, number = rooms, len(rooms) + 2
         self.groups = np.array([(0, 0, 0, 0, *room) for room in [*rooms, (0, 0)]])
-        self.pool = np.empty((number, 3 + 2 * BLOCK), dtype=np.int64)
+        self.pool = np.empty((number, LARGEST + 2), dtype=np.int64)
         self.order, self.blocks, self.plain = np.arange(number), 0, []
 
     def put(self, value, group, in_front):
@@ -26,8 +36,8 @@ class Both:
     def take(self, at):
         del self.plain[at]
         place = 0
-        while at >= self.pool[self.order[place], 0]:
-            at -= self.pool[self.order[place], 0]
+        while at >= self.pool[self.order[place], ENTRIES]:
+            at -= self.pool[self.order[place], ENTRIES]
             place += 1
         self.blocks = take_out(self.pool, self.order, self.blocks, self.groups, BLOCK * place + at)
 
@@ -39,7 +49,7 @@ class Both:
         for find in (find_fullest, find_emptiest):
             position, _ = find(self.pool, self.order, self.blocks, self.groups, np.array(size), start)
             row, at = self.pool[self.order[position // BLOCK]], position % BLOCK
-            found += [(row[3 + at], row[3 + BLOCK + at])] if position >= 0 else []
+            found += [(row[PRIORITY + at], row[GROUP + at])] if position >= 0 else []
         assert found == expected
 
 
