@@ -59,8 +59,8 @@ class Predictions:
             )
         if len(repeated := _repeated(self.ids)):
             raise InputError(f"ids repeats {_listed(repeated)}; give each id once.")
-        # For each batch: the ids of its graphs, padding included, and the number of real graphs. To cut off the padding
-        # in `add`, between two steps of a model, would take longer.
+        # For each batch: the ids of its graphs, padding included, and the number of real graphs. `result` cuts off the
+        # padding, since this would take longer in `add`, between two steps of a model.
         self._ids: list[tuple[Tensor, int]] = []
         # For each batch, if rows are nodes or edges: the number of rows of each real graph.
         self._counts: list[Tensor] = []

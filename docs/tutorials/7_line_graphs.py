@@ -52,7 +52,7 @@ print(loader.limits)
 # Four numbers, four limits
 # -------------------------
 #
-# Each batch stays within four limits at once: on the nodes and on the edges of both graphs. Each bar is the fraction of
+# Each pack stays within four limits at once: on the nodes and on the edges of both graphs. Each bar is the fraction of
 # slots that are real, as a mean over an epoch.
 
 batches = list(loader)

@@ -93,7 +93,7 @@ def _schema(
     for column, attribute in columns.items():
         (_, t, name), spec = column, rest[attribute].spec
         specs[t][name] = ArraySpec((rows[column], *spec.shape), spec.dtype) if column in rows else spec
-    # Node types whose nodes `num_nodes` counts, and whose storage has `num_nodes`.
+    # Node types that are counted by the number `num_nodes` in their storage, and not by another attribute.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
     )

@@ -87,8 +87,8 @@ class LargeGraph:
                 if len(apart):
                     raise FormatError(
                         f"edge {begin + apart[0]:,} of {text_of(e)} in {self.title} connects the graphs "
-                        f"{ours[apart[0]]} and {theirs[apart[0]]}; correct graph_id, or give other graph_ids to "
-                        "ChunkedGraph."
+                        f"{ours[apart[0]]} and {theirs[apart[0]]}; correct the node data graph_id, "
+                        "or pass a different graph_ids= to ChunkedGraph."
                     )
                 found[e][begin : begin + len(pairs)] = ours
         return found

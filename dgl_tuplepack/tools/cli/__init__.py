@@ -1,8 +1,8 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
-An option with the name of a component that the graphs do not have is bad usage. Goals that the graphs cannot reach are
-failures of the work. LimitsError itself (not a subclass) and MethodError are bad usage; `options.usage_errors()` turns
-other errors about settings into bad usage.
+If an option such as ``--cost NAME=NUMBER`` names a component that the graphs do not have, this is bad usage. Goals that
+the graphs cannot reach are failures of the work. LimitsError itself (not a subclass) and MethodError are bad usage;
+`options.usage_errors()` turns other errors about settings into bad usage.
 """
 
 from __future__ import annotations
