@@ -96,7 +96,7 @@ def compile(
     in float64. If a difference is large, or if there are several processes, up to six more uncompiled calls simulate
     rounding errors. Uncompiled calls read copies of all tensors. The comparison restores buffers, attributes of modules
     and random states, and does not change ``.grad``. For each tensor, the tolerance is 10 times the distance between
-    the uncompiled results in float32 and in float64, plus a small fraction of the norm of the tensor. Dropout has the
+    the uncompiled results in these two precisions, plus a small fraction of the norm of the tensor. Dropout has the
     same masks in all calls that are compared. If there are several processes, all of them compare in the same calls.
 
     Examples
