@@ -110,7 +110,7 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
 def planning_versions() -> dict[str, str]:
     """Return the versions of this package and of its planning libraries, and the type of the machine.
 
-    Plans depend on all of them, since planning uses floating-point numbers.
+    Plans may depend on all of them, since planning uses floating-point numbers.
     """
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

@@ -74,8 +74,8 @@ def pack(
         Only for best fit and first fit: the rule that orders sizes and open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights, one for each component.
     seed
-        0..2**64-1; determines all random choices. Equal seeds give equal plans on every platform if the versions of
-        HiGHS, the solver of linear programs, are equal.
+        0..2**64-1; determines all random choices. Equal seeds give equal plans with equal versions of HiGHS, the solver
+        of linear programs. On another type of machine, HiGHS may round differently, and then the plan may differ.
     random_ties
         Only for best fit and first fit: order sizes and packs of equal priority at random, instead of as in the paper.
     effort
