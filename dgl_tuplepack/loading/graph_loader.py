@@ -31,7 +31,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         As in DGL's loader: a `DistributedSampler` with this seed gives each process different graphs. Call
         `set_epoch` before each epoch.
     with_ids
-        Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element.
+        Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element. For the
+        result of `GraphStore.split`, they are the ids before the split.
     in_memory
         Whether graphs are copied to a temporary store first. Later changes of a copied dataset have no effect. None:
         copy lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any

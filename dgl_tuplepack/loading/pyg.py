@@ -35,6 +35,7 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         Names of attributes to leave out of batches.
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
+        For the result of `GraphStore.split`, they are the ids before the split.
     in_memory
         Whether graphs are first copied to a temporary store; later changes of the dataset then have no effect. None:
         copy lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True:

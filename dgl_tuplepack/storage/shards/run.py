@@ -105,7 +105,7 @@ def preprocess_shards(
         Number of processes in the pool; None: one for each core. 1: no pool, all tasks run in this process.
     executor
         Run the tasks on this executor instead of a pool: any ``concurrent.futures.Executor``, such as
-        ``distributed.Client.get_executor()``. Stores and plans do not depend on the executor or on the number of
+        ``get_executor()`` of Dask's ``distributed.Client``. Stores and plans do not depend on the executor or on the number of
         workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
