@@ -82,8 +82,9 @@ class PaddedCollate:
         The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
         the attribute belongs to: "node", "edge" or "graph". If a Data holds several graphs, the level is instead the
         name of an attribute that has a row for each node of the same graph, such as "x_s", or of the attribute with the
-        endpoints of the same edges, such as "edge_index_s". An attribute with the level None is left out. With its own name as the level,
-        ``{"w": "w"}``, the rows of an attribute become a component of their own, with a limit of their own.
+        endpoints of the same edges, such as "edge_index_s". An attribute with the level None is left out. With its own
+        name as the level, ``{"w": "w"}``, the rows of an attribute become a component of their own, with a limit of
+        their own.
 
     Raises
     ------

@@ -105,8 +105,8 @@ def preprocess_shards(
         Number of processes in the pool; None: one for each core. 1: no pool, all tasks run in this process.
     executor
         Run the tasks on this executor instead of a pool: any ``concurrent.futures.Executor``, such as
-        ``get_executor()`` of Dask's ``distributed.Client``. Stores and plans do not depend on the executor or on the number of
-        workers.
+        ``get_executor()`` of Dask's ``distributed.Client``. Stores and plans do not depend on the executor or on the
+        number of workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
     pre_transform, transform_seed, transform_name
