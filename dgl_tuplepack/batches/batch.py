@@ -57,8 +57,8 @@ class PaddedBatch(BatchContent):
 
         They include features that were written into the batch or its `graph` before this access, but no later features.
         """
-        self._sync_with_graph()
-        # Dicts are copied, so that later changes to the dicts of the batch do not change the result.
+        # Reading `node_features` also takes over changes of the features of the graph. Dicts are copied, so that later
+        # changes to the dicts of the batch do not change the result.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
             values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,17 +79,15 @@ def output_rows(batch: Any, of: str) -> OutputRows:
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
     """Return the rows of a component of a `PaddedBatch`."""
-    ids, number, slots = _ids(batch.graph_ids), batch.num_real_graphs, batch.graph_mask.shape[0]
+    ids, number, num_graphs = _ids(batch.graph_ids), batch.num_real_graphs, len(batch.graph_mask)
     if of == GRAPHS:
-        return OutputRows(ids, number, slots)
+        return OutputRows(ids, number, num_graphs)
     orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
     # Nodes of type t that are tied to edges of type e are sorted like these edges.
     orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
-    rows: dict[Any, int] = {t: len(mask) for t, mask in (*batch._node_masks.items(), *batch._edge_masks.items())}
-    return _rows(
-        of, ids, number, slots, batch._nodes_per_graph, batch._edges_per_graph,
-        slots=rows, orders=orders, named=bool(batch.graph_names),
-    )  # fmt: skip
+    nodes, edges = batch._nodes_per_graph, batch._edges_per_graph
+    slots = [len(batch._node_masks[t]) for t in nodes] + [len(batch._edge_masks[e]) for e in edges]
+    return _rows(of, ids, number, num_graphs, nodes, edges, slots, orders=orders, named=bool(batch.graph_names))
 
 
 def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
@@ -105,12 +103,9 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
             (edge_type, batch.edges_per_graph), (edge_type, batch.edge_mask),
         )
     )  # fmt: skip
-    slots = {t: len(mask) for t, mask in (*node_masks.items(), *edge_masks.items())}
-    number = int(batch.graph_mask.sum())
-    return _rows(
-        of, _ids(batch.graph_ids), number, len(batch.graph_mask), nodes, edges,
-        slots=slots, named=bool(batch.graph_names),
-    )  # fmt: skip
+    slots = [len(node_masks[t]) for t in nodes] + [len(edge_masks[e]) for e in edges]
+    ids, number = _ids(batch.graph_ids), int(batch.graph_mask.sum())
+    return _rows(of, ids, number, len(batch.graph_mask), nodes, edges, slots, named=bool(batch.graph_names))
 
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
@@ -120,13 +115,11 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
     origin = batch.__dict__.get("_origin")
     if origin is not None:
         nodes, edges = origin.counts
-        slots = {t: int(sum(count)) for t, count in (*nodes.items(), *edges.items())}
+        slots = [int(sum(numbers)) for numbers in (*nodes.values(), *edges.values())]
         orders: dict[Any, Tensor] = dict(origin.edge_orders)
         orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
-        return _rows(
-            of, ids, origin.num_real_graphs, origin.num_graphs, nodes, edges,
-            slots=slots, orders=orders, named=origin.is_named,
-        )  # fmt: skip
+        number = origin.num_real_graphs
+        return _rows(of, ids, number, origin.num_graphs, nodes, edges, slots, orders=orders, named=origin.is_named)
     # PyG made the batch. An edge belongs to the graph of its source node.
     if not hasattr(batch, "node_types"):
         storages = {"nodes": batch}
@@ -141,23 +134,24 @@ def _of_pyg(batch: Any, of: str) -> OutputRows:
 
 def _rows(
     of: str, ids: Tensor, num_real_graphs: int, num_graphs: int, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
-    *, slots: Mapping[Any, int] | None = None, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
+    slots: Sequence[int] | None = None, *, orders: Mapping[Any, Tensor] | None = None, named: bool = False,
 ) -> OutputRows:  # fmt: skip
     """Return the rows of the component `of`.
 
     `nodes` and `edges` have, by type, the number of nodes and edges of each graph. `num_graphs` is the number of graph
-    slots. `slots` has the number of slots of each type; None if no row is padding. `orders` has the slot of each row
-    before edges were sorted.
+    slots. `slots` has the number of slots of each type in `nodes`, then in `edges`; None if no row is padding. `orders`
+    has the slot of each row before edges were sorted.
     """
     if of == GRAPHS:
         return OutputRows(ids, num_real_graphs, num_graphs)
     names = components_of(tuple(nodes), tuple(edges), named)
-    components = dict(zip(names, (*nodes.items(), *edges.items()), strict=True))
-    if of not in components:
-        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *components])}.")
-    t, counts_of_slots = components[of]
+    if of not in names:
+        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([GRAPHS, *names])}.")
+    index = names.index(of)
+    # In the tensors of named graphs, a node type and an edge type may have the same key.
+    t, counts_of_slots = (*nodes.items(), *edges.items())[index]
     counts = torch.as_tensor(counts_of_slots)[:num_real_graphs]
-    num_rows = int(counts.sum()) if slots is None else slots[t]
+    num_rows = int(counts.sum()) if slots is None else slots[index]
     return OutputRows(ids, num_real_graphs, num_rows, counts, None if orders is None else orders.get(t))
 
 

@@ -65,7 +65,7 @@ class Epochs:
                 dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
                 batches_of_shapes[shape] = np.where(dealt == NONE, NONE, group[dealt])
         batches = np.concatenate([*batches_of_shapes.values()])
-        shapes = np.repeat([*batches_of_shapes], [len(steps) for steps in batches_of_shapes.values()])
+        shapes = np.concatenate([np.full(len(steps), shape, np.int64) for shape, steps in batches_of_shapes.items()])
         if self.shuffle and len(batches_of_shapes) > 1:
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
             batches, shapes = batches[mixed], shapes[mixed]

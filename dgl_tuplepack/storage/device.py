@@ -188,7 +188,10 @@ class DeviceStore:
         return JoinedGraphs(numbers, sent.lengths, ends, columns), sent.ids
 
     def _sent(self, types: list[GraphType], graphs: GraphRows) -> _SentRows:
-        """Send the ids and row numbers of graphs to the device, as one table with a column for each graph."""
+        """Send the ids and row numbers of graphs to the device, as one table with a column for each graph.
+
+        Its rows: first rows in the arrays, for each type and for labels; numbers of rows, for each type; ids.
+        """
         with_labels = [*types, None]
         firsts = [graphs.rows[i, 0] + self._first_rows[t][graphs.segments] for i, t in enumerate(with_labels)]
         table = torch.from_numpy(np.stack([*firsts, *graphs.rows[:-1, 1], graphs.ids]))

@@ -205,3 +205,18 @@ def test_named_graphs_have_components_by_name() -> None:
         predictions.add(batch, batch.dst["b"])
     for found, ((graphs, _), _) in zip(predictions.result(), zip(items, range(30), strict=True), strict=True):
         assert len(found) == graphs["b"].num_edges()
+
+
+@pytest.mark.parametrize("component", ["nodes:a", "edges:a", "nodes:b", "edges:b"])
+def test_the_tensors_of_named_graphs_give_the_rows_of_the_batch(component: str) -> None:
+    """In the tensors, the nodes and the edges of a named graph have the same key, but not the same numbers of rows."""
+    items = [({"a": g, "b": dgl.add_self_loop(g)}, y) for g, y in ITEMS]
+    content, name = component.split(":")
+    of_batch, of_tensors = tp.Predictions(30, component), tp.Predictions(30, component)
+    for batch in tp.packed_loader(items, 8):
+        mask = (batch.node_mask if content == "nodes" else batch.edge_mask)[name]
+        for predictions, passed in ((of_batch, batch), (of_tensors, batch.tensors)):
+            predictions.add(passed, torch.arange(len(mask)))
+    for found, expected, (graphs, _) in zip(of_tensors.result(), of_batch.result(), items, strict=True):
+        assert len(found) == (graphs[name].num_nodes() if content == "nodes" else graphs[name].num_edges())
+        assert torch.equal(found, expected)

@@ -76,7 +76,8 @@ def fill_table(
             without = table[(row - rows_back) * width : (row - rows_back + 1) * width - step]
             for cell in range(len(target)):
                 target[cell] = max(target[cell], without[cell] + value)
-            # Go to the next row in which every leading component is at least that of `size`, or past the last row.
+            # Go to the next row in which every leading component is at least that of `size`. If all of them overflow,
+            # this is past the last row.
             row += 1
             stride = np.int64(1)
             for component in range(last_component - 1, -1, -1):
