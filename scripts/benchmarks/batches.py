@@ -32,12 +32,12 @@ def batches(json_path: JsonOption = None) -> None:
         counts.append(setting | _counts(epochs))
         if limits == MOLHIV:
             weights.append(setting | _weights(sizes, epochs))
-    streams = _streams(sizes)
+    shuffled, streams = [_shuffled(sizes)], _streams(sizes)
     show("Weights of graphs if each batch divides by its own number of graphs", weights)
     show(f"Graphs in a batch, over {EPOCHS} epochs", counts)
-    show("Nodes of a batch of 70 shuffled graphs, one epoch", [_shuffled(sizes)])
+    show("Nodes of a batch of 70 shuffled graphs, one epoch", shuffled)
     show("Node slots used in packs of 222/502", streams)
-    write_json(json_path, weights + counts + streams)
+    write_json(json_path, weights + counts + shuffled + streams)
 
 
 def _batches(sizes: GraphSizes, limits: Limits, packs_per_batch: int) -> list[list[list[int]]]:

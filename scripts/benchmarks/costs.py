@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
+from benchmarks.loading import medians
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphStore, Limits, PaddedBatch, PaddedCollate, transforms
 
@@ -43,19 +42,7 @@ def costs(
     write_json(json_path, rows + others)
 
 
-def _medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call; each round measures all calls, and the first round only warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for round_ in range(rounds + 1):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            call()
-            if round_:
-                seconds[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
-
-
-def _random_graphs(number: int, feature: str = "x", width: int = 3) -> list[Any]:
+def _random_graphs(number: int, feature: str = "x") -> list[Any]:
     """Return random graphs with a node feature and an edge feature."""
     import dgl
     import torch
@@ -63,7 +50,7 @@ def _random_graphs(number: int, feature: str = "x", width: int = 3) -> list[Any]
     dgl.seed(0)
     graphs = [dgl.rand_graph(NODES, EDGES) for _ in range(number)]
     for graph in graphs:
-        graph.ndata[feature] = torch.randn(NODES, width)
+        graph.ndata[feature] = torch.randn(NODES, 3)
         graph.edata["w"] = torch.randn(EDGES, 1)
     return graphs
 
@@ -100,7 +87,7 @@ def _relative_time(batch: PaddedBatch, x: Tensor, backward: bool, rounds: int) -
             out.sum().backward()
 
     calls: dict[str, Call] = {"with": lambda: step({edge_type: batch.row_pointers}), "without": lambda: step(None)}
-    taken = _medians(calls, rounds)
+    taken = medians(calls, rounds)
     return taken["with"] / taken["without"]
 
 
@@ -126,7 +113,7 @@ def _others(path: str, rounds: int) -> list[dict[str, Any]]:
     calls = {f"view, {name}": each(view.__getitem__, orders) for name, view in views.items()}
     calls |= {f"collate, {name}": each(collate, items) for name, collate in collates.items()}
     calls["batch.tensors"] = each(lambda batch: batch.tensors, batches)
-    taken = {name: 1e6 * seconds / len(orders) for name, seconds in _medians(calls, max(rounds // 5, 1)).items()}
+    taken = {name: 1e6 * seconds / len(orders) for name, seconds in medians(calls, max(rounds // 5, 1)).items()}
     plain = taken["view, plain"]
     return [
         {"cost": "sorting the edges of a batch, store", "us": taken["view, sorted"] - plain},

@@ -111,8 +111,8 @@ def loading(
     write_json(json_path, results + packs)
 
 
-def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each way; each round measures all ways."""
+def medians(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median CPU seconds of each way; each round measures all ways."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         for name, way in ways.items():
@@ -145,7 +145,7 @@ def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, r
         for graph, labels in batched:
             flatten_packs(graph, labels)
 
-    taken = _medians({"PaddedCollate": by_collate, "PackedDataset": by_dataset}, rounds)
+    taken = medians({"PaddedCollate": by_collate, "PackedDataset": by_dataset}, rounds)
     return [
         {
             "packs a batch": packs_per_batch,
@@ -167,7 +167,7 @@ def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int
     most = np.max([sizes.take(ids).array.sum(axis=0) for ids in batches], axis=0)
     limits = Limits(int(most[0]), int(most[1]), batch_size)
     ways = dict(_ways(trains, items, batches, limits))
-    medians = _medians(ways, rounds)
+    taken_by_way = medians(ways, rounds)
     return [
         {
             "graphs a batch": batch_size,
@@ -175,7 +175,7 @@ def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int
             "us a batch": 1e6 * taken / steps,
             "graphs/s": steps * batch_size / taken,
         }
-        for name, taken in medians.items()
+        for name, taken in taken_by_way.items()
     ]
 
 

@@ -12,7 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 _FRACTIONS = ("spread", "idle", "used", "lost")
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results to this file.")]
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """Return `path`; refuse it before the measurement, not after it, if its folder does not exist."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"the folder {path.parent} does not exist; create it first, or choose another file.")
+    return path
+
+
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", dir_okay=False, callback=_in_a_folder, help="Write all results to this file.")
+]
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
