@@ -166,7 +166,7 @@ class PackedLoader(DataLoader[Any]):
                 stacklevel=4,
             )
             return _Position(latest.epoch, latest.batches)
-        return _Position(epoch, latest.batches if latest.is_loaded and latest.epoch == epoch else 0)
+        return _Position(epoch, latest.batches if latest.length is not None and latest.epoch == epoch else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
@@ -208,14 +208,17 @@ class PackedLoader(DataLoader[Any]):
 class _Position:
     """Number of `batches` of an epoch that the loop received.
 
-    `is_loaded` is True if the position comes from a loaded state. `in_middle` is True if such a position is neither at
-    the start nor at the end of the epoch.
+    `length` is the number of batches of the epoch if the position comes from a loaded state, else None.
     """
 
     epoch: int
     batches: int = 0
-    is_loaded: bool = False
-    in_middle: bool = False
+    length: int | None = None
+
+    @property
+    def in_middle(self) -> bool:
+        """Whether a loaded position is neither at the start nor at the end of the epoch."""
+        return self.length is not None and 0 < self.batches < self.length
 
 
 def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
@@ -238,7 +241,7 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
     length = sampler._epochs.length(epoch)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
-    return _Position(epoch, batches, is_loaded=True, in_middle=0 < batches < length)
+    return _Position(epoch, batches, length)
 
 
 def _check_same(name: str, saved: Any, value: Any) -> None:
