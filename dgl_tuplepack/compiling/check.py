@@ -133,6 +133,7 @@ def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     try:
         return copy.copy(value)
     except Exception:
+        # An object that cannot be copied is itself passed to the function.
         return value
 
 
