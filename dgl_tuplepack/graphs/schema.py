@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -193,13 +194,18 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
     """Return a label as tensors by name; a single label has the empty name.
 
     Python numbers become int64, bool, or the default floating-point dtype of torch. Raise SchemaError for a value that
-    is neither a number nor a dense tensor or array of numbers.
+    is neither a number nor a dense tensor or array of numbers, and for a list or tuple that mixes kinds of numbers.
     """
     if label is None:
         return {}
     values = label if isinstance(label, Mapping) else {"": label}
     tensors = {}
     for name, value in values.items():
+        if len(kinds := sorted(_kinds(value))) > 1:
+            raise SchemaError(
+                f"{_named(name, value)}, which mixes {' and '.join(kinds)}; one tensor could change the numbers: give "
+                "each a name in the dataset, (graph, {'id': number, 'y': value}), or convert all to one dtype."
+            )
         try:
             tensor = torch.as_tensor(_readable(value))
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -208,10 +214,10 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
                 f"{_named(name, value)}, but must be a tensor, array or number ({error!s:.200}); convert it in the "
                 f"dataset.{hint}"
             ) from error
-        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta or tensor.is_quantized:
             raise SchemaError(
                 f"{_named(name, value)}, but must be a dense tensor with values; convert it in the dataset, such as by "
-                ".to_dense()."
+                ".to_dense() or .dequantize()."
             )
         tensors[str(name)] = tensor
     return tensors
@@ -224,6 +230,16 @@ def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
 
 def _named(name: Any, value: Any) -> str:
     return f"the label {f'{name!r} ' if name else ''}is {shown(value)}"
+
+
+def _kinds(value: Any) -> set[str]:
+    """Return the kinds of numbers in a label, also in nested lists: "bool", "int", "float" or "complex"."""
+    dtype = getattr(value, "dtype", object)
+    if dtype == object and isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1):
+        types = {*map(type, value)}
+        plain = types <= {bool, int, float, complex}
+        return {t.__name__ for t in types} if plain else set().union(*map(_kinds, value))
+    return set(re.findall("bool|int|float|complex", str(np.asarray(value).dtype if dtype is object else dtype)))
 
 
 def _readable(value: Any) -> Any:

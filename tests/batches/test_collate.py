@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dgl
 import numpy as np
 import pytest
 import torch
+from dgl.dataloading import GraphDataLoader
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
 from dgl_tuplepack.graphs.items import Identified
+from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import generator, random_graph
 from tests.support.messages import refused
 from tests.support.padding import LIMITS, collate, graph, hetero, item
@@ -173,6 +180,12 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
     assert collate()([bare, item(), bare]).nodes_per_graph.tolist() == [0, 2, 0, 0, 5]
 
 
+with warnings.catch_warnings():
+    # torch warns that quantised tensors will be removed.
+    warnings.simplefilter("ignore")
+    QUANTISED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+
+
 @pytest.mark.parametrize(
     ("label", "parts"),
     [
@@ -180,6 +193,8 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
         ({"y": 1.0, "id": "mol-7"}, ["'mol-7'", "with_ids(dataset)"]),
         (torch.eye(2).to_sparse(), ["must be a dense tensor with values", ".to_dense()"]),
         (torch.ones(2, device="meta"), ["must be a dense tensor with values"]),
+        (QUANTISED, ["the label is", "must be a dense tensor with values", ".dequantize()"]),
+        ({"y": QUANTISED}, ["the label 'y' is", "must be a dense tensor with values", ".dequantize()"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
         (np.array(["a"]), ["must be a tensor, array or number"]),
         (10**5000, ["must be a tensor, array or number", "bits"]),
@@ -189,6 +204,65 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
 def test_labels_whose_values_are_out_of_reach(label: Any, parts: list[str]) -> None:
     with refused(SchemaError, "label", *parts):
         collate(example=(graph(), label))
+
+
+class Measured(NamedTuple):
+    """A label with two parts."""
+
+    id: Any
+    value: Any
+
+
+# A number of each kind, in the forms that datasets return. The integers have no float32, one of them no float64.
+NUMBERS: dict[str, list[Any]] = {
+    "bool": [True, np.bool_(False), torch.tensor(True)],
+    "int": [2**24 + 1, np.int64(2**53 + 1), np.uint8(7), torch.tensor(2**24 + 1), torch.tensor(3, dtype=torch.int32)],
+    "float": [0.5, np.float64(0.1), np.float32(0.5), torch.tensor(0.5), torch.tensor(0.1, dtype=torch.float64)],
+}  # fmt: skip
+
+
+@given(data=st.data(), in_dict=st.booleans())
+def test_a_list_of_numbers_is_one_exact_tensor_or_refused(data: st.DataObject, in_dict: bool) -> None:
+    kinds = data.draw(st.lists(st.sampled_from([*NUMBERS]), min_size=2, max_size=3))
+    numbers = [data.draw(st.sampled_from(NUMBERS[kind])) for kind in kinds]
+    label: Any = data.draw(st.sampled_from([numbers, tuple(numbers), [numbers, numbers], deque(numbers)]))
+    if len(numbers) == 2 and data.draw(st.booleans()):
+        label = Measured(*numbers)
+    given = {"y": label} if in_dict else label
+    if len({*kinds}) > 1:
+        with refused(SchemaError, "the label 'y' is" if in_dict else "the label is", "mixes", *kinds, "'id': number"):
+            collate(example=(graph(), given))
+        return
+    labels = collate(example=(graph(), given))([(graph(), given)]).labels
+    found = (labels["y"] if in_dict else labels)[0]
+    # Exact: no number has lost a digit, apart from Python's floats, which are all exact here.
+    assert found.reshape(-1, len(numbers))[0].tolist() == [float(x) if kinds[0] == "float" else int(x) for x in numbers]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        (2**24 + 1, 0.5), [2**24 + 1, 0.5], Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
+        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), [np.array([2**24 + 1]), np.array([0.5], np.float32)],
+        (2**53 + 1, np.float64(0.5)), (True, 5), [True, 0.5],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
+    """One tensor would round large integers, and turn True into 1; DGL's collate keeps the numbers apart."""
+    items = [(graph(), label)] * 3
+    calls: list[Callable[[], Any]] = [
+        lambda: tp.packed_loader(items, 2), lambda: tp.packed_loader(items, 2, in_memory=False),
+        lambda: tp.GraphStore.write(tmp_path, items), lambda: tp.GraphStore.write(tmp_path, iter(items)),
+    ]  # fmt: skip
+    for call in calls:
+        with refused(SchemaError, "the label", "mixes", "give each a name", "or convert all to one dtype"):
+            call()
+    assert not [*tmp_path.iterdir()]
+    assert_same_value(next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3))))
+    # What the message names helps.
+    named = [(graph(), {"id": 2**24 + 1, "y": 0.5})] * 3
+    assert next(iter(tp.packed_loader(named, 3))).labels["id"][0] == 2**24 + 1
 
 
 @pytest.mark.parametrize(
