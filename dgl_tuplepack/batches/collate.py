@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
+from dgl_tuplepack.graphs.items import Examples, Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
@@ -156,13 +156,14 @@ class PaddedCollate:
                 transform.draws.set_epoch(epoch)
 
     def _example(self, example: Any) -> Any:
-        """Return the example; if there is a transform, apply it to the example, as in epoch 0."""
+        """Return the example or examples; if there is a transform, apply it to them, as in epoch 0."""
         if self._transform is None:
             return example
-        parts = parts_of(example, "the example")
+        parts = [parts_of(each, "the example") for each in Examples.of(example)]
         # The example only defines the schema, so any id may seed the transform.
-        (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
-        return as_item(found._replace(id=found.id if parts.id is not None else None))
+        given = [part._replace(id=part.id or 0) for part in parts]
+        found = self._transform(given, ["the example"] * len(given), 0)
+        return Examples(as_item(each._replace(id=part.id)) for each, part in zip(found, parts, strict=True))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Return the padded batch of `items`, which have the same form as the example."""

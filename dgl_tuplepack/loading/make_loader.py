@@ -214,9 +214,9 @@ def packed_loader(
     for name, (graphs, sizes) in by_name.items():
         sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
         if padded:
-            view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
+            view = padded_view(graphs, sizes, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
-            view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
+            view = plain_view(graphs, sizes, passed_on.collate, passed_on.batch, with_ids)
         loaders[name] = PackedLoader(view, sampler, padded=padded, search=choice.search, **passed_on.loader)
     return loaders[_ALL] if splits is None else loaders
 

@@ -38,12 +38,13 @@ class Selection:
     """
 
     def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
-        self.path, self.segments = path, tuple(segments)
+        schema = functools.reduce(lambda found, each: found.settled(each.schema.shown), segments, segments[0].schema)
+        self.path, self.segments = path, tuple(segment.settled(schema) for segment in segments)
         # int64 [N], read-only: the position of each graph among the graphs of all segments; None for all graphs.
         self.chosen: IntArray | None = None
         # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
-        for segment in segments[1:]:
+        for segment in self.segments[1:]:
             check_same_schema(self.schema, segment.schema, str(segments[0].path), str(segment.path))
         # int64 [segments + 1]: the number of graphs before each segment, then the number of all graphs.
         self.first_ids: IntArray = np.cumsum([0, *(segment.num_graphs for segment in segments)], dtype=np.int64)

@@ -5,6 +5,7 @@ For shifts and storages, see `graphs.pyg.joined_data`.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import shown
@@ -22,6 +23,7 @@ from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.joined_data import Joined, JoinedData
 from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
 from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE,
     ENDPOINTS,
     NUMBER,
     RESERVED,
@@ -58,6 +60,7 @@ def join_graphs(
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
     storages = [dict(storages_of(data)) for data in graphs]
+    graphs, storages = _completed(graphs, storages, specs or {})
     left_out = {key for key, level in levels.items() if level is None}
     attributes, texts = _common_attributes(storages, where, left_out, specs)
     left_out |= texts
@@ -76,6 +79,37 @@ def join_graphs(
         what = named_attribute(key, where[0], t)
         joined[t, key] = _joined(what, dim, spec, of_batch[t][key], own_slices[key], own_sums[key])
     return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where))
+
+
+def _completed(
+    graphs: Sequence[Any], storages: Sequence[Any], specs: Mapping[Attribute, ArraySpec | None]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return graphs and storages, in which types without nodes (edges) have the attributes of other graphs, without rows.
+
+    In the storage of a Data, these are the attributes whose names say that they belong to edges.
+    """
+    bare = {(i, t) for i, each in enumerate(storages) for t, storage in each.items() if _has_no_rows(t, storage)}
+    if not bare:
+        return graphs, storages
+    known = dict(specs)
+    for i, each in enumerate(storages):
+        for t, key, value in ((t, key, value) for t, s in each.items() if (i, t) not in bare for key, value in s.items()):
+            if (t is not None or EDGE in key) and key != ENDPOINTS and isinstance(value, Tensor) and (t, key) not in known:
+                known[t, key] = described(value, key, graphs[i], each[t], named_attribute(key, str(i), t))[1]
+    made = [copy.copy(data) for data in graphs]
+    for data, (t, storage) in ((made[i], (t, dict(storages_of(made[i]))[t])) for i, t in bare):
+        for key, spec in [(key, spec) for (of, key), spec in known.items() if of == t and spec is not None]:
+            if (t is not None or EDGE in key) and key != ENDPOINTS and not (key in storage and len(storage[key])):
+                value = spec.filled(0, 0)
+                storage[key] = value.movedim(0, data.__cat_dim__(key, value, storage) or 0)
+    return made, [dict(storages_of(data)) for data in made]
+
+
+def _has_no_rows(t: GraphType | None, storage: Any) -> bool:
+    """Return whether the type of a storage has no nodes (edges)."""
+    if isinstance(t, str):
+        return storage.get(NUMBER) == 0 or any(isinstance(v, Tensor) and v.ndim and not len(v) for v in storage.values())
+    return isinstance(storage.get(ENDPOINTS), Tensor) and not storage[ENDPOINTS].numel()
 
 
 def _common_attributes(
@@ -255,18 +289,20 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
 
     `collate` returns sums of the shifts of earlier graphs, so the last shift is known only if another graph follows.
     """
+    # PyG would call the constructor of a batch of the user's class, which may need arguments.
+    plain: Any = HeteroData if isinstance(graphs[0], HeteroData) else Data
     with warnings.catch_warnings():
         # PyG warns when it guesses the number of nodes of bipartite graphs.
         warnings.simplefilter("ignore")
         try:
-            return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
+            return collate(plain, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
         except Exception as error:
             # The methods of a user's class may raise any exception. Find the attribute that fails: join each graph with
             # itself, one attribute at a time.
             for data, name in zip(graphs, where, strict=True):
                 for key in {*data.keys()} - {*left_out}:
                     try:
-                        collate(Batch, [data, data], add_batch=False, exclude_keys={*data.keys()} - {key})
+                        collate(plain, [data, data], add_batch=False, exclude_keys={*data.keys()} - {key})
                     except Exception as own:
                         raise SchemaError(
                             f"{named_attribute(key, name, None)} cannot be joined, since __inc__ of "
