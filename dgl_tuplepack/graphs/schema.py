@@ -84,6 +84,12 @@ class Schema:
         # Reading `tied` and `index_columns` checks `ties` and `indices`. Copy them, since the caller may change them.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
+        for (_, _, name), spec in self.columns():
+            if "qint" in str(spec.dtype) or "quint" in str(spec.dtype):
+                raise SchemaError(
+                    f"{_quoted(name)} is {spec}, but quantised values cannot be batched; convert them by .dequantize() "
+                    f"{BY_TRANSFORM}."
+                )
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -237,10 +243,10 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
                 f"{_named(name, value)}, but must be a tensor, array or number ({error!s:.200}); convert it in the "
                 f"dataset.{hint}"
             ) from error
-        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta or tensor.is_quantized:
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
             raise SchemaError(
                 f"{_named(name, value)}, but must be a dense tensor with values; convert it in the dataset, such as by "
-                ".to_dense() or .dequantize()."
+                ".to_dense()."
             )
         tensors[str(name)] = tensor
     return tensors

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from dgl_tuplepack._core.checks import as_ids, choice, shown
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.loading.opened import Graphs, opened
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
@@ -90,7 +91,7 @@ def splits_of(
             f"no splits are defined for {found.title}; give splits={{'train': ids, ...}}, or None for all graphs."
         )
     sizes = graphs.sizes(declared)
-    ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
+    ids_by_name = {name: as_ids(ids_in(source, ids), len(sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in ids_by_name.items() if not len(ids)]
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")

@@ -191,16 +191,22 @@ class Selection:
             segment.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids)
+        # A temporary store has the folder that is removed together with the store and its copies.
+        folder = self.__dict__.get("_folder")
+        return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids, folder)
 
     def __repr__(self) -> str:
         totals = self.sizes.totals()
         return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
 
 
-def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None) -> Any:
-    """Return an unpickled selection; raise FormatError if the files at `path` have changed."""
-    selection = store_class(path)
+def _reopened(
+    store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None, folder: Any
+) -> Any:
+    """Return an unpickled selection; raise FormatError if the files at `path` (or in `folder`) have changed."""
+    selection = store_class(path if folder is None else Path(folder.path) / path.name)
+    if folder is not None:
+        selection.__dict__["_folder"] = folder
     if selection.checksum != checksum:
         raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
     if chosen is not None:

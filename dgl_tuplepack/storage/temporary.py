@@ -6,6 +6,9 @@ import os
 import shutil
 import tempfile
 import weakref
+from multiprocessing.context import get_spawning_popen
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from dgl_tuplepack.errors import SizesError
@@ -34,6 +37,28 @@ class _Folder:
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
         weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __deepcopy__(self, memo: Any) -> _Folder:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes end before this process, so they open the same folder. Other copies have the files.
+        files = None
+        if get_spawning_popen() is None:
+            paths = [path for path in Path(self.path).rglob("*") if path.is_file()]
+            files = {path.relative_to(self.path): path.read_bytes() for path in paths}
+        return _unpickled, (self.path, files)
+
+
+def _unpickled(path: str, files: dict[Path, bytes] | None) -> Any:
+    """Return a new folder with these files; without files, an object with the path of the folder that has them."""
+    if files is None:
+        return SimpleNamespace(path=path)
+    folder = _Folder()
+    for name, content in files.items():
+        (Path(folder.path) / name).parent.mkdir(parents=True, exist_ok=True)
+        (Path(folder.path) / name).write_bytes(content)
+    return folder
 
 
 def _remove(path: str, process: int) -> None:
