@@ -59,8 +59,8 @@ def join_graphs(
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
+    graphs = _completed(graphs, where, specs or {})
     storages = [dict(storages_of(data)) for data in graphs]
-    graphs, storages = _completed(graphs, storages, specs or {})
     left_out = {key for key, level in levels.items() if level is None}
     attributes, texts = _common_attributes(storages, where, left_out, specs)
     left_out |= texts
@@ -82,27 +82,29 @@ def join_graphs(
 
 
 def _completed(
-    graphs: Sequence[Any], storages: Sequence[Any], specs: Mapping[Attribute, ArraySpec | None]
-) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return graphs and storages, in which types without nodes (edges) have the attributes of other graphs, without rows.
+    graphs: Sequence[Any], where: Sequence[str], specs: Mapping[Attribute, ArraySpec | None]
+) -> Sequence[Any]:
+    """Return the graphs, in which types without nodes (edges) have the attributes of other graphs, without rows.
 
     In the storage of a Data, these are the attributes whose names say that they belong to edges.
     """
-    bare = {(i, t) for i, each in enumerate(storages) for t, storage in each.items() if _has_no_rows(t, storage)}
+    storages = [(i, t, storage) for i, data in enumerate(graphs) for t, storage in storages_of(data)]
+    bare = [(i, t) for i, t, storage in storages if _has_no_rows(t, storage)]
     if not bare:
-        return graphs, storages
-    known = dict(specs)
-    for i, each in enumerate(storages):
-        for t, key, value in ((t, key, value) for t, s in each.items() if (i, t) not in bare for key, value in s.items()):
-            if (t is not None or EDGE in key) and key != ENDPOINTS and isinstance(value, Tensor) and (t, key) not in known:
-                known[t, key] = described(value, key, graphs[i], each[t], named_attribute(key, str(i), t))[1]
+        return graphs
+    known = {p: spec for p, spec in specs.items() if spec is not None}
+    for i, t, storage in storages:
+        for key, value in storage.items() if (i, t) not in bare else ():
+            if (t, key) not in known and isinstance(value, Tensor):
+                known[t, key] = described(value, key, graphs[i], storage, named_attribute(key, where[i], t))[1]
     made = [copy.copy(data) for data in graphs]
-    for data, (t, storage) in ((made[i], (t, dict(storages_of(made[i]))[t])) for i, t in bare):
-        for key, spec in [(key, spec) for (of, key), spec in known.items() if of == t and spec is not None]:
-            if (t is not None or EDGE in key) and key != ENDPOINTS and not (key in storage and len(storage[key])):
-                value = spec.filled(0, 0)
-                storage[key] = value.movedim(0, data.__cat_dim__(key, value, storage) or 0)
-    return made, [dict(storages_of(data)) for data in made]
+    for i, t in bare:
+        storage = dict(storages_of(made[i]))[t]
+        for key in [key for of, key in known if of == t and key != ENDPOINTS and (t is not None or EDGE in key)]:
+            if key not in storage or (isinstance(storage[key], Tensor) and not storage[key].numel()):
+                value = known[t, key].filled(0, 0)
+                storage[key] = value.movedim(0, made[i].__cat_dim__(key, value, storage) or 0)
+    return made
 
 
 def _has_no_rows(t: GraphType | None, storage: Any) -> bool:
