@@ -175,7 +175,7 @@ def test_an_example_that_shows_no_features_is_named_and_nothing_is_to_be_deleted
 def test_shards_of_bondless_graphs_only(tmp_path: Path, run: Run) -> None:
     parts = [BONDLESS_FIRST[:2], BONDLESS_FIRST[2:], [molecule(2, 0)]]
     limits = tp.Limits(20, 20, 6)
-    shards = tp.preprocess_shards(parts, tmp_path / "shards", limits=limits, processes=1).store
+    shards = tp.preprocess_shards(parts, tmp_path / "shards", limits=limits, workers=1).store
     whole = tp.GraphStore.write(tmp_path / "whole", [graph for part in parts for graph in part])
     assert_same_batch(shards.padded(limits)[[4, 0, 3]], whole.padded(limits)[[4, 0, 3]])
     assert "w" in shards[0].edata
@@ -184,4 +184,4 @@ def test_shards_of_bondless_graphs_only(tmp_path: Path, run: Run) -> None:
     # Features that differ are still refused, also if the first shard has none.
     other = [molecule(3, 2, "v")]
     with refused(ShardsError, "edge features"):
-        tp.preprocess_shards([parts[0], parts[1], other], tmp_path / "other", limits=limits, processes=1)
+        tp.preprocess_shards([parts[0], parts[1], other], tmp_path / "other", limits=limits, workers=1)
