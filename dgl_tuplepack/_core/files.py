@@ -19,9 +19,6 @@ from typing import Any, BinaryIO
 from dgl_tuplepack._core.checks import as_path
 from dgl_tuplepack.errors import FormatError
 
-# Some programs begin text files with this character, which is not part of the text.
-BYTE_ORDER_MARK = "\ufeff"
-
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `path`; see `write_bytes`."""
@@ -110,7 +107,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
     """Return the value of a JSON text. If it is not JSON, raise FormatError; its message has the text's `name`."""
     try:
-        return json.loads(text.removeprefix(BYTE_ORDER_MARK))
+        # Some programs begin text files with a byte order mark.
+        return json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         # RecursionError: too many brackets.
         raise FormatError(

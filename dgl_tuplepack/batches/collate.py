@@ -159,10 +159,10 @@ class PaddedCollate:
         """Return the example or examples; if there is a transform, apply it to them, as in epoch 0."""
         if self._transform is None:
             return example
-        parts = [parts_of(each, "the example") for each in Examples.of(example)]
+        given = example if isinstance(example, Examples) else [example]
+        parts = [parts_of(each, "the example") for each in given]
         # The example only defines the schema, so any id may seed the transform.
-        given = [part._replace(id=part.id or 0) for part in parts]
-        found = self._transform(given, ["the example"] * len(given), 0)
+        found = self._transform([part._replace(id=part.id or 0) for part in parts], ["the example"] * len(parts), 0)
         return Examples(as_item(each._replace(id=part.id)) for each, part in zip(found, parts, strict=True))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:

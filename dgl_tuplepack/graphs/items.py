@@ -62,11 +62,6 @@ class Identified:
 class Examples(list[Any]):
     """Items that define a schema together: for each type that any graph has, one of them has nodes (edges) of it."""
 
-    @classmethod
-    def of(cls, example: Any) -> Examples:
-        """Return the examples; a single item is the only example."""
-        return example if isinstance(example, cls) else cls([example])
-
 
 class Parts(NamedTuple):
     """The graph (or named graphs), label and id of an item of a dataset; a missing label or id is None."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.items import is_iterable
 from dgl_tuplepack.graphs.named import (
     by_name,
     check_alike,
@@ -84,12 +85,10 @@ class Schema:
         # Reading `tied` and `index_columns` checks `ties` and `indices`. Copy them, since the caller may change them.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
-        for (_, _, name), spec in self.columns():
-            if "qint" in str(spec.dtype) or "quint" in str(spec.dtype):
-                raise SchemaError(
-                    f"{_quoted(name)} is {spec}, but quantised values cannot be batched; convert them by .dequantize() "
-                    f"{BY_TRANSFORM}."
-                )
+        # Only the names of quantised dtypes have a "q".
+        if found := [(name, spec) for (_, _, name), spec in self.columns() if "q" in str(spec.dtype)]:
+            what = f"{_quoted(found[0][0])} is {found[0][1]}"
+            raise SchemaError(f"{what}, but quantised values cannot be batched; use .dequantize() {BY_TRANSFORM}.")
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -119,7 +118,7 @@ class Schema:
     @functools.cached_property
     def features(self) -> dict[GraphType, dict[str, ArraySpec]]:
         """The features of each node type and edge type."""
-        return {**self.node_features, **self.edge_features}
+        return dict[GraphType, dict[str, ArraySpec]](self.node_features) | self.edge_features
 
     @property
     def shown(self) -> dict[GraphType, dict[str, ArraySpec]]:
@@ -263,12 +262,12 @@ def _named(name: Any, value: Any) -> str:
 
 def _kinds(value: Any) -> set[str]:
     """Return the kinds of numbers in a label, also in nested lists: "bool", "int", "float" or "complex"."""
-    dtype = getattr(value, "dtype", object)
-    if dtype == object and isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1):
+    dtype = str(getattr(value, "dtype", "object"))
+    if dtype == "object" and is_iterable(value) and not isinstance(value, str):
         types = {*map(type, value)}
         plain = types <= {bool, int, float, complex}
         return {t.__name__ for t in types} if plain else set().union(*map(_kinds, value))
-    return set(re.findall("bool|int|float|complex", str(np.asarray(value).dtype if dtype is object else dtype)))
+    return set(re.findall("bool|int|float|complex", str(np.asarray(value).dtype) if dtype == "object" else dtype))
 
 
 def _readable(value: Any) -> Any:

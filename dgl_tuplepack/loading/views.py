@@ -17,7 +17,9 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_store_settings
 
 
-def padded_view(given: Graphs, sizes: GraphSizes, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
+def padded_view(
+    given: Graphs, sizes: GraphSizes, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]
+) -> Any:
     """Return a view whose items are padded batches."""
     graphs = given.items
     if isinstance(graphs, StoredGraphs):

@@ -17,7 +17,7 @@ import numpy as np
 
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import INT64_MAX, as_path, choice, shown
-from dgl_tuplepack._core.files import BYTE_ORDER_MARK, JsonFormat, parse_json, read_text, write_text
+from dgl_tuplepack._core.files import JsonFormat, parse_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
@@ -254,7 +254,7 @@ class SizeHistogram:
         """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
         # `from_csv` skips blanks before a cell and a byte order mark before the text, but not inside quotes.
-        skipped = any(name != name.strip() or name.startswith(BYTE_ORDER_MARK) for name in self.components)
+        skipped = any(name != name.strip() or name.startswith("\ufeff") for name in self.components)
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if skipped else csv.QUOTE_MINIMAL)
         writer.writerow([*self.components, "count"])
         writer.writerows(self.to_dict()["rows"])
@@ -273,7 +273,7 @@ class SizeHistogram:
             The text is not such a table; the message names the first bad line.
         """
         try:
-            plain = io.StringIO(text.removeprefix(BYTE_ORDER_MARK), newline="")
+            plain = io.StringIO(text.removeprefix("\ufeff"), newline="")
             header, *lines = [*csv.reader(plain, skipinitialspace=True)] or [[]]
         except csv.Error as error:
             raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
@@ -281,7 +281,7 @@ class SizeHistogram:
         # Without counts, only the usual names are components: the last column may be a misspelt "count".
         if not header or not (has_counts or all(cell.split(":")[0] in HOMOGENEOUS for cell in header)):
             raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {header!s:.200}.")
-        counts = Counter[tuple[int, ...]]()
+        counts = Counter[tuple[int, ...] | int]()
         for number, line in enumerate(lines, start=2):
             row = _csv_row(line, len(header), f"line {number} of {name}", has_counts)
             *size, count = row if has_counts else [*row, 1]

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
+from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -191,8 +192,8 @@ class Selection:
             segment.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A temporary store has the folder that is removed together with the store and its copies.
-        folder = self.__dict__.get("_folder")
+        # The folder of a temporary store. Workers of a loader end before the store, so they open the same folder.
+        folder = self.__dict__.get("_folder") if get_spawning_popen() is None else None
         return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids, folder)
 
     def __repr__(self) -> str:

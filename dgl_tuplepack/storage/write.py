@@ -75,7 +75,7 @@ class StoreWriter:
         return writer
 
     def _add_features(self, content: str, type_: str | EdgeType | None, specs: Mapping[str, ArraySpec]) -> None:
-        """Create the files of features that have none; of a type that has no nodes (edges) so far, the next graphs decide."""
+        """Create the files of features that have none, unless no graph so far has nodes (edges) of the type."""
         for name, spec in specs.items():
             if type_ not in self._schema.empty and (content, type_, name) not in self._writers:
                 self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)

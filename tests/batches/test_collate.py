@@ -267,7 +267,9 @@ def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
         with refused(SchemaError, "the label", "mixes", "give each a name", "or convert all to one dtype"):
             call()
     assert not [*tmp_path.iterdir()]
-    assert_same_value(next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3))))
+    assert_same_value(
+        next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3)))
+    )
     # What the message names helps.
     named = [(graph(), {"id": 2**24 + 1, "y": 0.5})] * 3
     assert next(iter(tp.packed_loader(named, 3))).labels["id"][0] == 2**24 + 1

@@ -44,7 +44,7 @@ BONDLESS_FIRST = [molecule(1, 0), molecule(2, 0), molecule(3, 4), molecule(4, 2)
 
 
 def relations(*numbers: int) -> Any:
-    """A heterograph with these numbers of edges of the types "a" and "b"; each type has a feature, where it has edges."""
+    """A heterograph with these numbers of edges of the types "a" and "b"; with features where there are edges."""
     ends = {("u", name, "u"): ([0] * n, [1] * n) for name, n in zip("ab", numbers, strict=True)}
     graph = dgl.heterograph(ends, {"u": 2})
     for name, n in zip("ab", numbers, strict=True):
@@ -93,7 +93,9 @@ def test_items_read_one_by_one_make_the_batches_of_a_store(content: Content, dat
     first = content.example[0] if content.has_labels else content.example
     assume(all(first.num_nodes(t) for t in first.ntypes) and all(first.num_edges(t) for t in first.canonical_etypes))
     items = data.draw(st.permutations([content.example, *content.items]))
-    maxima = {name: max(1, int(most)) for name, most in tp.SizeHistogram.from_sizes(tp.sizes_of(items)).maxima().items()}
+    maxima = {
+        name: max(1, int(most)) for name, most in tp.SizeHistogram.from_sizes(tp.sizes_of(items)).maxima().items()
+    }
     limits = tp.Limits.from_dict({"maxima": maxima, "graphs": 2})
     with patch("os.fsync"):
         loaders = [tp.packed_loader(items, limits=limits, in_memory=choice) for choice in (False, True)]
@@ -107,7 +109,9 @@ def test_no_graph_needs_to_have_all_types(order: tuple[int, ...], tmp_path: Path
     items = [(relations(*numbers), float(i)) for i, numbers in enumerate([(0, 0), (2, 0), (0, 1)])]
     shuffled = [items[i] for i in order]
     batches = [next(iter(tp.packed_loader(shuffled, 3, in_memory=choice, shuffle=False))) for choice in (None, False)]
-    batches.append(tp.GraphStore.write(tmp_path, iter(shuffled)).padded(tp.Limits({"u": 9}, {"a": 9, "b": 9}, 4))[[0, 1]])
+    batches.append(
+        tp.GraphStore.write(tmp_path, iter(shuffled)).padded(tp.Limits({"u": 9}, {"a": 9, "b": 9}, 4))[[0, 1]]
+    )
     for batch in batches:
         assert {e[1]: [*own] for e, own in batch.edge_features.items()} == {"a": ["a"], "b": ["b"]}
     assert_same_batch(batches[1], batches[0])
@@ -167,7 +171,9 @@ def test_a_graph_that_lacks_features_of_its_edges_is_refused(tmp_path: Path) -> 
 def test_an_example_that_shows_no_features_is_named_and_nothing_is_to_be_deleted() -> None:
     collate = tp.PaddedCollate(tp.Limits(20, 20, 5), BONDLESS_FIRST[0])
     assert collate(BONDLESS_FIRST[:2]).num_real_graphs == 2
-    with pytest.raises(SchemaError, match=r"item 1 has the edge features \['w'\].*give an example with such edges") as found:
+    with pytest.raises(
+        SchemaError, match=r"item 1 has the edge features \['w'\].*give an example with such edges"
+    ) as found:
         collate(BONDLESS_FIRST[1:3])
     assert "delete" not in str(found.value)
 

@@ -29,7 +29,7 @@ def gen() -> torch.Generator:
 
 
 class Atoms(Data):
-    """Atoms with their neighbours, as MACE's AtomicData: the constructor needs its arguments, and shifts are its own."""
+    """Atoms with their neighbours, as MACE's AtomicData: its constructor needs arguments, its shifts are its own."""
 
     def __init__(
         self, edge_index: Any, node_attrs: Any, positions: Any, shifts: Any, cell: Any, weight: Any, energy: Any,

@@ -163,7 +163,9 @@ def test_a_chosen_part_of_a_pyg_dataset_has_no_splits(tmp_path: Path) -> None:
 
 def ids_of(loaders: dict[str, Any]) -> dict[str, list[int]]:
     """The ids of each split, sorted."""
-    return {name: sorted(i for batch in each for i in batch.graph_ids.tolist() if i >= 0) for name, each in loaders.items()}
+    return {
+        name: sorted(i for batch in each for i in batch.graph_ids.tolist() if i >= 0) for name, each in loaders.items()
+    }
 
 
 @settings(max_examples=20)

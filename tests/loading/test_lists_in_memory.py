@@ -256,7 +256,7 @@ def test_copies_of_a_loader_and_its_spawned_workers_share_the_store(
     assert len(list(tmp_path.iterdir())) == 1
     with monkeypatch.context() as sending:
         # As while a process is started.
-        sending.setattr("dgl_tuplepack.storage.temporary.get_spawning_popen", object)
+        sending.setattr("dgl_tuplepack.storage.selection.get_spawning_popen", object)
         sent = pickle.dumps(loader.view)
         received = pickle.loads(sent)
     assert len(sent) < len(pickle.dumps(loader.view)) - 1000

@@ -81,15 +81,14 @@ def join_graphs(
     return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where))
 
 
-def _completed(
-    graphs: Sequence[Any], where: Sequence[str], specs: Mapping[Attribute, ArraySpec | None]
-) -> Sequence[Any]:
+def _completed(graphs: Sequence[Any], where: Sequence[str], specs: Mapping[Attribute, Any]) -> Sequence[Any]:
     """Return the graphs, in which types without nodes (edges) have the attributes of other graphs, without rows.
 
-    In the storage of a Data, these are the attributes whose names say that they belong to edges.
+    In the storage of a Data, these are the attributes whose names say that they belong to edges. If other attributes
+    get no rows here, they are refused later.
     """
     storages = [(i, t, storage) for i, data in enumerate(graphs) for t, storage in storages_of(data)]
-    bare = [(i, t) for i, t, storage in storages if _has_no_rows(t, storage)]
+    bare = [(i, t) for i, t, s in storages if s.get(NUMBER) == 0 or any(map(_is_empty, s.values()))]
     if not bare:
         return graphs
     known = {p: spec for p, spec in specs.items() if spec is not None}
@@ -101,17 +100,14 @@ def _completed(
     for i, t in bare:
         storage = dict(storages_of(made[i]))[t]
         for key in [key for of, key in known if of == t and key != ENDPOINTS and (t is not None or EDGE in key)]:
-            if key not in storage or (isinstance(storage[key], Tensor) and not storage[key].numel()):
+            if key not in storage or _is_empty(storage[key]):
                 value = known[t, key].filled(0, 0)
                 storage[key] = value.movedim(0, made[i].__cat_dim__(key, value, storage) or 0)
     return made
 
 
-def _has_no_rows(t: GraphType | None, storage: Any) -> bool:
-    """Return whether the type of a storage has no nodes (edges)."""
-    if isinstance(t, str):
-        return storage.get(NUMBER) == 0 or any(isinstance(v, Tensor) and v.ndim and not len(v) for v in storage.values())
-    return isinstance(storage.get(ENDPOINTS), Tensor) and not storage[ENDPOINTS].numel()
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.numel()
 
 
 def _common_attributes(

@@ -29,7 +29,7 @@ class Numbers(Source):
         if isinstance(given, GraphSizes):
             return cls(given)
         if hasattr(given, "__array__"):
-            is_object = getattr(given, "dtype", None) == object
+            is_object = str(getattr(given, "dtype", "")) == "object"
             return None if is_object and any(map(begins_with_graph, np.asarray(given).flat)) else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
