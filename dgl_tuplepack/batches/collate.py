@@ -38,9 +38,9 @@ class PaddedCollate:
         Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        The example defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
-        `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has the property
-        `graphs` instead of `graph`.
+        The example defines types, features and labels; it shows the features of a type only if it has nodes (edges) of
+        the type. If it has an id, all items must have ids >= 0, and the batch has `graph_ids` (see `with_ids`). A dict
+        of named DGLGraphs may replace the graph; the batch then has the property `graphs` instead of `graph`.
     packs_per_batch
         Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill

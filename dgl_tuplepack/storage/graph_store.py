@@ -242,7 +242,7 @@ class GraphStore(StoredGraphs):
             the folder of one of these; PyG's `InMemoryDataset`; a subset of a `GraphStore`, `MultiStore` or
             `InMemoryDataset`.
         splits
-            The ids of each split, by its name, such as "train"; None: the splits of the source.
+            The ids of each split, or a mask or subset, by its name, such as "train"; None: the splits of the source.
         compact
             Store int64 and int32 features and labels in the narrowest dtype that holds their values; graphs are read
             with the original dtype.
