@@ -107,7 +107,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
     """Return the value of a JSON text. If it is not JSON, raise FormatError; its message has the text's `name`."""
     try:
-        return json.loads(text)
+        # Some programs begin text files with a byte order mark.
+        return json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         # RecursionError: too many brackets.
         raise FormatError(

@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
+from dgl_tuplepack.graphs.items import Examples, Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
@@ -38,9 +38,9 @@ class PaddedCollate:
         Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        The example defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
-        `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has the property
-        `graphs` instead of `graph`.
+        The example defines types, features and labels; it shows the features of a type only if it has nodes (edges) of
+        the type. If it has an id, all items must have ids >= 0, and the batch has `graph_ids` (see `with_ids`). A dict
+        of named DGLGraphs may replace the graph; the batch then has the property `graphs` instead of `graph`.
     packs_per_batch
         Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill
@@ -156,13 +156,14 @@ class PaddedCollate:
                 transform.draws.set_epoch(epoch)
 
     def _example(self, example: Any) -> Any:
-        """Return the example; if there is a transform, apply it to the example, as in epoch 0."""
+        """Return the example or examples; if there is a transform, apply it to them, as in epoch 0."""
         if self._transform is None:
             return example
-        parts = parts_of(example, "the example")
+        given = example if isinstance(example, Examples) else [example]
+        parts = [parts_of(each, "the example") for each in given]
         # The example only defines the schema, so any id may seed the transform.
-        (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
-        return as_item(found._replace(id=found.id if parts.id is not None else None))
+        found = self._transform([part._replace(id=part.id or 0) for part in parts], ["the example"] * len(parts), 0)
+        return Examples(as_item(each._replace(id=part.id)) for each, part in zip(found, parts, strict=True))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Return the padded batch of `items`, which have the same form as the example."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +22,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
+from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, allowed_storage, dtype_name
 
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
@@ -46,6 +48,21 @@ class Segment:
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
+
+        self.schema = replace(self.schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
+
+    def settled(self, schema: Schema) -> Segment:
+        """Return the segment with the features of `schema` for types without nodes (edges), which have no rows here."""
+        made = copy.copy(self)
+        made.schema = self.schema.settled(schema.shown)
+        made.entries, made._arrays = dict(self.entries), dict(self._arrays)
+        for key, spec in made.schema.columns():
+            if key[1] in self.schema.empty - made.schema.empty:
+                dtype = dtype_name(spec, str(key))
+                stored, shape = allowed_storage(key[0], dtype)[0], (0, *spec.shape)
+                made.entries[key] = ArrayEntry("", *key, dtype, stored, shape, "", "")
+                made._arrays[key] = np.empty(shape, stored)
+        return made
 
     @classmethod
     def open(cls, path: Path) -> Segment:

@@ -99,9 +99,9 @@ def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock
         yield block_of(schema, pickle.load(file))
 
 
-def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
-    """Return the schema of one graph; raise SchemaError if the level of an attribute is unclear."""
-    return schema_of_joined(join_graphs([data], ["the example"], levels), levels, has_ids, indices)
+def example_schema(graphs: Sequence[Any], levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
+    """Return the schema of some graphs; raise SchemaError if the level of an attribute is unclear."""
+    return schema_of_joined(join_graphs(graphs, ["the example"] * len(graphs), levels), levels, has_ids, indices)
 
 
 def has_usual_types(data: Any, levels: Levels) -> bool:

@@ -28,6 +28,8 @@ class Items(Source):
 
     def __init__(self, given: Any) -> None:
         super().__init__(f"the {type(given).__name__} given")
+        # A pandas Series looks up items by its own index.
+        given = given.to_list() if hasattr(given, "iloc") else given
         self._given = given
         known = getattr(given, "sizes", None)
         self._known = known if isinstance(known, GraphSizes) else None
