@@ -193,8 +193,23 @@ class JsonFormat:
             raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
 
 
+# What to do about an error of the system; its message has no advice for other errors.
+_ADVICE = {
+    errno.EMFILE: "close other files and stores, or allow more open files (ulimit -n)",
+    errno.ENFILE: "close other programs, since the whole system has too many open files",
+    errno.ENOMEM: "free memory, or close other stores: each array is a memory map, and a process may have only "
+    "vm.max_map_count of them (Linux)",
+    errno.ENOSPC: "free some space, or choose another folder (TMPDIR for temporary files)",
+    errno.EROFS: "choose a folder on another file system, since this one is read-only",
+    errno.EIO: "check the disk or the network drive, which failed",
+    errno.EDQUOT: "free some space of your quota, or choose another folder (TMPDIR for temporary files)",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     """Return the message for a path that cannot be read or written; `verb` is "read" or "write"."""
+    number = error.errno if isinstance(error, OSError) else None
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
-    return f"cannot {verb} {path}: {reason}; check the path{checks}."
+    advice = _ADVICE.get(number or 0, "check the path and its permissions")
+    return f"cannot {verb} {path}: {reason}; {advice}."

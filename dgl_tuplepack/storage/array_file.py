@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import hashlib
+import mmap
 import os
 import threading
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -157,17 +160,46 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
             written = len(header) + num_values * stored.itemsize
             if length != written:
                 raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
-        if _sample(path, len(header)) != entry.sample:
-            raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
-        if not num_values:
-            # The system cannot map zero bytes.
-            return np.empty(entry.shape, stored)
-        # Return a plain array: np.memmap is a subclass, and each slice of it takes more time.
-        return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
+            if _sample(path, len(header)) != entry.sample:
+                raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
+            # A plain array: np.memmap is a subclass, and each slice of it takes more time.
+            content = np.asarray(_Map(file, length) if os.name == "posix" else np.memmap(file, np.uint8, "r"))
+        return content[len(header) :].view(stored).reshape(entry.shape)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
+
+
+class _Map:
+    """The bytes of a file, mapped into memory, read-only.
+
+    Python's `mmap` would keep an open file for each map. A map by torch can be written to, so the system counts it as
+    memory, and refuses files that are larger than its memory.
+    """
+
+    def __init__(self, file: IO[bytes], length: int) -> None:
+        self._address, self._length, self._system = None, length, _system()
+        address = self._system.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if address == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._address = address
+        # True: the bytes are read-only.
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, True)}
+
+    def __del__(self) -> None:
+        if self._address is not None:
+            self._system.munmap(self._address, self._length)
+
+
+@functools.cache
+def _system() -> Any:
+    """Return the C library, with the types of `mmap` and `munmap`."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    library.mmap.restype, library.munmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]
+    return library
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
