@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.named import is_pyg
@@ -31,6 +32,8 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 _GRAPHS = 16_384
 # Number of evenly spaced graphs in the sample; the sample tells which attributes PyG's `__inc__` shifts.
 _SAMPLE = 64
+# Key, in the dict of a storage, of the list with the `num_nodes` of each graph.
+_NUMBERS = "_num_nodes"
 # If a class overrides one of these methods, its datasets are read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
@@ -117,10 +120,17 @@ class PygDataset(Items):
     def _numbers_of_nodes(self, t: GraphType | None) -> IntArray | None:
         """Return, for each graph to read, the number of nodes of a storage; None if no attribute shows it."""
         key, storage = self._nodes_key(t), self._storages[t]
-        if key is None or (t, key) not in self._offsets:
+        given = storage.to_dict().get(_NUMBERS)
+        if given is None and (key is None or (t, key) not in self._offsets):
             return None
-        counts: IntArray = np.diff(self._offsets[t, key])
-        if NUMBER in storage and counts.sum() != storage[NUMBER]:
+        counts: IntArray = np.array(given, np.int64) if given is not None else np.diff(self._offsets[t, key])
+        if given is not None:
+            if len(counts) != self._total or (counts < 0).any():
+                raise SchemaError(
+                    f"num_nodes of the dataset are {shown(given)}, but must be one number >= 0 for each of its "
+                    f"{self._total} graphs; correct them."
+                )
+        elif NUMBER in storage and counts.sum() != storage[NUMBER]:
             raise SchemaError(
                 f"num_nodes of the dataset add up to {storage[NUMBER]}, but {key!r} has {counts.sum()} rows; correct "
                 "one of them."
@@ -254,14 +264,16 @@ def _data_of(dataset: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether PyG joins the graphs by its own rules, and can infer numbers of nodes from rows of attributes."""
+    """Return whether PyG joins the graphs by its own rules, and numbers of nodes are given or rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
 
     # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
-    return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)
+    return follows_pyg(type(data)) and all(
+        NUMBER not in s or NODE_KEYS & {*s.keys()} or _NUMBERS in s.to_dict() for s in storages
+    )
 
 
 class _Numbered(list[str]):
