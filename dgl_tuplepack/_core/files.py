@@ -43,14 +43,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
-        with open(partial, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise FormatError(cannot("write", path, error)) from error
+        with writing(path):
+            with open(partial, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            _sync_folder(path.parent)
     finally:
         # The partial file still exists only if writing failed.
         with contextlib.suppress(OSError):
@@ -193,16 +192,15 @@ class JsonFormat:
             raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
 
 
-# What to do about an error of the system; its message has no advice for other errors.
+# What to do about errors of the system; for all others, see `cannot`.
 _ADVICE = {
-    errno.EMFILE: "close other files and stores, or allow more open files (ulimit -n)",
-    errno.ENFILE: "close other programs, since the whole system has too many open files",
-    errno.ENOMEM: "free memory, or close other stores: each array is a memory map, and a process may have only "
-    "vm.max_map_count of them (Linux)",
+    errno.EMFILE: "close other files, or allow more open files (ulimit -n)",
+    errno.ENOMEM: "free memory, or close other stores: each of their arrays is one of the memory maps of the process, "
+    "of which Linux allows vm.max_map_count",
     errno.ENOSPC: "free some space, or choose another folder (TMPDIR for temporary files)",
-    errno.EROFS: "choose a folder on another file system, since this one is read-only",
-    errno.EIO: "check the disk or the network drive, which failed",
-    errno.EDQUOT: "free some space of your quota, or choose another folder (TMPDIR for temporary files)",
+    errno.EDQUOT: "free some of your quota, or choose another folder (TMPDIR for temporary files)",
+    errno.EROFS: "choose a folder on another file system",
+    errno.EIO: "check the disk or the network drive",
     errno.ENAMETOOLONG: "choose a shorter path",
 }
 
@@ -213,3 +211,12 @@ def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     advice = _ADVICE.get(number or 0, "check the path and its permissions")
     return f"cannot {verb} {path}: {reason}; {advice}."
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of the system in the ``with`` block into a FormatError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise FormatError(cannot("write", path, error)) from error

@@ -24,11 +24,16 @@ from dgl_tuplepack.graphs.values import as_array, as_tensor
 
 
 def graph_blocks(
-    items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+    items: Iterable[Any],
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+    number: int | None = None,
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the items (see `items.parts_of`), and blocks of all items.
 
-    For DGLGraphs, the first item determines the schema. For PyG graphs, all items are read to find the schema.
+    For DGLGraphs, the first item determines the schema. For PyG graphs, the first block does; but if the `number` of
+    items is known, all items are read to find the schema.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has another
     form or schema.
@@ -41,7 +46,7 @@ def graph_blocks(
     if begins_with_pyg(first):
         from dgl_tuplepack.graphs.pyg.items import read
 
-        return read(itertools.chain([first], iterator), levels or {}, ties, indices)
+        return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
     schema = schema_of(first, ties, indices, levels)
     blocks = parts_in_blocks(itertools.chain([first], iterator))
     return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import mmap
 import os
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -171,39 +172,33 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
         raise FormatError(cannot("read", path, error)) from error
 
 
+if os.name == "posix":
+    _system: Any = ctypes.CDLL(None, use_errno=True)
+    _system.mmap.restype = ctypes.c_void_p
+
+
 class _Map:
     """The bytes of a file, mapped into memory, read-only.
 
-    Python's `mmap` would keep an open file for each map. A map by torch can be written to, so the system counts it as
+    Python's `mmap` keeps a file descriptor for each map. The system counts torch's maps, which can be written to, as
     memory, and refuses files that are larger than its memory.
     """
 
     def __init__(self, file: IO[bytes], length: int) -> None:
-        self._address, self._length, self._system = None, length, _system()
-        address = self._system.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        size = ctypes.c_size_t(length)
+        address = _system.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), ctypes.c_long(0))
         if address == ctypes.c_void_p(-1).value:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self._address = address
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        weakref.finalize(self, _system.munmap, ctypes.c_void_p(address), size).atexit = False
         # True: the bytes are read-only.
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, True)}
 
-    def __del__(self) -> None:
-        if self._address is not None:
-            self._system.munmap(self._address, self._length)
 
+def check_bytes(folder: Path, entry: ArrayEntry, progress: Callable[[int], object]) -> None:
+    """Read a whole array file; raise FormatError if its header or its checksum is wrong.
 
-@functools.cache
-def _system() -> Any:
-    """Return the C library, with the types of `mmap` and `munmap`."""
-    library = ctypes.CDLL(None, use_errno=True)
-    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    library.mmap.restype, library.munmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]
-    return library
-
-
-def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Read a whole array file; raise FormatError if its header or its checksum is wrong."""
+    `progress` is called with the number of bytes after each block.
+    """
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
@@ -211,6 +206,7 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 digest.update(block)
+                progress(len(block))
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
     if not intact or digest.hexdigest() != entry.sha256:

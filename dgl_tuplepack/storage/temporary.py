@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from typing import Any
 
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.storage.graph_store import GraphStore
@@ -32,7 +33,8 @@ class _Folder:
     """A temporary folder that is removed together with this object."""
 
     def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
+        with writing("a temporary folder"):
+            self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
         weakref.finalize(self, _remove, self.path, os.getpid())
 
 
