@@ -25,13 +25,17 @@ from dgl_tuplepack.graphs.values import as_array, as_tensor
 
 
 def graph_blocks(
-    items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+    items: Iterable[Any],
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+    number: int | None = None,
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the items (see `items.parts_of`), and blocks of all items.
 
     For DGLGraphs, the first item determines the schema, apart from the features of types without nodes (edges): they
     are those of the first graph that has any. If it comes late, its block has the `schema` from there on. For PyG
-    graphs, all items are read to find the schema.
+    graphs, the first block determines the schema; but if the `number` of items is known, all items are read to find it.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has another
     form or schema.
@@ -44,7 +48,7 @@ def graph_blocks(
     if begins_with_pyg(first):
         from dgl_tuplepack.graphs.pyg.items import read
 
-        return read(itertools.chain([first], iterator), levels or {}, ties, indices)
+        return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
     blocks = _blocks(schema_of(first, levels=levels), (ties, indices), itertools.chain([first], iterator))
     block = next(blocks)
     return block.schema, itertools.chain([block], blocks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
 from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
@@ -131,6 +132,13 @@ def stored_copy(
         # Some datasets cannot be copied: items may have ids that are not positions, or features that no store holds.
         if in_memory:
             raise
+        if isinstance(error, FormatError):
+            # The graphs could be copied, but the system failed.
+            warnings.warn(
+                f"the graphs could not be copied to a temporary store, so they are read one by one, which is far "
+                f"slower: {error} To read them one by one without this warning, pass in_memory=False.",
+                stacklevel=2,
+            )
         _log.info("items are read one by one: %s", error)
         return None
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import build_item
@@ -208,8 +209,10 @@ class Segment:
 
         Raise FormatError for the first difference.
         """
-        for entry in self.metadata.arrays:
-            check_bytes(self.data, entry)
+        total = sum(array.nbytes for array in self._arrays.values())
+        with progress_bar(desc="check", total=total, unit="B", unit_scale=True, delay=DELAY) as progress:
+            for entry in self.metadata.arrays:
+                check_bytes(self.data, entry, progress.update)
         self.check_positions()
         if self.histogram != SizeHistogram.from_sizes(self.sizes):
             self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
@@ -222,12 +225,12 @@ class Segment:
         for t in self.rows:
             self._check_offsets(t)
         # Check some graphs at a time: the checks need more memory than the arrays in the files.
-        for e in self.schema.edge_types:
-            for end, node_type in zip(ENDS, (e[0], e[2]), strict=True):
-                for graphs in self._slices(_GRAPHS_PER_CHECK):
+        slices = [*self._slices(_GRAPHS_PER_CHECK)]
+        for graphs in progress_bar(slices, desc="check", unit=" blocks", delay=DELAY):
+            for e in self.schema.edge_types:
+                for end, node_type in zip(ENDS, (e[0], e[2]), strict=True):
                     self._check_endpoints(end, e, node_type, graphs)
-        if self.schema.ties or self.schema.indices:
-            for graphs in self._slices(_GRAPHS_PER_CHECK):
+            if self.schema.ties or self.schema.indices:
                 self._check_relations(graphs)
 
     def _check_offsets(self, t: GraphType) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.storage.graph_store import GraphStore
@@ -35,7 +36,8 @@ class _Folder:
     """A temporary folder, with these files, that is removed together with this object. A pickled copy has the files."""
 
     def __init__(self, files: Mapping[Path, bytes] = MappingProxyType({})) -> None:
-        self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
+        with writing("a temporary folder"):
+            self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
         weakref.finalize(self, _remove, self.path, os.getpid())
         for name, content in files.items():
             (Path(self.path) / name).parent.mkdir(parents=True, exist_ok=True)
