@@ -45,7 +45,8 @@ class PaddedCollate:
         Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill
         Value of padding: a number, or a dict from names to values. Each value in the dict is a number, or an array with
-        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0.
+        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0. Labels include all
+        values of graphs, such as a cell.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
         such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges, where
@@ -55,8 +56,8 @@ class PaddedCollate:
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
         distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0. A
-        batch then has p x nodes + 2 node slots. With ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1);
-        choose a distance beyond the model's cutoff.
+        batch then has p x nodes + 2 node slots. With ``{"pos": 0.1}`` padding nodes are at least 0.1 apart (default 1);
+        choose less than half of the model's cutoff, so that padding nodes have neighbours.
     sort_edges
         Sort the edges of each type by destination; edges with the same destination keep their order. The batch then
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
