@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,19 +48,32 @@ class _WholeBatches(Dataset[Any]):
 
 
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`."""
+    """One iteration of a `PackedLoader`; `number` counts the iterations of the loader."""
+
+    position: _Position
+    batches: Iterator[Any]
+    number, is_exhausted = 0, False
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
-        self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        if self._batches is None:
+        if not self.number:
             # Start when the first batch is requested, not in iter(): Lightning sets the epoch after iter().
-            self._position, self._batches = self._loader._start()
-        batch = next(self._batches)
+            self._loader._start(self)
+        if self._loader.persistent_workers and self.number != self._loader._number and not self.is_exhausted:
+            raise SamplerError(
+                f"this iteration of epoch {self.position.epoch} has yielded {self.position.batches} batches, but then "
+                "another one began, and persistent workers serve only the latest iteration of a loader; use "
+                "persistent_workers=False, or a second loader for the evaluation."
+            )
+        try:
+            batch = next(self.batches)
+        except StopIteration:
+            self.is_exhausted = True
+            raise
         # Count batches when the loop receives them, since workers make batches ahead.
-        self._position.batches += 1
+        self.position.batches += 1
         return batch
 
 
@@ -96,6 +110,8 @@ class PackedLoader(DataLoader[Any]):
         # `_position`: the position of the latest iteration, or of a state that was loaded after it. `_trains`: whether
         # gradients were enabled in that iteration; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
+        # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
+        self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
@@ -143,16 +159,32 @@ class PackedLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return _Iteration(self)
 
-    def _start(self) -> tuple[_Position, Iterator[Any]]:
-        """Start an iteration, and return its position and its batches; skip batches that a loaded state counts."""
-        if self._trains and not torch.is_grad_enabled():
+    def __getstate__(self) -> dict[str, Any]:
+        # Iterations stay in their process.
+        return {**self.__dict__, "_under_way": []}
+
+    def _start(self, iteration: _Iteration) -> None:
+        """Give an iteration its position and its batches; skip batches that a loaded state counts."""
+        trains = torch.is_grad_enabled()
+        counts = trains or not self._trains
+        # Predictions before the first training do not count any more.
+        older = self._alive() if self._trains == trains else []
+        if counts:
+            self._trains = trains
+            position = self._position = self._first_position()
+        else:
             # An evaluation has a position of its own, and begins at the first batch.
             position = _Position(self.sampler.epoch)
-        else:
-            self._trains = torch.is_grad_enabled()
-            position = self._position = self._first_position()
         self.sampler.set_epoch(position.epoch, skip=position.batches)
-        return position, super().__iter__()
+        iteration.position, iteration.batches = position, super().__iter__()
+        self._number = iteration.number = self._number + 1
+        if counts:
+            self._under_way = [weakref.ref(each) for each in (*older, iteration)]
+
+    def _alive(self) -> list[_Iteration]:
+        """Return the iterations that count, that someone still holds and that are not exhausted; the oldest first."""
+        found = (reference() for reference in self._under_way)
+        return [iteration for iteration in found if iteration is not None and not iteration.is_exhausted]
 
     def _first_position(self) -> _Position:
         """Return where the next iteration begins: at the position of a loaded state, or at the start of the epoch."""
@@ -171,11 +203,15 @@ class PackedLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
 
-        The position counts the batches that the loop over this loader received in the latest iteration. It does not
-        count batches that workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training
-        epochs. Lightning saves and restores the state with its checkpoints.
+        The position counts the batches that the loop over this loader received. If several iterations of the epoch are
+        under way, the oldest counts, so an evaluation in the middle of a training epoch changes nothing; an iteration
+        ends when it is exhausted or, after ``break``, discarded. If none is under way, the latest one counts. Batches
+        that workers made ahead, and evaluations under ``torch.no_grad()`` after a training, do not count. Lightning
+        saves and restores the state with its checkpoints.
         """
-        epoch, latest = self.sampler.epoch, self._position
+        epoch = self.sampler.epoch
+        of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)
+        latest = next(of_epoch, self._position)
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
         plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
@@ -193,6 +229,7 @@ class PackedLoader(DataLoader[Any]):
             The state comes from a loader with other settings or graphs.
         """
         self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
+        self._under_way = []
         self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:

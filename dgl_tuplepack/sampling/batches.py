@@ -250,7 +250,8 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it.",
+                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it, or evaluate under "
+                "torch.no_grad().",
                 UserWarning,
                 stacklevel=3,
             )
