@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.view import CollatedView
@@ -22,6 +22,12 @@ from dgl_tuplepack.storage.view import is_one_id
 # Version of the state that `PackedLoader.state_dict` returns.
 _VERSION = 1
 
+# What to do if a framework replaces the sampler of a loader; ranks get their graphs from the PackBatchSampler anyway.
+_REMEDIES = (
+    "keep frameworks from replacing it: give use_distributed_sampler=False to Lightning; instead of "
+    "accelerator.prepare(loader), prepare only the model and the optimiser, and move batches to accelerator.device."
+)
+
 
 def _as_it_is(batch: Any) -> Any:
     """Return a whole batch unchanged; torch's default would turn a tuple into a list."""
@@ -29,22 +35,41 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`; `view` maps ids to a batch."""
+    """The dataset of a `PackedLoader`; `view` maps ids to a batch, and `sampler` has the ids.
 
-    def __init__(self, view: Any) -> None:
-        self.view = view
+    Its length is the number of graphs in an epoch, without graphs that `oversize` drops.
+    """
+
+    def __init__(self, view: Any, sampler: PackBatchSampler) -> None:
+        self.view, self.sampler, self._length = view, sampler, sampler._histogram.num_graphs
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers need no sampler.
+        return {**self.__dict__, "sampler": None}
 
     def __len__(self) -> int:
-        return len(self.view)
+        return self._length
 
     def __getitem__(self, ids: Any) -> Any:
         if is_one_id(ids):
             raise InputError(
-                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate "
-                "removes it in accelerator.prepare(loader): prepare only the model and the optimiser, and move batches "
-                "to accelerator.device yourself. Single graphs are in loader.view."
+                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; {_REMEDIES} Single "
+                "graphs are in loader.view."
             )
         return self.view[ids]
+
+
+def _checked(sampler: Any) -> PackBatchSampler:
+    """Return the sampler of a loader, or InputError if a framework that rebuilds loaders has put another in its place.
+
+    Lightning's `overfit_batches` passes a SequentialSampler of the loader's dataset, to have no shuffling.
+    """
+    if isinstance(sampler, PackBatchSampler):
+        return sampler
+    dataset = getattr(sampler, "data_source", None)
+    if type(sampler) is SequentialSampler and isinstance(dataset, _WholeBatches) and dataset.sampler is not None:
+        return dataset.sampler._unshuffled()
+    raise InputError(f"a packed loader needs its PackBatchSampler, but the sampler is {shown(sampler)}; {_REMEDIES}")
 
 
 class _Iteration(Iterator[Any]):
@@ -98,7 +123,7 @@ class PackedLoader(DataLoader[Any]):
     def __init__(
         self,
         dataset: Any,
-        sampler: PackBatchSampler,
+        sampler: PackBatchSampler | None = None,
         *,
         padded: bool = True,
         search: LimitsSearch | None = None,
@@ -112,7 +137,8 @@ class PackedLoader(DataLoader[Any]):
         self._position, self._trains = _Position(0), False
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
-        whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
+        sampler = _checked(sampler)
+        whole = _WholeBatches(dataset.view if isinstance(dataset, _WholeBatches) else dataset, sampler)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
