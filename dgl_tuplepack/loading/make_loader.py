@@ -218,7 +218,7 @@ def packed_loader(
             view = padded_view(graphs, sizes, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
             view = plain_view(graphs, sizes, passed_on.collate, passed_on.batch, with_ids)
-        loaders[name] = PackedLoader(view, sampler, padded=padded, search=choice.search, **passed_on.loader)
+        loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=choice.search, **passed_on.loader)
     return loaders[_ALL] if splits is None else loaders
 
 

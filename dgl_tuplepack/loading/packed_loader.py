@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.view import CollatedView
@@ -21,6 +22,12 @@ from dgl_tuplepack.storage.view import is_one_id
 # Version of the state that `PackedLoader.state_dict` returns.
 _VERSION = 1
 
+# What to do if a framework replaces the sampler of a loader; ranks get their graphs from the PackBatchSampler anyway.
+_REMEDIES = (
+    "keep frameworks from replacing it: give use_distributed_sampler=False to Lightning; instead of "
+    "accelerator.prepare(loader), prepare only the model and the optimiser, and move batches to accelerator.device."
+)
+
 
 def _as_it_is(batch: Any) -> Any:
     """Return a whole batch unchanged; torch's default would turn a tuple into a list."""
@@ -28,38 +35,70 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`; `view` maps ids to a batch."""
+    """The dataset of a `PackedLoader`; `view` maps ids to a batch, and `sampler` has the ids.
 
-    def __init__(self, view: Any) -> None:
-        self.view = view
+    Its length is the number of graphs in an epoch, without graphs that `oversize` drops.
+    """
+
+    def __init__(self, view: Any, sampler: PackBatchSampler) -> None:
+        self.view, self.sampler, self._length = view, sampler, sampler._histogram.num_graphs
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers need no sampler.
+        return {**self.__dict__, "sampler": None}
 
     def __len__(self) -> int:
-        return len(self.view)
+        return self._length
 
     def __getitem__(self, ids: Any) -> Any:
         if is_one_id(ids):
             raise InputError(
-                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate "
-                "removes it in accelerator.prepare(loader): prepare only the model and the optimiser, and move batches "
-                "to accelerator.device yourself. Single graphs are in loader.view."
+                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; {_REMEDIES} Single "
+                "graphs are in loader.view."
             )
         return self.view[ids]
 
 
+def _checked(sampler: Any) -> PackBatchSampler:
+    """Return the sampler of a loader, or InputError if a framework that rebuilds loaders has put another in its place.
+
+    Lightning's `overfit_batches` passes a SequentialSampler of the loader's dataset, to have no shuffling.
+    """
+    if isinstance(sampler, PackBatchSampler):
+        return sampler
+    dataset = getattr(sampler, "data_source", None)
+    if type(sampler) is SequentialSampler and isinstance(dataset, _WholeBatches) and dataset.sampler is not None:
+        return dataset.sampler._unshuffled()
+    raise InputError(f"a packed loader needs its PackBatchSampler, but the sampler is {shown(sampler)}; {_REMEDIES}")
+
+
 class _Iteration(Iterator[Any]):
-    """One iteration of a `PackedLoader`."""
+    """One iteration of a `PackedLoader`; `number` counts the iterations of the loader."""
+
+    position: _Position
+    batches: Iterator[Any]
+    number, is_exhausted = 0, False
 
     def __init__(self, loader: PackedLoader) -> None:
         self._loader = loader
-        self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        if self._batches is None:
+        if not self.number:
             # Start when the first batch is requested, not in iter(): Lightning sets the epoch after iter().
-            self._position, self._batches = self._loader._start()
-        batch = next(self._batches)
+            self._loader._start(self)
+        if self._loader.persistent_workers and self.number != self._loader._number and not self.is_exhausted:
+            raise SamplerError(
+                f"this iteration of epoch {self.position.epoch} has yielded {self.position.batches} batches, but then "
+                "another one began, and persistent workers serve only the latest iteration of a loader; use "
+                "persistent_workers=False, or a second loader for the evaluation."
+            )
+        try:
+            batch = next(self.batches)
+        except StopIteration:
+            self.is_exhausted = True
+            raise
         # Count batches when the loop receives them, since workers make batches ahead.
-        self._position.batches += 1
+        self.position.batches += 1
         return batch
 
 
@@ -84,7 +123,7 @@ class PackedLoader(DataLoader[Any]):
     def __init__(
         self,
         dataset: Any,
-        sampler: PackBatchSampler,
+        sampler: PackBatchSampler | None = None,
         *,
         padded: bool = True,
         search: LimitsSearch | None = None,
@@ -96,7 +135,10 @@ class PackedLoader(DataLoader[Any]):
         # `_position`: the position of the latest iteration, or of a state that was loaded after it. `_trains`: whether
         # gradients were enabled in that iteration; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
-        whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
+        # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
+        self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
+        sampler = _checked(sampler)
+        whole = _WholeBatches(dataset.view if isinstance(dataset, _WholeBatches) else dataset, sampler)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -143,16 +185,32 @@ class PackedLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return _Iteration(self)
 
-    def _start(self) -> tuple[_Position, Iterator[Any]]:
-        """Start an iteration, and return its position and its batches; skip batches that a loaded state counts."""
-        if self._trains and not torch.is_grad_enabled():
+    def __getstate__(self) -> dict[str, Any]:
+        # Iterations stay in their process.
+        return {**self.__dict__, "_under_way": []}
+
+    def _start(self, iteration: _Iteration) -> None:
+        """Give an iteration its position and its batches; skip batches that a loaded state counts."""
+        trains = torch.is_grad_enabled()
+        counts = trains or not self._trains
+        # Predictions before the first training do not count any more.
+        older = self._alive() if self._trains == trains else []
+        if counts:
+            self._trains = trains
+            position = self._position = self._first_position()
+        else:
             # An evaluation has a position of its own, and begins at the first batch.
             position = _Position(self.sampler.epoch)
-        else:
-            self._trains = torch.is_grad_enabled()
-            position = self._position = self._first_position()
         self.sampler.set_epoch(position.epoch, skip=position.batches)
-        return position, super().__iter__()
+        iteration.position, iteration.batches = position, super().__iter__()
+        self._number = iteration.number = self._number + 1
+        if counts:
+            self._under_way = [weakref.ref(each) for each in (*older, iteration)]
+
+    def _alive(self) -> list[_Iteration]:
+        """Return the iterations that count, that someone still holds and that are not exhausted; the oldest first."""
+        found = (reference() for reference in self._under_way)
+        return [iteration for iteration in found if iteration is not None and not iteration.is_exhausted]
 
     def _first_position(self) -> _Position:
         """Return where the next iteration begins: at the position of a loaded state, or at the start of the epoch."""
@@ -171,11 +229,15 @@ class PackedLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the current epoch and the settings, as plain values that are equal on all ranks.
 
-        The position counts the batches that the loop over this loader received in the latest iteration. It does not
-        count batches that workers made ahead, or batches of an evaluation (under ``torch.no_grad()``) between training
-        epochs. Lightning saves and restores the state with its checkpoints.
+        The position counts the batches that the loop over this loader received. If several iterations of the epoch are
+        under way, the oldest counts, so an evaluation in the middle of a training epoch changes nothing; an iteration
+        ends when it is exhausted or, after ``break``, discarded. If none is under way, the latest one counts. Batches
+        that workers made ahead, and evaluations under ``torch.no_grad()`` after a training, do not count. Lightning
+        saves and restores the state with its checkpoints.
         """
-        epoch, latest = self.sampler.epoch, self._position
+        epoch = self.sampler.epoch
+        of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)
+        latest = next(of_epoch, self._position)
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
         plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
@@ -193,6 +255,7 @@ class PackedLoader(DataLoader[Any]):
             The state comes from a loader with other settings or graphs.
         """
         self._position, self._trains = _position_of(state, self.sampler), bool(state.get("trains", True))
+        self._under_way = []
         self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:

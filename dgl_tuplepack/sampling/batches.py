@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -190,6 +191,14 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.drop_last,
         )  # fmt: skip
 
+    def _unshuffled(self) -> PackBatchSampler:
+        """Return a sampler with the same batches in each epoch: the packs of the first plan, in the plan's order."""
+        sampler = copy.copy(self)
+        sampler.shuffle, sampler.content, sampler.replan_every = False, "fixed", None
+        sampler._counted = (-1, 0.0)
+        sampler._set_plan(self._epochs.plans.of(0).plan, self._asked_limits)
+        return sampler
+
     @property
     def epoch(self) -> int:
         """The current epoch, 0 at first; see `set_epoch`."""
@@ -254,7 +263,8 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it.",
+                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation that "
+                "is under torch.no_grad() needs no call).",
                 UserWarning,
                 stacklevel=3,
             )

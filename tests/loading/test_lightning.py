@@ -13,8 +13,9 @@ from dgl.dataloading import GraphDataLoader
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, OnExceptionCheckpoint
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.loading.packed_loader import PackedLoader
+from tests.support.messages import refused
 from tests.support.samplers import Ids
 
 pytestmark = [
@@ -53,7 +54,7 @@ class Model(lightning.LightningModule):
         self.seen: list[Any] = []
 
     def train_dataloader(self) -> Any:
-        made = [PackedLoader(Ids(), sampler_of(), num_workers=self.workers) for _ in range(self.loaders)]
+        made = [PackedLoader(Ids(), sampler=sampler_of(), num_workers=self.workers) for _ in range(self.loaders)]
         return made if self.loaders > 1 else made[0]
 
     def val_dataloader(self) -> Any:
@@ -173,3 +174,38 @@ def test_workers_of_a_plain_loader_that_began_too_early_are_refused(tmp_path: Pa
         fit(tmp_path, Plain(2, LENGTH + 2), checkpoint, False)
     with pytest.raises(SamplerError, match=r"set to 1 after this iteration of epoch 0 had begun.*packed_loader"):
         fit(tmp_path, Plain(2, None), checkpoint, True)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["made in a hook", "given to fit"])
+@pytest.mark.parametrize("settings", [{}, {"limits": [tp.Limits(24, 30), tp.Limits(40, 44)]}, {"content": "repack"}])
+@pytest.mark.filterwarnings("ignore:You requested to overfit")
+def test_overfit_batches_trains_on_the_same_batches_in_each_epoch(
+    tmp_path: Path, inside: bool, settings: dict[str, Any]
+) -> None:
+    """Lightning rebuilds the loader with a SequentialSampler, to turn shuffling off."""
+    given = {"limits": tp.Limits(40, 44), "seed": 2, **settings}
+
+    def loader_of() -> PackedLoader:
+        return PackedLoader(Ids(), sampler=tp.PackBatchSampler(tp.GraphSizes(ROWS), **given))
+
+    class Overfit(Model):
+        def train_dataloader(self) -> Any:
+            return loader_of()
+
+    model, trainer = Overfit(0, None), trainer_of(tmp_path, Callback(), overfit_batches=2)
+    before = model.layer.bias.item()
+    trainer.fit(model, None if inside else loader_of())
+    plain = {name: value for name, value in given.items() if name != "content"}
+    unshuffled = list(tp.PackBatchSampler(tp.GraphSizes(ROWS), shuffle=False, **plain))
+    assert model.seen == unshuffled[:2] * EPOCHS
+    assert model.layer.bias.item() < before
+    rebuilt: Any = trainer.train_dataloader
+    assert isinstance(rebuilt.sampler, tp.PackBatchSampler)
+    assert list(rebuilt) == unshuffled
+    assert rebuilt.sampler.count_tensor == loader_of().sampler.count_tensor
+
+
+def test_a_distributed_sampler_of_lightning_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with refused(InputError, "PackBatchSampler", "DistributedSampler", "use_distributed_sampler=False to Lightning"):
+        trainer_of(tmp_path, Callback(), strategy="ddp").fit(Model(0, None))
+    torch.distributed.destroy_process_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, SamplerError, SearchError
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, flat
@@ -149,6 +151,9 @@ def test_graphs_that_are_too_large_are_named_or_dropped_with_a_warning() -> None
     with pytest.warns(UserWarning, match=f"{few} of {NUMBER} graphs exceed"):
         loader = tp.packed_loader(ITEMS, limits=limits, oversize="drop")
     assert sum(batch.num_real_graphs for batch in loader) == NUMBER - few
+    assert len(loader.dataset) == NUMBER - few
+    assert len(PackedLoader(loader.dataset, loader.sampler).dataset) == NUMBER - few
+    assert len(pickle.loads(pickle.dumps(loader.dataset))) == NUMBER - few
     assert loader.sampler.dropped_ids.tolist() == (~limits.fits(SIZES)).nonzero()[0].tolist()
     with pytest.warns(UserWarning, match="graphs exceed") as told:
         loader = tp.packed_loader([*ITEMS * 3, LARGE], 8, oversize="drop")
@@ -246,6 +251,36 @@ def test_a_packed_loader_that_lost_its_sampler_is_refused(padded: bool) -> None:
     with refused(InputError, "single graph 0", "accelerator.prepare(loader)", "loader.view"):
         next(iter(DataLoader(loader.dataset, batch_size=None)))
     assert sum(1 for _ in loader) == len(loader)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [RandomSampler(range(60)), SequentialSampler(range(60)), DistributedSampler(range(60), 2, 0), [[0], [1]], None],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_another_sampler_is_refused_with_the_remedy(sampler: Any) -> None:
+    """Frameworks that rebuild a loader pass one, with the other arguments of the loader."""
+    loader = tp.packed_loader(ITEMS, 12)
+    with refused(InputError, "needs its PackBatchSampler", shown(sampler), "use_distributed_sampler=False", "prepare"):
+        PackedLoader(dataset=loader.dataset, sampler=sampler, num_workers=0, collate_fn=loader.collate_fn)
+    with refused(InputError, "needs its PackBatchSampler, but the sampler is None"):
+        PackedLoader(loader.dataset, batch_sampler=[[0], [1]])
+    assert sum(1 for _ in PackedLoader(dataset=loader.dataset, sampler=loader.sampler)) == len(loader)
+
+
+def test_a_sequential_sampler_of_the_dataset_turns_shuffling_off() -> None:
+    """Also with dropped graphs, several processes, and packs that the end of an epoch drops."""
+    settings: Any = {"limits": tp.Limits(5, 7), "num_replicas": 2, "rank": 1, "drop_last": True}
+    with pytest.warns(UserWarning, match="graphs exceed"):
+        loader = tp.packed_loader(ITEMS, oversize="drop", **settings)
+    rebuilt = PackedLoader(loader.dataset, SequentialSampler(loader.dataset))
+    with pytest.warns(UserWarning, match="graphs exceed"):
+        expected = tp.packed_loader(ITEMS, oversize="drop", shuffle=False, **settings)
+    for epoch in range(2):
+        rebuilt.set_epoch(epoch)
+        assert [batch.graph_ids.tolist() for batch in rebuilt] == [batch.graph_ids.tolist() for batch in expected]
+    assert (rebuilt.limits, rebuilt.graphs_per_batch) == (expected.limits, expected.graphs_per_batch)
+    assert (loader.sampler.shuffle, rebuilt.sampler.shuffle) == (True, False)
 
 
 @pytest.mark.parametrize("padded", [True, False])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from typing import Any
 
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.loading.packed_loader import PackedLoader
@@ -29,7 +31,7 @@ class Resuming(RuleBasedStateMachine):
     def start(self, case: SamplerCase, rank: int) -> None:
         self.case, self.rank = case, rank % case.num_replicas
         self.loader, self.iterator = self.fresh(), None
-        self.expected = self.batches(0)
+        self.expected, self.under_way = self.batches(0), False
 
     def fresh(self) -> PackedLoader:
         settings = self.case.settings(rank=self.rank)
@@ -48,15 +50,26 @@ class Resuming(RuleBasedStateMachine):
             # Iterating an epoch twice warns, which is not the matter here.
             warnings.simplefilter("ignore", UserWarning)
             for _ in range(number):
+                self.under_way = bool(self.expected)
                 right = self.expected.pop(0) if self.expected else None
                 assert next(self.iterator, None) == right
 
-    @rule(epoch=st.integers(0, 3))
-    def go_to(self, epoch: int) -> None:
-        """Start an epoch; what was left of the one under way is given up."""
+    @precondition(lambda self: self.under_way)
+    @rule(number=st.integers(1, 9), gradients=st.booleans())
+    def evaluate(self, number: int, gradients: bool) -> None:
+        """Take batches of another iteration while one is under way, which changes nothing."""
+        with warnings.catch_warnings(), torch.set_grad_enabled(gradients):
+            warnings.simplefilter("ignore", UserWarning)
+            found = list(itertools.islice(self.loader, number))
+        assert found == self.batches(self.loader.sampler.epoch)[:number]
+
+    @rule(later=st.integers(1, 3))
+    def go_to(self, later: int) -> None:
+        """Start another epoch; what was left of the one under way is given up."""
         self.take(1)
+        epoch = (self.loader.sampler.epoch + later) % 4
         self.loader.set_epoch(epoch)
-        self.iterator, self.expected = None, self.batches(epoch)
+        self.iterator, self.expected, self.under_way = None, self.batches(epoch), False
 
     @rule(target=states)
     def save(self) -> tuple[dict[str, Any], Batches]:
@@ -69,7 +82,7 @@ class Resuming(RuleBasedStateMachine):
         self.loader.load_state_dict(state)
         for _ in range(unused):
             iter(self.loader)
-        self.iterator, self.expected = None, list(left)
+        self.iterator, self.expected, self.under_way = None, list(left), False
 
     @invariant()
     def length_is_that_of_the_epoch(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
+import pickle
 import warnings
 from typing import Any
 
@@ -139,15 +141,108 @@ def test_a_state_is_equal_on_all_ranks_and_serves_each() -> None:
     assert list(one) == list(whole)[3:]
 
 
-def test_the_latest_iteration_counts() -> None:
-    """One that goes on beside it does not; and an epoch that was set has no batches yet."""
+def test_the_oldest_iteration_under_way_counts() -> None:
+    """It began when its first batch was requested; and an epoch that was set has no batches yet."""
     one = loader(content="fixed")
-    first, second = iter(one), iter(one)
+    second, first = iter(one), iter(one)
     for iterator in (first, first, second, first):
         next(iterator)
-    assert one.state_dict()["position"] == 1
+    assert one.state_dict()["position"] == 3
     one.sampler.set_epoch(1)
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
+    one.sampler.set_epoch(0)
+    assert len([*first]) == len(one) - 3
+    assert one.state_dict()["position"] == 1
+    third = iter(one)
+    for iterator in (third, third):
+        next(iterator)
+    assert one.state_dict()["position"] == 1
+    del second
+    assert one.state_dict()["position"] == 2
+    del third
+    assert one.state_dict()["position"] == 2
+
+
+def some_of(batches: Any, number: int | None) -> None:
+    """Iterate in a generator, which holds the iterator until the generator is gone."""
+    generator = (batch for batch in batches)
+    list(itertools.islice(generator, number))
+
+
+@pytest.mark.filterwarnings("ignore:epoch 0 is iterated again")
+@pytest.mark.parametrize(
+    ("workers", "gradients", "number"),
+    [(0, True, 1), (0, True, None), (0, False, 7), (2, True, 7), (2, False, None)],
+)
+def test_an_evaluation_in_the_middle_of_an_epoch_changes_no_state(
+    workers: int, gradients: bool, number: int | None
+) -> None:
+    """Under no_grad or without it, whole or not; also in a resumed epoch, and if the loop has all batches."""
+    one = PackedLoader(Ids(), sampler(), num_workers=workers)
+
+    def evaluate() -> dict[str, Any]:
+        before = one.state_dict()
+        with torch.set_grad_enabled(gradients):
+            some_of(one, number)
+        assert one.state_dict() == before
+        return before
+
+    training, length = iter(one), len(one)
+    got = [next(training) for _ in range(3)]
+    state = evaluate()
+    got += [next(training)]
+    assert (evaluate()["position"], state["position"]) == (4, 3)
+    got += [next(training) for _ in range(length - 4)]
+    assert (evaluate()["position"], got) == (length, epoch_of(0))
+    assert next(training, None) is None
+    one.load_state_dict(state)
+    training = iter(one)
+    assert next(training) == got[3]
+    assert evaluate()["position"] == 4
+    assert list(training) == got[4:]
+
+
+def test_a_training_counts_although_predictions_are_under_way() -> None:
+    """As a check before the training leaves them; and iterations before a state was loaded do not count."""
+    one = loader()
+    with torch.no_grad():
+        checking = iter(one)
+        next(checking)
+    training = iter(one)
+    for _ in range(3):
+        next(training)
+    state = one.state_dict()
+    assert state["position"] == 3
+    one.load_state_dict(after(5))
+    assert one.state_dict()["position"] == 5
+    assert len([*checking, *training]) == 2 * len(one) - 4
+
+
+def test_an_iteration_that_lost_its_workers_is_refused() -> None:
+    """Persistent workers serve one iteration: the older one would end early, or take batches of the other."""
+    one = PackedLoader(Ids(), sampler(), num_workers=1, persistent_workers=True)
+    training = iter(one)
+    got = [next(training) for _ in range(3)]
+    with torch.no_grad():
+        assert list(one) == epoch_of(0)
+    assert one.state_dict()["position"] == 3
+    with refused(SamplerError, "of epoch 0 has yielded 3 batches", "persistent_workers=False", "a second loader"):
+        next(training)
+    one.load_state_dict(one.state_dict())
+    assert [*got, *one] == epoch_of(0)
+    one.set_epoch(1)
+    assert list(one) == epoch_of(1)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_of_a_loader_has_no_iterations(copied: Any) -> None:
+    one = loader(content="fixed")
+    training = iter(one)
+    next(training)
+    other = copied(one)
+    assert [*other] == [*loader(content="fixed")]
+    assert other.state_dict()["position"] == len(one)
+    assert (one.state_dict()["position"], len([*training])) == (1, len(one) - 1)
 
 
 def test_the_rest_of_an_epoch_comes_although_a_framework_sets_another() -> None:
