@@ -49,7 +49,11 @@ def graph_blocks(
         from dgl_tuplepack.graphs.pyg.items import read
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
-    blocks = _blocks(schema_of(first, levels=levels), (ties, indices), itertools.chain([first], iterator))
+    schema = schema_of(first, levels=levels)
+    blocks = _blocks(schema, (ties, indices), itertools.chain([first], iterator))
+    if not schema.empty:
+        # The first item settles the schema, so that callers can check it before more items are read.
+        return schema.with_declared(ties, indices), blocks
     block = next(blocks)
     return block.schema, itertools.chain([block], blocks)
 
