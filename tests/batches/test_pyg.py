@@ -177,8 +177,10 @@ def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_p
     collate = tp.PaddedCollate(LIMITS, many[0])
     with refused(SchemaError, "item 1", "'w'", "levels"):
         collate([many[1], graphs[1]])
-    # A store is written from all graphs, and so knows it, however late such a graph comes.
-    store = tp.GraphStore.write(tmp_path / "store", iter([*(many * 20), graphs[1]]))
+    # Of an iterator, only the first block decides; a list is read as a whole first.
+    with refused(SchemaError, "item 800", "'w' has 3 rows", 'levels={"w": "node"}'):
+        tp.GraphStore.write(tmp_path / "stream", iter([*(many * 20), graphs[1]]))
+    store = tp.GraphStore.write(tmp_path / "store", [*(many * 20), graphs[1]])
     assert [*store.schema.labels] == ["w"]
     assert_same(store.batched(framework="pyg")[[0, 800]], batch_of([many[0], graphs[1]]))
 

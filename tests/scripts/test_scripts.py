@@ -144,7 +144,7 @@ def test_the_setup_script_says_how_it_is_used() -> None:
     runs: list[list[str]] = [[], ["fly"], ["--without-dgl"], ["demo-", "--without-dgl"]]
     for done in run_each(ROOT / "scripts" / "run.py", *runs, folder=ROOT):
         assert done.returncode == 2
-        assert "[--without-dgl] {demo,tests,docs}" in done.stderr
+        assert "[--without-dgl | --newest] {demo,tests,docs}" in done.stderr
 
 
 def test_the_committed_picture_of_batches_is_what_comes_out(tmp_path: Path) -> None:
