@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 from pathlib import Path
@@ -59,6 +60,32 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with refused(FormatError, "cannot read", str(tmp_path / "binary"), "utf-8"):
         files.read_text(tmp_path / "binary")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOMEM, "vm.max_map_count"), (errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "TMPDIR"),
+        (errno.EDQUOT, "quota"), (errno.EROFS, "another file system"), (errno.EIO, "the disk"),
+        (errno.ENAMETOOLONG, "shorter path"), (errno.EACCES, "check the path and its permissions"),
+    ],
+)  # fmt: skip
+def test_the_advice_fits_the_error_of_the_system(
+    number: int, advice: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A map that the system refuses for want of memory has nothing to do with permissions."""
+
+    def fail(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.os, "replace", fail)
+    with refused(FormatError, "cannot write", os.strerror(number), advice):
+        files.write_text(tmp_path / "plan.json", "new")
+    monkeypatch.setattr(files, "open_plain", fail)
+    with pytest.raises(FormatError) as found:
+        files.open_file(tmp_path)
+    assert advice in str(found.value)
+    assert ("permissions" in str(found.value)) is (number == errno.EACCES)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1', "no json", "[" * 100_000])

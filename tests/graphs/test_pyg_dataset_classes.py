@@ -13,10 +13,11 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from tests.support.messages import refused
-from tests.support.pyg import assert_same, batch_of
+from tests.support.pyg import InMemory, assert_same, batch_of
 
-from torch_geometric.data import Data, InMemoryDataset  # isort: skip
+from torch_geometric.data import Data, HeteroData, InMemoryDataset  # isort: skip
 from torch_geometric.datasets import MoleculeNet, TUDataset  # isort: skip
 from torch_geometric.transforms import Compose, Constant, OneHotDegree  # isort: skip
 
@@ -190,6 +191,56 @@ def test_datasets_of_ones_own_are_read_from_their_processed_file(number: int, tr
     # Numbers become tensors when PyG collates them.
     expected = batch_of([dataset[i] for i in range(number)])
     assert_same(store.batched(framework="pyg")[range(number)], expected)
+
+
+def without_x(number: int) -> list[Any]:
+    """Graphs as those of ogbg-ppa, with `num_nodes` and edge features, in order of no size."""
+    sizes = [(4, 7), (2, 0), (5, 1), (1, 4), (0, 0), (3, 2)] * number
+    return [
+        Data(
+            edge_index=torch.randint(n, (2, e)) if n else torch.empty(2, 0, dtype=torch.long),
+            edge_attr=torch.rand(e, 3), y=torch.tensor([i]), num_nodes=n,
+        )
+        for i, (n, e) in enumerate(sizes[:number])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", ["all", "shuffled", "backwards", "view of a view"])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_datasets_with_numbers_of_nodes_but_without_x_are_read_in_blocks(
+    view: str, from_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = without_x(20)
+    if from_file:
+        Saved(str(tmp_path / "saved"), graphs)
+    dataset: Any = VIEWS[view](Saved(str(tmp_path / "saved")) if from_file else InMemory(graphs))
+    items = [dataset[i] for i in range(len(dataset))]
+    right = tp.GraphStore.write(tmp_path / "right", items)
+    source = resolve(dataset)
+    assert type(source).__name__ == "PygDataset"
+    monkeypatch.setattr("dgl_tuplepack.graphs.readers.pyg._GRAPHS", 7)
+    store = assert_stored(dataset, tmp_path / "store")
+    arrays = [[array.sha256 for array in s.segments[0].metadata.arrays] for s in (store, right)]
+    assert arrays[0] == arrays[1]
+
+
+def test_nodes_of_a_type_may_have_a_number_and_no_x(tmp_path: Path) -> None:
+    graphs = []
+    for n, e in [(3, 4), (1, 0), (5, 2)]:
+        data = HeteroData()
+        data["a"].num_nodes, data["a"].mass, data["b"].x = n, torch.rand(n), torch.rand(2, 3)
+        data["a", "to", "b"].edge_index = torch.stack([torch.randint(n, (e,)), torch.randint(2, (e,))])
+        graphs.append(data)
+    dataset = InMemory(graphs)
+    assert type(resolve(dataset)).__name__ == "PygDataset"
+    store = tp.GraphStore.write(tmp_path / "store", dataset)
+    assert_same(store.batched(framework="pyg")[range(3)], batch_of(graphs))
+    # More numbers than graphs, or a number below 0.
+    for wrong in ([3, 1, 5, 2], [3, -1, 7]):
+        dataset._data["a"]._num_nodes = wrong
+        with refused(SchemaError, "slices", "list(dataset)" if len(wrong) > 3 else "'num_nodes'"):
+            tp.GraphStore.write(tmp_path / "store", dataset, overwrite=True)
+    assert len(tp.GraphStore(tmp_path / "store")) == 3
 
 
 def test_a_dataset_whose_slices_do_not_fit_is_refused(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.storage.blocks import blocks_of
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, ring, stored
@@ -379,3 +383,77 @@ def test_pyg_graphs_that_lack_attributes_of_their_edges_are_refused() -> None:
         for choice in (None, False):
             with refused(SchemaError, "every graph needs the same attributes"):
                 list(tp.packed_loader(items, 2, in_memory=choice))
+
+
+# Iterators ---------------------------------------------------------------------------------------------------
+
+
+def read_one_by_one(graphs: list[Any], read: list[int]) -> Iterator[Any]:
+    """An iterator that notes what was read."""
+    for i, graph in enumerate(graphs):
+        read.append(i)
+        yield graph
+
+
+def test_an_iterator_is_read_block_by_block_without_a_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs, read = things(Data, [(1 + i % 6, i % 5) for i in range(20)]), list[int]()
+    right = tp.GraphStore.write(tmp_path / "right", graphs)
+    monkeypatch.setattr("dgl_tuplepack.graphs.items._ITEMS_PER_BLOCK", 3)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    _, blocks = blocks_of(resolve(read_one_by_one(graphs, read)))
+    for number, block in enumerate(blocks):
+        assert len(block) in (3, 2)
+        assert len(read) <= 3 * (number + 2)
+    assert read == [*range(20)]
+
+    class Endless(torch.utils.data.IterableDataset[Any]):
+        """A stream whose length is known."""
+
+        def __len__(self) -> int:
+            return len(graphs)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(graphs)
+
+    for name, given in {"iterator": iter(graphs), "stream": Endless(), "ids": tp.with_ids(Endless())}.items():
+        store = tp.GraphStore.write(tmp_path / name, given)
+        for found, expected in zip(*(s.segments[0].metadata.arrays for s in (store, right)), strict=True):
+            assert (found.content, found.sha256) == (expected.content, expected.sha256)
+
+
+def test_the_first_block_of_an_iterator_or_levels_decide_and_later_blocks_must_agree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a list, all graphs decide."""
+    monkeypatch.setattr("dgl_tuplepack.graphs.items._ITEMS_PER_BLOCK", 2)
+
+    def graphs(sizes: Any) -> list[Any]:
+        return [Data(x=torch.rand(n, 1), edge_index=torch.randint(n, (2, e)), w=torch.rand(e, 1)) for n, e in sizes]
+
+    alike, other = graphs([(3, 3), (4, 4), (5, 2)]), graphs([(3, 2), (4, 4), (5, 2)])
+    assert stored(alike).schema.edge_features == stored(iter(other)).schema.edge_features
+    with refused(SchemaError, "'w' may belong to nodes, edges or graphs", "the 2 graphs that were read", "levels="):
+        stored(iter(alike))
+    assert stored(iter(alike), levels={"w": "edge"}).schema.edge_features == stored(alike).schema.edge_features
+    with refused(SchemaError, "item 2", "'w' has 2 rows, but must have 5", 'levels={"w": "node"}'):
+        stored(iter(alike), levels={"w": "node"})
+    for key, value in (("w", torch.rand(2, 3)), ("more", torch.rand(1))):
+        changed = [*other[:2], other[2].clone()]
+        changed[2][key] = value
+        with refused(SchemaError, "item 2", key):
+            stored(iter(changed))
+    named = [*other[:2], other[2].clone()]
+    named[2].name = "C2"
+    with pytest.warns(UserWarning, match="'name' is text"):
+        assert len(stored(iter(named))) == 3
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.parametrize("number", [1, 2000])
+def test_a_full_folder_for_temporary_files_is_an_error_of_ours(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large data fails at once, little data when it is flushed."""
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda _: open("/dev/full", "w+b"))  # noqa: SIM115
+    with refused(FormatError, "cannot write a temporary file: No space left on device", "TMPDIR"):
+        stored(things(Data, [(3, 4)] * number))

@@ -18,7 +18,7 @@ from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.batches.view import CollatedView
-from dgl_tuplepack.errors import InputError, SchemaError
+from dgl_tuplepack.errors import FormatError, InputError, SchemaError
 from dgl_tuplepack.loading.whole import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import assert_same_batch
@@ -194,6 +194,25 @@ def test_other_datasets_are_copied_on_request_only() -> None:
         tp.GraphDataLoader(LISTS["three parts"], in_memory=True)
     for own in ({"transform": dgl.transforms.DropEdge()}, {"padded": False, "collate_fn": len}):
         assert isinstance(tp.packed_loader(ITEMS, 40, oversize="drop", **own).view, CollatedView)
+
+
+@pytest.mark.parametrize("make", [tp.packed_loader, tp.GraphDataLoader])
+def test_a_copy_that_the_system_refuses_is_a_warning(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Batches stay right, but are made of single items, which takes far longer."""
+    settings: Any = {"batch_size" if make is tp.GraphDataLoader else "graphs_per_batch": 6}
+    (expected, *_) = make(ITEMS, **settings, in_memory=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    for source in (ITEMS, tuple(ITEMS)):
+        with pytest.warns(UserWarning, match="copied.*one by one.*a temporary folder.*No such file.*in_memory=False"):
+            (found, *_) = make(source, **settings)
+        if make is tp.packed_loader:
+            assert_same_batch(found, expected)
+        else:
+            assert_same_value(found, expected)
+    with refused(FormatError, "cannot write a temporary folder", "No such file"):
+        make(ITEMS, **settings, in_memory=True)
 
 
 def test_copies_go_with_their_loaders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

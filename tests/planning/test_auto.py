@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.effort import Effort, work_of
-from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.auto import auto
 from dgl_tuplepack.planning.packing.heuristics import names_for
 from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.stages import sequence
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.planning.packing.stages.sequence import Round
+from dgl_tuplepack.planning.packing.stages.sequence import Round, search_longer
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
@@ -99,7 +100,7 @@ def test_more_effort_never_gives_a_worse_plan(size, limit, most_count):
     assert bounds == sorted(bounds)
 
 
-def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on():
+def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(monkeypatch):
     """Equal samples would find nothing new, so more effort would be spent for nothing."""
     histogram = random_histogram(5, 300, 2, most_size=400, most_count=1)
     limits = Limits.from_components({"a": 500, "b": 600})
@@ -108,8 +109,13 @@ def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(
         seen = []
 
         def stage(current: Round) -> None:
-            seen.append((current.number, current.start + current.turn, current.trial))
-            current.effort.spend(work_of(1) // 5)
+            def search(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> None:
+                seen.append((current.number, tuning.turn, current.trial))
+                effort.spend(work_of(1) // 5)
+
+            monkeypatch.setattr(sequence, "minimum_bin_slack", search)
+            current.growth, current.complete = 1, False
+            search_longer(current)
 
         auto(histogram, limits, Settings(effort=effort, seed=seed), (stage,))
         return seen
@@ -117,7 +123,8 @@ def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(
     for seed in (0, 3):
         more = turns(30, seed)
         rounds, samples, trials = zip(*more, strict=True)
-        assert max(rounds) >= 2
+        # Up to an effort of 1, of 10, and of 20; a plan was made before.
+        assert [rounds.count(number) for number in range(3)] == [5, 45, 50]
         assert len({*samples}) == len({*trials}) == len(more)
         for effort in (0.5, 1, 4):
             few = turns(effort, seed)

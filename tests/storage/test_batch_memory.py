@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.storage.memory import BatchMemory, fields_of
 from tests.support.graphs import assert_same_batch, generator, random_graph, random_tensor
 from tests.support.stores import molecules, purchases
 
@@ -102,6 +103,25 @@ def test_memory_is_not_used_again_while_something_reads_it(name: str, tmp_path: 
     separate = padded.store.padded(padded.shape.limits, separate=True)
     for i, taken in enumerate(kept):
         assert feature_of(taken).equal(separate[[i, 7 - i]].node_features["x"])
+
+
+def test_of_many_deleted_batches_the_memory_of_two_is_kept(tmp_path: Path) -> None:
+    padded = large_store(tmp_path)
+    memory = BatchMemory(fields_of(padded.shape))
+    held = [memory.take() for _ in range(5)]
+    del held
+    found = {len(free) for free in memory._free if free is not None}
+    assert found == {2}
+
+
+def test_large_tensors_of_a_separate_batch_can_be_freed(tmp_path: Path) -> None:
+    padded = large_store(tmp_path)
+    view = padded.store.padded(padded.shape.limits, separate=True)
+    for i in range(3):
+        batch = view[[i, 5]]
+        assert_same_batch(batch, padded[[i, 5]])
+        for feature in batch.node_features.values():
+            feature.untyped_storage().resize_(0)
 
 
 @given(kept_or_deleted=st.lists(st.booleans(), min_size=3, max_size=12))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core import progress
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
+from dgl_tuplepack.storage import multi_store, segment
 from dgl_tuplepack.storage.plans import plan_file, split_histograms
 from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
@@ -52,6 +56,28 @@ def test_each_part_of_the_split_gets_a_plan_of_the_same_limits(folder: Path, tmp
         assert sum(batch.num_real_graphs for batch in batches) == len(ids)
     assert set(made.seconds) == {"write", "limits", "plan", "verify"}
     assert min(made.seconds.values()) >= 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_steps_that_take_long_are_shown_on_a_terminal(
+    is_large: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    if is_large:
+        monkeypatch.setattr(progress, "_MANY", 1)
+        for module in (multi_store, segment):
+            monkeypatch.setattr(module, "DELAY", 0)
+    made = preprocess(folder, tmp_path / "out")
+    tp.preprocess_shards([folder], tmp_path / "shards", limits=tp.Limits(20, 40), workers=1)
+    tp.packed_loader(made.store, limits=tp.Limits(20, 40))
+    shown = ("check:", "open:", "preparing batches of 32 graphs", "counting the sizes of 32 graphs")
+    assert [text for text in shown if text in stream.getvalue()] == [text for text in shown if is_large]
 
 
 def test_limits_are_for_a_number_of_graphs_of_the_training_split(folder: Path, tmp_path: Path) -> None:

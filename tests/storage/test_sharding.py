@@ -25,6 +25,7 @@ from dgl_tuplepack.errors import (
 from dgl_tuplepack.storage.preprocessing import preprocess
 from dgl_tuplepack.storage.shards.run import verify_shards
 from dgl_tuplepack.storage.shards.tasks import plan_shard
+from dgl_tuplepack.storage.shards.workers import refuse
 from tests.support.messages import refused
 from tests.support.shards import (
     LIMITS,
@@ -150,6 +151,20 @@ def test_a_changed_source_or_setting_is_noticed(bins: list[Path], out: Path) -> 
     made = make_shards([bins[2], bins[0]], out, compact=True)
     assert made.written == ()
     assert_holds(made.store, 9, 0)
+
+
+def test_a_message_about_thousands_of_shards_stays_short() -> None:
+    """When a process of a pool dies, all shards that are left fail for the same cause."""
+    died = {f"shard-{i:05d}": "its process died; run again." for i in range(2000)}
+    with refused(ShardsError, "2000 of 2000", "shard-00000, shard-00001", "1990 more: its process died"):
+        refuse(died, 2000)
+    own = {f"own-{i}": f"cause {i} " + 9000 * "x" for i in range(500)}
+    with pytest.raises(ShardsError) as found:
+        refuse({**own, **died, "last": "cause 8"}, 3000)
+    message = str(found.value)
+    assert len(message) < 25_000
+    assert "own-9: cause 9 " in message
+    assert message.endswith("\n- 492 more")
 
 
 def test_failed_shards_are_named_and_the_rest_goes_on(bins: list[Path], tmp_path: Path, out: Path) -> None:

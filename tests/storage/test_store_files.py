@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +21,8 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.storage.format import STORE_FILE, StoreMetadata
+from dgl_tuplepack.storage.array_file import npy_header, open_array
+from dgl_tuplepack.storage.format import STORE_FILE, ArrayEntry, StoreMetadata
 from tests.support.messages import refused
 from tests.support.processes import run
 from tests.support.stores import (
@@ -53,6 +57,67 @@ def store(originals: Path, tmp_path: Path) -> Path:
     """A copy of `plain` to damage."""
     shutil.copytree(originals / "plain", tmp_path / "store")
     return tmp_path / "store"
+
+
+# Maps --------------------------------------------------------------------------------------------------------
+
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not list its maps")
+
+
+def maps_of(folder: Path) -> int:
+    """The number of files in a folder that are mapped into memory."""
+    return Path("/proc/self/maps").read_text().count(str(folder))
+
+
+@LINUX
+def test_open_stores_keep_no_file_open_and_go_with_their_last_array(store: Path, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    opened = [tp.GraphStore(store) for _ in range(3)]
+    shards = write_shards(tmp_path / "shards", [molecules(2), molecules(3)])
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert maps_of(tmp_path / "shards") == sum(len(segment.entries) for segment in shards.segments)
+    values = opened[0].segments[0].array("label", None, "")
+    expected, batch = values.copy(), opened[1].padded(LIMITS)[[0, 1]]
+    shutil.rmtree(store)
+    assert np.array_equal(values, expected)
+    assert opened[1].padded(LIMITS)[[0, 1]].labels.equal(batch.labels)
+    # The first map lives as long as a slice of its array.
+    values = values[1:][:2]
+    del opened
+    gc.collect()
+    assert maps_of(store) == 1
+    assert np.array_equal(values, expected[1:3])
+    del values
+    assert maps_of(store) == 0
+
+
+def test_arrays_of_a_store_cannot_be_written(store: Path) -> None:
+    (segment,) = tp.GraphStore(store).segments
+    for key in segment.entries:
+        array = segment.array(*key)
+        assert type(array) is np.ndarray
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+            array.flags.writeable = True
+
+
+@LINUX
+def test_a_file_larger_than_memory_is_mapped(tmp_path: Path) -> None:
+    """A sparse file: it takes no space on the disk, and only what is read takes memory."""
+    rows = 2**42
+    header = npy_header("uint8", (rows,))
+    with open(tmp_path / "large.npy", "wb") as file:
+        file.write(header)
+        try:
+            file.truncate(len(header) + rows)
+        except OSError:
+            pytest.skip("no sparse files of this size here")
+    sample = hashlib.sha256(bytes(8 * 4096)).hexdigest()
+    entry = ArrayEntry("large.npy", "label", None, "", "uint8", "uint8", (rows,), sample, "")
+    array = open_array(tmp_path, entry)
+    assert (len(array), array[0], array[-1]) == (rows, 0, 0)
+    del array
+    assert maps_of(tmp_path) == 0
 
 
 # What is no store --------------------------------------------------------------------------------------------
