@@ -314,7 +314,6 @@ def write_graphs(
         opened = resolve(source).with_levels(levels)
         if pre_transform is not None:
             opened = Transformed(opened, pre_transform, transform_seed, transform_name)
-        schema, blocks = blocks_of(opened, ties, indices)
         num_graphs, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
         if not isinstance(chosen, Mapping):
             raise SizesError(
@@ -329,6 +328,7 @@ def write_graphs(
             # Refuse ids out of range before any graph is written.
             for ids in chosen.values():
                 as_ids(ids, num_graphs)
+        schema, blocks = blocks_of(opened, ties, indices)
         written = write_store(data, schema, _with_progress(blocks, num_graphs), chosen, compact)
         metadata = replace(written, pre_transform=opened.pre_transform)
         if prepare is not None:

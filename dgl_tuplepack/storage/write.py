@@ -126,8 +126,11 @@ class StoreWriter:
         assert self._histogram is not None
         classes = np.column_stack([self._histogram.sizes, self._histogram.counts])
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
-        arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
+        # Features that came late stand next to the other arrays of their type.
+        types: list[Any] = [*schema.node_types, *schema.edge_types, None]
+        keys = sorted(self._writers, key=lambda key: types.index(key[1]))
+        arrays: tuple[ArrayEntry, ...] = tuple(self._writers[key].finish() for key in keys)
         return StoreMetadata(
             data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays,
             graph_names=schema.graph_names, ties=schema.ties, indices=schema.indices, pyg=schema.pyg,
