@@ -259,8 +259,8 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation that "
-                "is under torch.no_grad() needs no call).",
+                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it, or put an "
+                "evaluation under torch.no_grad().",
                 UserWarning,
                 stacklevel=3,
             )
