@@ -234,7 +234,7 @@ def packed_loader(
         loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=choice.search, **passed_on.loader)
     if request.graphs_per_batch is not None:
         # Each shuffled split is trained on; the other splits share one number.
-        for names in [(name,) for name in shuffled] or [leading]:
+        for names in [[name] for name in shuffled] or [list(leading)]:
             _warn_of_mean(request.graphs_per_batch, {name: loaders[name].sampler for name in names})
     return loaders[_ALL] if splits is None else loaders
 
@@ -250,13 +250,13 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
     # The number that is asked for is an integer, so half a graph may be as close as it gets.
     if abs(mean - target) > max(TOLERANCE * target, 0.5):
         # Offer as many batches as there are, or the next number on the other side of the target.
-        numbers = sorted({batches, max(1, batches - 1) if mean < target else batches + 1})
+        numbers = (batches, max(1, batches - 1) if mean < target else batches + 1)
+        offered = sorted({round(sum(graphs) / number) for number in numbers})
         of_splits = "" if _ALL in samplers else f" of {', '.join(map(repr, samplers))}"
         warnings.warn(
             f"graphs_per_batch is {wanted}, but the batches{of_splits} hold {mean:.1f} graphs on average, since "
             f"{sum(graphs):.0f} graphs do not fill such batches; choose the learning rate for {mean:.0f} graphs, "
-            "or give a number whose batches are full: graphs_per_batch="
-            f"{' or '.join(str(round(sum(graphs) / number)) for number in numbers)}.",
+            f"or give a number whose batches are full: graphs_per_batch={' or '.join(map(str, offered))}.",
             stacklevel=3,
         )
 

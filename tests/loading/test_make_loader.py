@@ -254,7 +254,7 @@ def test_a_mean_that_misses_the_number_warns_and_offers_numbers_that_do_not(
     number: int, wanted: int, mean: float, offered: tuple[int, ...]
 ) -> None:
     loader, (text,) = means(number, wanted)
-    assert loader.graphs_per_batch == pytest.approx(mean, abs=0.05)
+    assert loader.graphs_per_batch == pytest.approx(mean, abs=0.06)
     for part in (
         f"is {wanted}, ",
         f"hold {mean} graphs",
@@ -262,7 +262,7 @@ def test_a_mean_that_misses_the_number_warns_and_offers_numbers_that_do_not(
         f"{number} graphs do not fill",
     ):
         assert part in text
-    assert text.endswith(f"graphs_per_batch={' or '.join(map(str, offered))}.")
+    assert text.endswith(f"graphs_per_batch={' or '.join(map(str, sorted(offered)))}.")
     for better in offered:
         assert means(number, better)[1] == []
     with pytest.warns(UserWarning, match=MEAN) as caught:
@@ -272,7 +272,7 @@ def test_a_mean_that_misses_the_number_warns_and_offers_numbers_that_do_not(
 
 def test_numbers_that_are_met_or_cannot_be_met_better_give_no_warning() -> None:
     """Numbers beyond all graphs make one batch; others are off by less than a graph, or by no more than 5 %."""
-    for number, wanted, length in ((60, 12, 5), (60, 100, 1), (30, 8, 4), (11, 1, 11), (103, 10, 10)):
+    for number, wanted, length in ((60, 12, 5), (60, 100, 1), (30, 8, 4), (103, 10, 10)):
         loader, told = means(number, wanted)
         assert (len(loader), told) == (length, [])
     assert means(60, 100, shuffle=False)[1] == []
@@ -281,10 +281,12 @@ def test_numbers_that_are_met_or_cannot_be_met_better_give_no_warning() -> None:
 def test_each_shuffled_split_has_a_mean_and_the_others_have_one_together() -> None:
     splits = {"train": range(100), "tuning": range(100, 114), "valid": range(114, 128)}
     loaders, told = means(128, 10, splits=splits)
-    assert (told, loaders["valid"].graphs_per_batch) == ([], 14)
+    assert (told, loaders["valid"].graphs_per_batch) == ([], 7)
     _, (text,) = means(128, 10, splits=splits, shuffle=("train", "tuning"))
-    assert "batches of 'tuning' hold 14.0 graphs" in text
-    assert means(128, 10, splits=splits, shuffle=False)[1] == []
+    assert "batches of 'tuning' hold 7.0 graphs" in text
+    _, (text,) = means(128, 10, splits=splits, shuffle=False)
+    assert "batches of 'train', 'tuning', 'valid' hold 8.5 graphs" in text
+    assert means(420, 10, splits={"train": range(400), "valid": range(400, 420)}, shuffle=False)[1] == []
     _, (text,) = means(128, 64, splits={"train": range(100), "valid": range(100, 128)}, shuffle=False)
     assert "batches of 'train', 'valid' hold 42.7 graphs" in text
 
