@@ -1,8 +1,13 @@
 """Check that all dependencies have wheels for each Python, without installing them. Run by hand.
 
+    python3.11 scripts/resolve.py             # prints a table of Pythons
+    python3.13 scripts/resolve.py --newest    # writes constraints-newest.txt for the Python that runs the script
+
 For each Python, pip resolves the dependencies without DGL (the extra ``plain``) at the versions of constraints.txt,
 from Linux wheels only. torch is too large to download for that. For torch, packages that need it, and DGL, the script
 looks for their wheels with `pip index versions`. Exits with 1 if anything but DGL has no wheel.
+
+With --newest, pip resolves the newest versions instead, except for torch, whose version stays.
 """
 
 from __future__ import annotations
@@ -17,6 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+NEWEST = ROOT / "scripts" / "constraints-newest.txt"
+HEADER = """\
+# The newest versions without DGL: Python {python}, Linux. Used by scripts/run.py --newest, and by .ci/run.
+# Written by scripts/resolve.py --newest. torch is not refreshed: a CPU build is not published for every version.
+"""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # The glibc versions of common systems.
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)] + [
@@ -27,8 +37,11 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)] + [
 WITH_TORCH = ("torch", "pytorch-lightning", "torchdata")
 
 
-def main() -> int:
-    """Print a row for each Python; return the exit code."""
+def main(arguments: list[str]) -> int:
+    """Write constraints-newest.txt, or print a row for each Python; return the exit code."""
+    if arguments == ["--newest"]:
+        NEWEST.write_text(HEADER.format(python=sys.version.partition(" ")[0]) + newest(), encoding="utf-8")
+        return 0
     missing = False
     print("| Python | the set without DGL | torch | DGL 1.1.3 | DGL 2.1.0 |\n|---|---|---|---|---|")
     for python in PYTHONS:
@@ -83,6 +96,20 @@ def resolved(python: str) -> tuple[bool, str]:
     return True, f"{number} packages: yes"
 
 
+def newest() -> str:
+    """Return the newest versions for this Python, in the format of a constraints file."""
+    pins = dict(line.split("==") for line in NEWEST.read_text(encoding="utf-8").splitlines() if "==" in line)
+    options = ["--dry-run", "--quiet", "--ignore-installed", "--report", "-"]
+    done = pip("install", *options, f"torch=={pins['torch']}", f"{ROOT}[plain]")
+    if done.returncode:
+        sys.exit(done.stderr)
+    found = {each["metadata"]["name"]: each["metadata"]["version"] for each in json.loads(done.stdout)["install"]}
+    # A CPU build of torch has a suffix such as "+cpu"; other builds pin the versions of CUDA themselves.
+    others = {name for name in found if re.match("nvidia|cuda|triton|dgl.tuplepack", name)}
+    lines = {f"{name}=={version.partition('+')[0]}\n" for name, version in found.items() if name not in others}
+    return "".join(sorted(lines, key=str.lower))
+
+
 def versions(name: str, python: str) -> list[str]:
     """Return the versions of a package with a wheel for a Python."""
     done = pip("index", "versions", name, *target(python))
@@ -97,4 +124,4 @@ def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

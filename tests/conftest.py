@@ -29,9 +29,10 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(KERNELS))
 
 pytest_plugins = ["tests.support.command"]
 
-# No deadlines: the first call of a kernel may compile, and this machine may be busy.
-settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+# No time is checked: the first call of a kernel may compile, and this machine may be busy.
+PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=50, derandomize=True, **PATIENT)
+settings.register_profile("thorough", max_examples=1000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

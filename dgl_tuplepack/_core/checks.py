@@ -144,8 +144,11 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
-    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are integers in 0..`num_graphs` - 1."""
-    row = as_integers(ids)
+    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are integers in 0..`num_graphs` - 1.
+
+    `ids` may also be a mask, with True or False for each graph.
+    """
+    row = as_integers(ids, num_graphs)
     signed = row.astype(np.int64, copy=False)
     # Viewed as unsigned integers, negative ids become too large.
     if len(row) and signed.view(np.uint64).max() >= num_graphs:
@@ -154,8 +157,11 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     return signed
 
 
-def as_integers(ids: Any) -> NDArray[Any]:
-    """Return ids of graphs as an array ``[n]``; raise SizesError unless they are one row of integers."""
+def as_integers(ids: Any, mask_length: int | None = None) -> NDArray[Any]:
+    """Return ids of graphs as an array ``[n]``; raise SizesError unless they are one row of integers.
+
+    If `mask_length` is given, a row of that many bools is a mask, and the positions of True are returned.
+    """
     row: NDArray[Any]
     try:
         row = np.asarray(ids)
@@ -165,6 +171,13 @@ def as_integers(ids: Any) -> NDArray[Any]:
     # A list of Python ints, such as the ids of a loader's batch, needs no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
+    if row.dtype == bool and mask_length is not None:
+        if row.shape != (mask_length,):
+            raise SizesError(
+                f"a mask of graphs has shape {list(row.shape)}, but there are {mask_length} graphs; give one True or "
+                "False for each graph, or ids."
+            )
+        return np.flatnonzero(row)
     # numpy converts an empty list to an array of floats.
     row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu":

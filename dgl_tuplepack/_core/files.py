@@ -43,14 +43,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
-        with open(partial, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise FormatError(cannot("write", path, error)) from error
+        with writing(path):
+            with open(partial, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+            _sync_folder(path.parent)
     finally:
         # The partial file still exists only if writing failed.
         with contextlib.suppress(OSError):
@@ -107,7 +106,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str, name: str | os.PathLike[str]) -> Any:
     """Return the value of a JSON text. If it is not JSON, raise FormatError; its message has the text's `name`."""
     try:
-        return json.loads(text)
+        # Some programs begin text files with a byte order mark.
+        return json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         # RecursionError: too many brackets.
         raise FormatError(
@@ -193,8 +193,32 @@ class JsonFormat:
             raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
 
 
+# What to do about errors of the system; for all others, see `cannot`.
+_ADVICE = {
+    errno.EMFILE: "close other files, or allow more open files (ulimit -n)",
+    errno.ENOMEM: "free memory, or close other stores: each of their arrays is one of the memory maps of the process, "
+    "of which Linux allows vm.max_map_count",
+    errno.ENOSPC: "free some space, or choose another folder (TMPDIR for temporary files)",
+    errno.EDQUOT: "free some of your quota, or choose another folder (TMPDIR for temporary files)",
+    errno.EFBIG: "allow larger files (ulimit -f), or choose a folder with more space",
+    errno.EROFS: "choose a folder on another file system",
+    errno.EIO: "check the disk or the network drive",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     """Return the message for a path that cannot be read or written; `verb` is "read" or "write"."""
+    number = error.errno if isinstance(error, OSError) else None
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
-    return f"cannot {verb} {path}: {reason}; check the path{checks}."
+    advice = _ADVICE.get(number or 0, "check the path and its permissions")
+    return f"cannot {verb} {path}: {reason}; {advice}."
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of the system in the ``with`` block into a FormatError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise FormatError(cannot("write", path, error)) from error

@@ -9,6 +9,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+# A bar with ``delay=DELAY`` shows only if the work takes longer than this many seconds.
+DELAY = 1.0
+# Some steps of planning take about a second for this number of graphs.
+_MANY = 10_000_000
+
 
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
     """Return a tqdm bar over `items`; without `items`, the caller must update the bar.
@@ -20,6 +25,11 @@ def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **
     if hidden or sys.stderr is None or not sys.stderr.isatty():
         return HiddenBar(() if items is None else items)
     return tqdm(items, **settings)
+
+
+def notice(text: str, graphs: int) -> Any:
+    """Show the text in a ``with`` block whose steps cannot be counted; show nothing if it has few `graphs` to do."""
+    return progress_bar(desc=text, bar_format="{desc}", leave=False, hidden=graphs < _MANY)
 
 
 class HiddenBar:

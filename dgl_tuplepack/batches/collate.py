@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
+from dgl_tuplepack.graphs.items import Examples, Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
@@ -38,14 +38,15 @@ class PaddedCollate:
         Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        The example defines types, features and labels. If it has an id, all items must have ids >= 0, and the batch has
-        `graph_ids` (see `with_ids`). A dict of named DGLGraphs may replace the graph; the batch then has the property
-        `graphs` instead of `graph`.
+        The example defines types, features and labels; it shows the features of a type only if it has nodes (edges) of
+        the type. If it has an id, all items must have ids >= 0, and the batch has `graph_ids` (see `with_ids`). A dict
+        of named DGLGraphs may replace the graph; the batch then has the property `graphs` instead of `graph`.
     packs_per_batch
         Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill
         Value of padding: a number, or a dict from names to values. Each value in the dict is a number, or an array with
-        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0.
+        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0. Labels include all
+        values of graphs, such as a cell.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
         such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges, where
@@ -55,8 +56,8 @@ class PaddedCollate:
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
         distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0. A
-        batch then has p x nodes + 2 node slots. With ``{"pos": 12.0}`` padding nodes are at least 12 apart (default 1);
-        choose a distance beyond the model's cutoff.
+        batch then has p x nodes + 2 node slots. With ``{"pos": 0.1}`` padding nodes are at least 0.1 apart (default 1);
+        choose less than half of the model's cutoff, so that padding nodes have neighbours.
     sort_edges
         Sort the edges of each type by destination; edges with the same destination keep their order. The batch then
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
@@ -156,13 +157,14 @@ class PaddedCollate:
                 transform.draws.set_epoch(epoch)
 
     def _example(self, example: Any) -> Any:
-        """Return the example; if there is a transform, apply it to the example, as in epoch 0."""
+        """Return the example or examples; if there is a transform, apply it to them, as in epoch 0."""
         if self._transform is None:
             return example
-        parts = parts_of(example, "the example")
+        given = example if isinstance(example, Examples) else [example]
+        parts = [parts_of(each, "the example") for each in given]
         # The example only defines the schema, so any id may seed the transform.
-        (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
-        return as_item(found._replace(id=found.id if parts.id is not None else None))
+        found = self._transform([part._replace(id=part.id or 0) for part in parts], ["the example"] * len(parts), 0)
+        return Examples(as_item(each._replace(id=part.id)) for each, part in zip(found, parts, strict=True))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Return the padded batch of `items`, which have the same form as the example."""

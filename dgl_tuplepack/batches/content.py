@@ -83,6 +83,7 @@ class BatchContent:
     edges_per_graph = _by_type("_edges_per_graph", "Edges in each graph slot, int64 ``[G]``.")
     num_real_nodes = _by_type("_num_real_nodes", "Number of real nodes.")
     num_real_edges = _by_type("_num_real_edges", "Number of real edges.")
+    tied_node_types = property(lambda batch: tuple(batch._ties), doc="Node types that are tied to edge types.")
 
     @property
     def node_features(self) -> Any:
@@ -169,7 +170,7 @@ class BatchContent:
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return the mask and the number of real rows of each component, by name, for ``tp.nn.masked(batch)``."""
-        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
+        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t], t in self._ties) for t in self.node_types]
         masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
         masks.append(RowMask(self.graph_mask, self.num_real_graphs))
         names = components_of(self.node_types, self.edge_types, bool(self.graph_names))

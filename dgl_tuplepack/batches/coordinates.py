@@ -35,7 +35,7 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
             raise SchemaError(
                 f"coordinates contains {shown(name)}, but the node features are {names}; correct the name."
             )
-        hint, what = "give a length beyond the cutoff of the model.", f"the distance of coordinates {name!r}"
+        hint, what = "give less than half of the cutoff of the model.", f"the distance of coordinates {name!r}"
         given[name] = real_number(what, distance, above=0, hint=hint, error=SchemaError)
         for spec in (specs[name] for specs in specs_by_type if name in specs):
             if not spec.dtype.is_floating_point or 0 in spec.shape:

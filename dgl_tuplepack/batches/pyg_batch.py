@@ -108,12 +108,14 @@ class PygBatch(Batch):  # type: ignore[misc]
             for attribute in (*names.node_attributes, *names.edge_attributes)
         ]
         masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
-        found = {name: RowMask(mask, None) for name, mask in zip((*components, "graphs"), masks, strict=True)}
-        if not is_traced():
-            # Add the number of real rows of each mask, unless the user has replaced the mask: then real rows may be
-            # anywhere. Compiled code must not read these numbers, since they vary between batches.
-            found |= {name: known for name, known in origin.row_masks.items() if known.mask is found[name].mask}
-        return found
+        name_of: dict[Any, str] = dict(zip((*types.nodes, *types.edges, None), (*components, "graphs"), strict=True))
+        found = dict(zip(name_of.values(), masks, strict=True))
+        # Add the number of real rows of each mask, unless the user has replaced the mask: then real rows may be
+        # anywhere. Compiled code must not read these numbers, since they vary between batches.
+        known = {} if is_traced() else {n: rows for n, rows in origin.row_masks.items() if rows.mask is found[n]}
+        # If the user has replaced the mask of only one of two tied components, the masks may differ.
+        tied = {name_of[t] for t, e in origin.ties.items() if (name_of[t] in known) == (name_of[e] in known)}
+        return {n: RowMask(mask, known[n].num_real if n in known else None, n in tied) for n, mask in found.items()}
 
     def get_example(self, idx: Any) -> Any:
         """Return a real graph. Features are views; only indices and features of sorted edges or nodes are copies."""

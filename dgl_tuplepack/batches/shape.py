@@ -239,7 +239,8 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
             f"{what} has the unknown names {sorted(set(fill) - names, key=str)}; the known names are "
-            f"{sorted(names - {''})} (a single label has no name); correct the names or give one number."
+            f"{sorted(names - {''})} (a single label has no name); correct the names or give one number. Values of "
+            "nodes and edges belong in feature_fill, and values of graphs in label_fill."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}

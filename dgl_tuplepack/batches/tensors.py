@@ -53,6 +53,7 @@ class BatchTensors(NamedTuple):
     row_pointers: Any
     type_names: tuple[str, EdgeType] | None = None
     graph_names: tuple[str, ...] = ()
+    tied_node_types: tuple[str, ...] = ()
 
     @property
     def graph(self) -> TensorGraph:
@@ -97,7 +98,7 @@ class BatchTensors(NamedTuple):
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(tensors)``."""
-        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
+        return named_row_masks(self, self.tied_node_types)
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
@@ -108,13 +109,12 @@ def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
     return {key: value[name]} if name in value else of_graph(name, value)
 
 
-def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
-    """Return row masks by component name."""
-    if isinstance(node_mask, dict):
-        names = components_of(tuple(node_mask), tuple(edge_mask), named)
-        masks = [*node_mask.values(), *edge_mask.values()]
-    else:
-        names, masks = ("nodes", "edges"), [node_mask, edge_mask]
-    rows = {name: RowMask(mask, num_real=None) for name, mask in zip(names, masks, strict=True)}
-    rows["graphs"] = RowMask(graph_mask, num_real=None)
-    return rows
+def named_row_masks(batch: Any, tied: tuple[str, ...] = ()) -> dict[str, RowMask]:
+    """Return the row masks of a batch by component name; `tied` has the node types that are tied to edge types."""
+    node_mask, edge_mask = batch.node_mask, batch.edge_mask
+    if not isinstance(node_mask, dict):
+        node_mask, edge_mask = {NODE_TYPE: node_mask}, {EDGE_TYPE: edge_mask}
+    names = components_of(tuple(node_mask), tuple(edge_mask), bool(batch.graph_names))
+    rows = [RowMask(mask, None, t in tied) for t, mask in node_mask.items()]
+    rows += [RowMask(mask, None) for mask in (*edge_mask.values(), batch.graph_mask)]
+    return dict(zip((*names, "graphs"), rows, strict=True))

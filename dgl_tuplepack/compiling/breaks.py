@@ -28,9 +28,10 @@ _REMEDIES = (
     ),
     (
         r"(in|out)_degrees\(\)? *== *0",
-        "create the layer with allow_zero_in_degree=True (nodes without messages then get 0); a layer without that "
-        "argument, such as EGATConv, can stay uncompiled: layer.forward = torch.compiler.disable(layer.forward), and "
-        "tp.compile(..., fullgraph=False)",
+        "create the layer with allow_zero_in_degree=True, or call its set_allow_zero_in_degree(True) (nodes without "
+        "messages then get 0; the loader's cover_padding=True avoids such nodes in padding, but only uncompiled code "
+        "can check that); a layer without that argument, such as EGATConv, can stay uncompiled: "
+        "layer.forward = torch.compiler.disable(layer.forward), and tp.compile(..., fullgraph=False)",
     ),
     (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",

@@ -141,7 +141,8 @@ class CompiledFunction:
                 self._warnings.setdefault(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
                     "uncompiled; use tp.nn.masked_loss for missing labels; if the model computes distances, give "
-                    "the loader coordinates=, since distances in padding are 0 without it.",
+                    "the loader coordinates=, since distances in padding are 0 without it; empty graph slots have no "
+                    "nodes to divide by (use clamp(min=1)), and values of graphs are 0 there without label_fill=.",
                     False,
                 )
 

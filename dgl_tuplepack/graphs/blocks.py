@@ -53,6 +53,8 @@ class GraphBlock:
     edge_features: Mapping[EdgeType, Mapping[str, Array]]
     # Labels [B, ...] by name. A single label has the empty name.
     labels: Mapping[str, Array]
+    # The `Schema`, if earlier graphs may not have shown the features of all types.
+    schema: Any = None
 
     def __len__(self) -> int:
         return len(next(iter(self.num_nodes.values())))

@@ -17,18 +17,25 @@ from dgl_tuplepack.graphs.examples import schema_of
 from dgl_tuplepack.graphs.items import begins_with_pyg, parts_in_blocks
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.merge import joined
+from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties
-from dgl_tuplepack.graphs.schema import Schema, as_label
+from dgl_tuplepack.graphs.schema import Schema, as_label, found_features
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 
 
 def graph_blocks(
-    items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+    items: Iterable[Any],
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+    number: int | None = None,
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the items (see `items.parts_of`), and blocks of all items.
 
-    For DGLGraphs, the first item determines the schema. For PyG graphs, all items are read to find the schema.
+    For DGLGraphs, the first item determines the schema, apart from the features of types without nodes (edges): they
+    are those of the first graph that has any. If it comes late, its block has the `schema` from there on. For PyG
+    graphs, the first block determines the schema; but if the `number` of items is known, all items are read to find it.
 
     Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has another
     form or schema.
@@ -41,10 +48,24 @@ def graph_blocks(
     if begins_with_pyg(first):
         from dgl_tuplepack.graphs.pyg.items import read
 
-        return read(itertools.chain([first], iterator), levels or {}, ties, indices)
-    schema = schema_of(first, ties, indices, levels)
-    blocks = parts_in_blocks(itertools.chain([first], iterator))
-    return schema, (_block(schema, joined(schema, parts, where)) for parts, where in blocks)
+        return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
+    schema = schema_of(first, levels=levels)
+    blocks = _blocks(schema, (ties, indices), itertools.chain([first], iterator))
+    if not schema.empty:
+        # The first item settles the schema, so that callers can check it before more items are read.
+        return schema.with_declared(ties, indices), blocks
+    block = next(blocks)
+    return block.schema, itertools.chain([block], blocks)
+
+
+def _blocks(schema: Schema, declared: tuple[Any, Any], items: Iterable[Any]) -> Iterator[GraphBlock]:
+    """Yield blocks of the items; `declared` has the ties and indices."""
+    for parts, where in parts_in_blocks(items):
+        for part in parts:
+            if schema.empty and not is_pyg(part.graph):
+                schema = schema.settled(found_features(part.graph, schema.empty))
+        of_block = schema.with_declared(*declared)
+        yield _block(of_block, joined(of_block, parts, where))
 
 
 def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
@@ -63,6 +84,7 @@ def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
         {e: (from_zero(src, e, e[0]), from_zero(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
         # Node features, edge features and labels.
         *schema.arranged(lambda column: as_array(graphs.columns[column])),
+        schema,
     )
 
 

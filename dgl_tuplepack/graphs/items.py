@@ -59,6 +59,10 @@ class Identified:
     epoch: int | None = field(default=None, repr=False, compare=False)
 
 
+class Examples(list[Any]):
+    """Items that define a schema together: for each type that any graph has, one of them has nodes (edges) of it."""
+
+
 class Parts(NamedTuple):
     """The graph (or named graphs), label and id of an item of a dataset; a missing label or id is None."""
 

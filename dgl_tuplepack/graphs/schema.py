@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from torch import Tensor
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.items import is_iterable
 from dgl_tuplepack.graphs.named import (
     by_name,
     check_alike,
@@ -62,7 +64,8 @@ class Schema:
 
     In `labels`, a single label has the empty name. `graph_names` has the name of each graph of an item; it is empty if
     an item is one graph without a name. See `graphs.named` for the types of named graphs, and `graphs.relations` for
-    `ties` and `indices`. `idtype` is the integer dtype of DGL's node ids. `pyg` is None for DGLGraphs.
+    `ties` and `indices`. `idtype` is the integer dtype of DGL's node ids. `pyg` is None for DGLGraphs. `empty` has the
+    types without nodes (edges) in the graphs that the schema was read from: other graphs decide their features.
     """
 
     node_types: tuple[str, ...]
@@ -76,11 +79,16 @@ class Schema:
     ties: Ties = field(default_factory=dict)
     indices: Indices = field(default_factory=dict)
     pyg: PygLayout | None = None
+    empty: frozenset[GraphType] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         # Reading `tied` and `index_columns` checks `ties` and `indices`. Copy them, since the caller may change them.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
+        # Only the names of quantised dtypes have a "q".
+        if found := [(name, spec) for (_, _, name), spec in self.columns() if "q" in str(spec.dtype)]:
+            what = f"{_quoted(found[0][0])} is {found[0][1]}"
+            raise SchemaError(f"{what}, but quantised values cannot be batched; use .dequantize() {BY_TRANSFORM}.")
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -106,6 +114,23 @@ class Schema:
     def numbered_by_labels(self) -> dict[GraphType, str]:
         """Map each type that a label indexes to the name of the label."""
         return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
+
+    @functools.cached_property
+    def features(self) -> dict[GraphType, dict[str, ArraySpec]]:
+        """The features of each node type and edge type."""
+        return dict[GraphType, dict[str, ArraySpec]](self.node_features) | self.edge_features
+
+    @property
+    def shown(self) -> dict[GraphType, dict[str, ArraySpec]]:
+        """The features of the types that are not `empty`."""
+        return {t: specs for t, specs in self.features.items() if t not in self.empty}
+
+    def settled(self, shown: Mapping[GraphType, dict[str, ArraySpec]]) -> Schema:
+        """Return the schema, in which types that were `empty` have the features that other graphs have shown."""
+        new = {t: specs for t, specs in shown.items() if t in self.empty}
+        nodes = {t: new.get(t, specs) for t, specs in self.node_features.items()}
+        edges = {e: new.get(e, specs) for e, specs in self.edge_features.items()}
+        return replace(self, node_features=nodes, edge_features=edges, empty=self.empty - new.keys()) if new else self
 
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
         """Return the schema with these ties and indices added to its own."""
@@ -157,20 +182,24 @@ class Schema:
                 f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same "
                 "index type; convert them with graph.long() or graph.int()."
             )
-        for found, expected, owner in self._features_in(graphs):
-            check_specs(found, expected, f"{where}, {owner} features", BY_TRANSFORM)
+        for t, found in found_features(graphs).items():
+            owner = "node" if isinstance(t, str) else "edge"
+            if t in self.empty and found != self.features[t]:
+                raise SchemaError(
+                    f"{where} has the {owner} features {[*found]}, but the example has no {owner}s of the type {t!r} "
+                    f"that could show them; give an example with such {owner}s."
+                )
+            check_specs(found, self.features[t], f"{where}, {owner} features", BY_TRANSFORM)
 
     def matches_features(self, graphs: Any) -> bool:
         """Return whether the features of graphs have the names, shapes and dtypes of the schema."""
-        return all(found == expected for found, expected, _ in self._features_in(graphs))
+        return all(specs == self.features[t] for t, specs in found_features(graphs).items())
 
-    def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
-        """Yield (specs found, specs expected, "node" or "edge") for each type that has nodes (edges) in the graphs."""
-        for t, graph, type_in_graph in located_types(graphs):
-            if count(graph, type_in_graph):
-                is_nodes = isinstance(t, str)
-                specs, owner = (self.node_features[t], "node") if is_nodes else (self.edge_features[t], "edge")
-                yield specs_of(features_of(graph, type_in_graph)), specs, owner
+
+def found_features(graphs: Any, types: Collection[GraphType] | None = None) -> dict[GraphType, dict[str, ArraySpec]]:
+    """Return the features of each type that has nodes (edges) in the graphs; if `types` are given, only of these."""
+    located = located_types(graphs)
+    return {t: specs_of(features_of(g, own)) for t, g, own in located if (not types or t in types) and count(g, own)}
 
 
 def _added(own: Mapping[str, str], declared: Any) -> Any:
@@ -193,13 +222,18 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
     """Return a label as tensors by name; a single label has the empty name.
 
     Python numbers become int64, bool, or the default floating-point dtype of torch. Raise SchemaError for a value that
-    is neither a number nor a dense tensor or array of numbers.
+    is neither a number nor a dense tensor or array of numbers, and for a list or tuple that mixes kinds of numbers.
     """
     if label is None:
         return {}
     values = label if isinstance(label, Mapping) else {"": label}
     tensors = {}
     for name, value in values.items():
+        if len(kinds := sorted(_kinds(value))) > 1:
+            raise SchemaError(
+                f"{_named(name, value)}, which mixes {' and '.join(kinds)}; one tensor could change the numbers: give "
+                "each a name in the dataset, (graph, {'id': number, 'y': value}), or convert all to one dtype."
+            )
         try:
             tensor = torch.as_tensor(_readable(value))
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -224,6 +258,16 @@ def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
 
 def _named(name: Any, value: Any) -> str:
     return f"the label {f'{name!r} ' if name else ''}is {shown(value)}"
+
+
+def _kinds(value: Any) -> set[str]:
+    """Return the kinds of numbers in a label, also in nested lists: "bool", "int", "float" or "complex"."""
+    dtype = str(getattr(value, "dtype", "object"))
+    if dtype == "object" and is_iterable(value) and not isinstance(value, str):
+        types = {*map(type, value)}
+        plain = types <= {bool, int, float, complex}
+        return {t.__name__ for t in types} if plain else set().union(*map(_kinds, value))
+    return set(re.findall("bool|int|float|complex", str(np.asarray(value).dtype) if dtype == "object" else dtype))
 
 
 def _readable(value: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.planning.sizes import IntArray
 
 
@@ -16,6 +18,19 @@ class Chosen(NamedTuple):
 
     dataset: Any
     positions: IntArray
+
+
+def ids_in(source: Any, given: Any) -> Any:
+    """Return the positions in `source` that a `Subset` of it has; return anything else, such as ids, unchanged."""
+    if not (hasattr(given, "indices") and hasattr(given, "dataset")):
+        return given
+    dataset, chosen = source.dataset if type(source) is WithIds else source, chosen_from(given)
+    while chosen is not None and chosen.dataset is not dataset and chosen.dataset is not source:
+        inner = chosen_from(chosen.dataset)
+        chosen = None if inner is None else Chosen(inner.dataset, inner.positions[chosen.positions])
+    if chosen is None:
+        raise InputError("a split is a Subset, but not of the source; make it from the source, or give ids.")
+    return chosen.positions
 
 
 def chosen_from(given: Any) -> Chosen | None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, shown, whole_number
+from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -100,7 +101,9 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Req
 
 def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
     """Make the choice; use the given limits, or else the limits of the given plans, or else search limits."""
-    histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
+    graphs = sum(map(len, sizes.values()))
+    with notice(f"counting the sizes of {graphs:,} graphs", graphs):
+        histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
     search: LimitsSearch | None = None
     limits: Limits | Buckets
     if request.limits is not None:

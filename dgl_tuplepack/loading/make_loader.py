@@ -94,8 +94,8 @@ def packed_loader(
     Parameters
     ----------
     source
-        A list or dataset of graphs, (graph, label) or (graph, label, id), a subset of such a dataset, or
-        ``with_ids(dataset)``; a `GraphStore`, a `MultiStore`, or a subset of a store; an `OgbFolder`; a `ChunkedGraph`;
+        A list, Series or dataset of graphs, (graph, label) or (graph, label, id), a subset of such a dataset, or
+        ``with_ids(dataset)``; a `GraphStore`, `MultiStore` or subset of a store; an `OgbFolder`; a `ChunkedGraph`;
         or the path of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's
         chunked graph format or of a part of a `partition`. In a list or dataset, each graph is a DGLGraph, a dict of
         named DGLGraphs, or a PyG Data or HeteroData. An iterator is read into a list. OGB folders, chunked graphs and
@@ -109,8 +109,9 @@ def packed_loader(
         the number applies to the shuffled splits, or to all splits if none is shuffled. Batches of the other splits
         hold as many graphs as fit.
     splits
-        None: one loader for all graphs. A mapping of names to ids: one loader per split; all batches have one shape.
-        True: the splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
+        None: one loader for all graphs. A mapping of names to ids, to masks (True or False for each graph), or to
+        subsets of the source (`torch.utils.data.Subset`): one loader per split; all batches have one shape. True: the
+        splits of the source itself; stores, OGB folders, OGB datasets and mappings of sources have splits.
     shuffle
         Whether batches come in random order, with different content in each epoch (see `content` of
         `PackBatchSampler`). With splits, True shuffles the split "train", which must exist; a tuple of names shuffles
@@ -175,7 +176,7 @@ def packed_loader(
         `plan` names a split that does not exist.
     SizesError, SchemaError, FormatError, LimitsError, PlanError, SamplerError
         As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. With splits, SizesError also if the source has no
-        splits or a split is empty; SchemaError also if splits differ in the types, features or labels of their graphs.
+        splits or a split is empty; SchemaError also if padded splits differ in types, features or labels.
 
     Notes
     -----
@@ -224,9 +225,9 @@ def packed_loader(
     for name, (graphs, sizes) in by_name.items():
         sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
         if padded:
-            view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
+            view = padded_view(graphs, sizes, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
-            view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
+            view = plain_view(graphs, sizes, passed_on.collate, passed_on.batch, with_ids)
         if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
             # Graphs of a store cannot change.
             most = [[choice.packs_per_batch * n for n in each.values] for each in all_of(as_shapes(sampler.limits))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
-from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of
+from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
@@ -48,10 +49,9 @@ class Graphs:
     ids: IntArray
     is_copy: bool = False
 
-    @property
-    def schema(self) -> Schema:
-        """Types, features and labels of the graphs."""
-        return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.items[0])
+    def schema(self, sizes: GraphSizes) -> Schema:
+        """Return the types, features and labels of the graphs, which have these sizes."""
+        return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.examples(sizes))
 
     def sizes(self, declared: Mapping[str, Any]) -> GraphSizes:
         """Return the sizes; for PyG graphs, ``declared["levels"]`` assigns attributes to nodes, edges or graphs."""
@@ -59,13 +59,20 @@ class Graphs:
             return self.items.sizes
         return sizes_of(self.items, levels=declared.get("levels"))
 
-    def example(self) -> tuple[Identified, IntArray | str]:
-        """Return the first item with its id, and the ids of all items: "own" if the items carry ids, else `ids`."""
-        first = self.items[0]
-        if isinstance(first, Identified):
-            return first, "own"
-        own = parts_of(first, "item 0").id
-        return (Identified(int(self.ids[0]), first), self.ids) if own is None else (Identified(own, first), "own")
+    def examples(self, sizes: GraphSizes) -> Examples:
+        """Return the first item, and for each type, the first item that has nodes (edges) of it."""
+        # For a type that no graph has, `argmax` returns 0.
+        return Examples(self.items[i] for i in sorted({0, *(sizes.array > 0).argmax(axis=0).tolist()}))
+
+    def identified(self, sizes: GraphSizes) -> tuple[Examples, IntArray | str]:
+        """Return the `examples` with ids, and the ids of all items: "own" if the items carry ids, else `ids`."""
+        examples = self.examples(sizes)
+        if isinstance(examples[0], Identified):
+            return examples, "own"
+        own = parts_of(examples[0], "item 0").id
+        # Examples only define a schema, so any id does.
+        made = Examples(Identified(int(self.ids[0]) if own is None else own, item) for item in examples)
+        return made, self.ids if own is None else "own"
 
     def split(self, ids: IntArray) -> Graphs:
         """Return the graphs at the positions `ids`; the graphs keep their ids."""
@@ -125,6 +132,13 @@ def stored_copy(
         # Some datasets cannot be copied: items may have ids that are not positions, or features that no store holds.
         if in_memory:
             raise
+        if isinstance(error, FormatError):
+            # The graphs could be copied, but the system failed.
+            warnings.warn(
+                f"the graphs could not be copied to a temporary store, so they are read one by one, which is far "
+                f"slower: {error} To read them one by one without this warning, pass in_memory=False.",
+                stacklevel=2,
+            )
         _log.info("items are read one by one: %s", error)
         return None
 

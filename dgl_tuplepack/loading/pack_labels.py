@@ -53,7 +53,7 @@ class FlatPacks(NamedTuple):
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(flat)``."""
-        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
+        return named_row_masks(self)
 
 
 def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:

@@ -12,32 +12,31 @@ from torch import Tensor
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.build import build_batch
-from dgl_tuplepack.graphs.items import Identified, taken_apart
-from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
+from dgl_tuplepack.graphs.items import Examples, Identified, begins_with_pyg, taken_apart
+from dgl_tuplepack.graphs.named import features_of, is_graph, located_types
 from dgl_tuplepack.graphs.transform import GraphTransform
 
 
 class PlainCollate:
     """Collate items as DGL does, without padding.
 
-    An empty list gives a batch without graphs, which has the types, features and labels of the item `example`.
+    An empty list gives a batch without graphs, which has the types, features and labels of the examples.
     """
 
-    def __init__(self, example: Any) -> None:
-        inner = example.item if isinstance(example, Identified) else example
-        if is_pyg(inner):
+    def __init__(self, examples: Examples) -> None:
+        if begins_with_pyg(examples[0]):
             raise InputError(
                 "PyG graphs that are not in a store cannot be batched without padding here; give them and a "
                 "PackBatchSampler to torch_geometric.loader.DataLoader, or write a store and use "
                 'store.batched(framework="pyg").'
             )
         self._collate = load("dgl.dataloading").GraphCollator().collate
-        self.example = example
+        self.examples = [_unwrapped(example) for example in examples]
 
     def __call__(self, items: Iterable[Any]) -> Any:
         """Return the batched graph, and the stacked labels and ids if items have them."""
         items = list(map(_unwrapped, items))
-        return self._collate(items) if items else _emptied(self._collate([_unwrapped(self.example)]))
+        return self._collate(items) if items else _emptied(self._collate(self.examples))
 
 
 class TransformingCollate:

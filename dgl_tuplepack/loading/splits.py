@@ -8,6 +8,7 @@ from typing import Any, Literal
 from dgl_tuplepack._core.checks import as_ids, choice, shown
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.loading.opened import Graphs, opened
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
@@ -74,9 +75,12 @@ def splits_of(
         wrong = [name for name in source if not isinstance(name, str)]
         if wrong:
             raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
-        by_name = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
-        _check_same(by_name)
-        return {name: (graphs, graphs.sizes(declared)) for name, graphs in by_name.items()}
+        each_opened = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
+        by_name = {name: (graphs, graphs.sizes(declared)) for name, graphs in each_opened.items()}
+        # Batches without padding have no shape that splits could share, and DGL may collate labels that no schema has.
+        if not is_plain:
+            _check_same(by_name)
+        return by_name
     found = resolve(source)
     graphs = opened(found, in_memory, is_plain, declared)
     chosen = found.splits() if splits is True else splits
@@ -87,19 +91,19 @@ def splits_of(
             f"no splits are defined for {found.title}; give splits={{'train': ids, ...}}, or None for all graphs."
         )
     sizes = graphs.sizes(declared)
-    ids_by_name = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
+    ids_by_name = {name: as_ids(ids_in(source, ids), len(sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in ids_by_name.items() if not len(ids)]
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
     return {name: (graphs.split(ids), sizes.take(ids)) for name, ids in ids_by_name.items()}
 
 
-def _check_same(graphs_by_name: Mapping[str, Graphs]) -> None:
+def _check_same(splits: Mapping[str, Split]) -> None:
     """Raise SchemaError if splits differ in types, features or labels.
 
     If the graphs of a split are not in a store, only the first of them is checked.
     """
-    schemas = {name: graphs.schema for name, graphs in graphs_by_name.items()}
+    schemas = {name: graphs.schema(sizes) for name, (graphs, sizes) in splits.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
     reason = "all splits need the same schema, since their batches have one shape"

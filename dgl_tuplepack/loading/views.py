@@ -9,14 +9,17 @@ from typing import Any
 from dgl_tuplepack.batches.collate import PaddedCollate
 from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.items import Identified
+from dgl_tuplepack.graphs.items import Examples, Identified
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.loading.opened import Graphs
 from dgl_tuplepack.loading.plain_collate import PlainCollate, TransformingCollate, transformed
+from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_store_settings
 
 
-def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
+def padded_view(
+    given: Graphs, sizes: GraphSizes, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]
+) -> Any:
     """Return a view whose items are padded batches."""
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
@@ -36,11 +39,13 @@ def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapp
                 )
         return graphs.padded(limits, packs_per_batch, **others)
     refuse_store_settings(settings)
-    example, ids = given.example()
-    return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
+    examples, ids = given.identified(sizes)
+    return CollatedView(graphs, PaddedCollate(limits, examples, packs_per_batch, **settings), ids)
 
 
-def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
+def plain_view(
+    given: Graphs, sizes: GraphSizes, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool
+) -> Any:
     """Return a view whose items are batches without padding, made by `collate`; None: as DGL or PyG makes them."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
@@ -50,10 +55,10 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
     if transform is None and collate is not None:
         return CollatedView(graphs, collate)
     if transform is None and not with_ids:
-        return CollatedView(graphs, PlainCollate(graphs[0]))
-    example, ids = given.example()
+        return CollatedView(graphs, PlainCollate(given.examples(sizes)))
+    examples, ids = given.identified(sizes)
     if transform is None:
-        return CollatedView(graphs, PlainCollate(example), ids)
+        return CollatedView(graphs, PlainCollate(examples), ids)
     if collate is None and is_stored and (graphs.schema.indices or graphs.schema.ties):
         raise SchemaError(
             "batches of transformed graphs without padding do not support ties and indices of a store; give the "
@@ -62,6 +67,7 @@ def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Ma
     graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
     keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
     if collate is None:
-        # A batch without graphs has the types and features of the example, so the example must be transformed, too.
-        collate = PlainCollate(transformed([replace(example, epoch=0)], graph_transform, keeps_ids)[0])
+        # A batch without graphs has the types and features of the examples, so they must be transformed, too.
+        first = [replace(example, epoch=0) for example in examples]
+        collate = PlainCollate(Examples(transformed(first, graph_transform, keeps_ids)))
     return CollatedView(graphs, TransformingCollate(collate, graph_transform, keeps_ids), ids)

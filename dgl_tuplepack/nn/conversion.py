@@ -22,8 +22,6 @@ _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
 )  # fmt: skip
-# Instance norms mix rows only in their running statistics.
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
@@ -70,8 +68,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         Some layers mix rows, but stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation and
         DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; InstanceNorm of torch or
         PyG with running statistics; BatchNorm2d and BatchNorm3d; scripted norms; lazy norms that have not seen a batch;
-        your own subclasses of torch's batch norms; and subclasses of the PyG layers above that override the forward
-        pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
+        your own subclasses of torch's batch norms; norms of other packages, such as e3nn, with a buffer `running_mean`
+        or `running_var`; and subclasses of the PyG layers above that override the forward pass. Norms called as
+        functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------
@@ -102,6 +101,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         _become_masked(module)
     for module in hookable.values():
         add_hook(module)
+    for name, layer in (norms | hookable).items():
+        layer.__dict__["name_in_model"] = name
     for name, component in (rows or {}).items():
         if name in norms:
             norms[name].rows = component
@@ -138,6 +139,8 @@ def _mixes_rows_without_masks(module: nn.Module) -> bool:
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):
         return True
-    if isinstance(module, _INSTANCE_NORMS) and module.track_running_stats:
-        return True
+    # Running statistics are means over rows, in norms of any package. If the scale is a buffer too, the norm is frozen.
+    buffers = {name for name, _ in module.named_buffers(recurse=False)}
+    if buffers & {"running_mean", "running_var"} and "weight" not in buffers:
+        return not isinstance(module, MaskedBatchNorm1d)
     return mixes_rows(module)

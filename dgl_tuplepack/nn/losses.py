@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import check_mask
 from dgl_tuplepack.nn.means import masked_mean
@@ -35,7 +37,9 @@ def masked_loss(
         Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``, or
         ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
     outputs
-        Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes.
+        Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes. Each row may
+        also have more outputs than labels, such as a mean and a variance, if `loss_fn` returns a loss for each label or
+        each row; then outputs are replaced only in rows without any label.
     labels
         Tensor with one row for each slot: ``[G]`` for G graph slots, ``[G, T]`` for T labels of each graph, or another
         shape. If the batch has a dict of labels, give one tensor of the dict.
@@ -58,8 +62,14 @@ def masked_loss(
     Raises
     ------
     SchemaError
-        The loss is reduced (give ``reduction="none"``); float labels do not have the shape of the outputs; or the
-        mask does not fit the labels.
+        The loss is reduced (give ``reduction="none"``); outputs, labels and losses do not match; or the mask does not
+        fit the labels.
+
+    Warns
+    -----
+    UserWarning
+        Outputs of padding or of missing labels are not finite, so gradients can be NaN although the loss is finite.
+        This is checked only on the CPU, outside compiled code, and if `outputs` require gradients.
 
     Examples
     --------
@@ -73,17 +83,22 @@ def masked_loss(
     >>> outputs.grad
     tensor([-1.,  0., -3.,  0.])
     """
-    mask = _checked(outputs, labels, batch_or_mask, missing)
+    mask, has_classes = _checked(outputs, labels, batch_or_mask, missing)
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
     if missing is not None:
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
-    # The second axis of the outputs may be classes; the labels have no such axis.
-    of_outputs = dropped if outputs.shape == labels.shape else dropped.unsqueeze(1)
+    left_out = dropped.unsqueeze(1) if has_classes else dropped
+    if outputs.shape != labels.shape and not has_classes:
+        # It is unknown which outputs in a row belong to which label.
+        left_out = dropped.unsqueeze(1).flatten(1).all(1).reshape((-1,) + (1,) * (outputs.ndim - 1))
+    _warn_if_not_finite(outputs, left_out)
     try:
-        losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
+        losses = loss_fn(outputs.masked_fill(left_out, 0), labels.masked_fill(dropped, 0))
     except RuntimeError as error:
         if not labels.is_floating_point():
             error.add_note(f"The labels are {labels.dtype}. If the loss needs floats, pass labels.float().")
+        elif outputs.shape != labels.shape:
+            error.add_note(f"The outputs have shape {tuple(outputs.shape)}, the labels {tuple(labels.shape)}.")
         raise
     if not isinstance(losses, Tensor) or losses.ndim == 0:
         raise SchemaError(
@@ -101,8 +116,8 @@ def masked_loss(
     return masked_mean(losses, ~dropped, count=count)
 
 
-def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> Tensor:
-    """Return the mask; raise SchemaError if the arguments do not fit together."""
+def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> tuple[Tensor, bool]:
+    """Return the mask, and whether axis 1 of the outputs has classes; raise SchemaError if arguments do not fit."""
     for what, value in (("outputs", outputs), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise SchemaError(f"the {what} must be a tensor, but are {type(value).__name__}; give a tensor.")
@@ -116,10 +131,37 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
             "losses by loader.graphs_per_batch, so that all graphs weigh equally."
         )
     check_mask(labels, mask)
-    has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape
-    if outputs.shape != labels.shape and not has_classes:
+    is_same = outputs.shape == labels.shape
+    has_classes = (
+        not is_same and not labels.is_floating_point() and labels.shape == outputs.shape[:1] + outputs.shape[2:]
+    )
+    # If torch broadcasts more outputs to fewer labels, there are more losses than labels, which is refused later.
+    has_more = outputs.shape[:1] == labels.shape[:1] and math.prod(outputs.shape[1:]) > math.prod(labels.shape[1:])
+    if not (is_same or has_classes or has_more):
         raise SchemaError(
             f"outputs of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(labels.shape)} "
             f"({labels.dtype}), though torch may broadcast them; reshape one of them, as in outputs.squeeze(-1)."
         )
-    return mask
+    return mask, has_classes
+
+
+def _warn_if_not_finite(outputs: Tensor, left_out: Tensor) -> None:
+    """Warn if outputs that the loss leaves out are not finite, unless the check would wait for a device."""
+    if is_traced() or outputs.device.type != "cpu" or not outputs.requires_grad:
+        return
+    try:
+        # If the sum is finite, all outputs are. In most steps this is the only cost.
+        values = outputs.detach()
+        if values.sum().isfinite() or values.masked_fill(~left_out, 0).isfinite().all():
+            return
+    except RuntimeError:
+        # Inside torch.func.vmap, values cannot be read.
+        return
+    # Python shows equal texts once for each line of the user's code.
+    warnings.warn(
+        "outputs that the loss leaves out (padding, missing labels) are not finite, so gradients can be NaN although "
+        "the loss is finite. Empty graph slots have no nodes: in a mean, divide by number.clamp(min=1). Values of "
+        "graphs are 0 in padding, and so is a determinant: give the loader label_fill=. Padding nodes all have the "
+        "same position: give it coordinates=.",
+        stacklevel=3,
+    )

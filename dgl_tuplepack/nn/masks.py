@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
@@ -23,10 +23,13 @@ class RowMask(NamedTuple):
         Bool ``[N]``, True = real.
     num_real
         Number of real rows, if the real rows come first and their number is known on the host; else None.
+    is_tied
+        Whether the component is tied to another component of the batch, which has an equal mask.
     """
 
     mask: Tensor
     num_real: int | None
+    is_tied: bool = False
 
 
 class HasRowMasks(Protocol):
@@ -60,7 +63,7 @@ class masked:
     -----
     A layer reads the mask of the component that has as many slots as the layer's input has rows: the nodes of a type,
     the edges of a type, or the graphs. If several components have that many slots, name one with
-    ``convert(model, rows={...})``.
+    ``convert(model, rows={...})``; components that are tied to each other count as one, since their masks are equal.
 
     A scope may be inside a compiled function, or around a call of it. Neither causes a graph break of the compiler, and
     other batches of the same sampler cause no recompilation.
@@ -113,40 +116,55 @@ def checked_rows(what: str, rows: object) -> str | None:
     return rows
 
 
-def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
-    """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
+def current_mask(input: Tensor, rows: str | None, layer: nn.Module) -> RowMask | None:
+    """Return the mask of the rows of `input`, the input of `layer`, in the current batch; None if nothing is padding.
 
     The mask is that of the component `rows`; if `rows` is None, of the only component with as many slots as `input`
     has rows. Raise SchemaError if no component fits, if several fit, or outside a scope of `masked`.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
-        raise SchemaError(
-            f"{layer} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
-            "(masked(None) if nothing is padding)"
-            + (", or give the mask as the second argument." if layer == "a norm" else ".")
-        )
+        raise _refusal(number, rows, layer, None, [])
     if not masks:
         return None
+    # Of tied components, only one counts, unless `rows` names the other.
+    fitting = [
+        name
+        for name, each in masks.items()
+        if each.mask.shape[0] == number and (not each.is_tied if rows is None else name == rows)
+    ]
+    if len(fitting) != 1:
+        raise _refusal(number, rows, layer, masks, fitting)
+    return masks[fitting[0]]
+
+
+def _refusal(
+    number: int, rows: str | None, layer: nn.Module, masks: Mapping[str, RowMask] | None, fitting: list[str]
+) -> SchemaError:
+    """Return the error for a layer that has no mask, or for which no mask or several masks fit."""
+    # Only messages read the name: code that reads it would be compiled again for each name.
+    name, is_norm = getattr(layer, "name_in_model", ""), isinstance(layer, nn.BatchNorm1d)
+    kind = "norm" if is_norm else type(layer).__name__
+    who = f"{kind} {name!r}" if name else "a norm" if is_norm else kind
+    if masks is None:
+        return SchemaError(
+            f"{who} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` (masked(None) if "
+            f"nothing is padding){', or give the mask as the second argument' if is_norm else ''}. With "
+            "torch.utils.checkpoint, enter the scope inside the checkpointed function."
+        )
+    slots = ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
     if rows is not None:
-        bound = masks.get(rows)
-        if bound is None or bound.mask.shape[0] != number:
-            raise SchemaError(
-                f"{layer} is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; "
-                "bind it to another component with convert(model, rows={...})."
-            )
-        return bound
-    fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
-    if len(fitting) == 1:
-        return masks[fitting[0]]
+        return SchemaError(
+            f"{who} is bound to {rows!r} and has {number} rows, but the batch has the slots {slots}; bind it to "
+            "another component with convert(model, rows={...})."
+        )
     problem, remedy = "no component of the batch has", "give it rows of the batch"
     if fitting:
-        problem, remedy = f"{' and '.join(fitting)} have", f"name one: convert(model, rows={{NAME: {fitting[0]!r}}})"
-    raise SchemaError(f"{layer} has {number} rows, and {problem} that many slots: {_slots(masks)}; {remedy}.")
-
-
-def _slots(masks: Mapping[str, RowMask]) -> str:
-    return ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
+        problem = f"{' and '.join(fitting)} have"
+        remedy = f"name one: convert(model, rows={{{name or 'NAME'!r}: {fitting[0]!r}}})"
+    elif is_norm:
+        remedy += ", or, if the model made these rows (pooled nodes, triplets), their mask as the second argument"
+    return SchemaError(f"{who} has {number} rows, and {problem} that many slots: {slots}; {remedy}.")
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:

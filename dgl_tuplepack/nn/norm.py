@@ -97,7 +97,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             )
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
-        row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
+        row_mask = current_mask(input, self.rows, self) if mask is None else as_row_mask(input, mask)
         num_real = len(input) if row_mask is None else row_mask.num_real
         by_sums = is_traced() or self._sums_over_ranks()
         # For fewer than two rows, torch's norm raises an error or returns NaN.

@@ -81,7 +81,7 @@ def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
     """Return the mask of the rows of `x`, True = real; None if nothing is padding."""
-    row_mask = current_mask(x, module.masked_rows, type(module).__name__)  # type: ignore[arg-type]
+    row_mask = current_mask(x, module.masked_rows, module)  # type: ignore[arg-type]
     return None if row_mask is None else row_mask.mask
 
 

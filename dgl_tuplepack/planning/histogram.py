@@ -7,6 +7,7 @@ import functools
 import io
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -252,9 +253,9 @@ class SizeHistogram:
     def to_csv(self) -> str:
         """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
-        # Quotes protect blanks around a name: `from_csv` skips blanks before a cell, but not inside quotes.
-        outer_blanks = any(name != name.strip() for name in self.components)
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
+        # `from_csv` skips blanks before a cell and a byte order mark before the text, but not inside quotes.
+        skipped = any(name != name.strip() or name.startswith("\ufeff") for name in self.components)
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if skipped else csv.QUOTE_MINIMAL)
         writer.writerow([*self.components, "count"])
         writer.writerows(self.to_dict()["rows"])
         return text.getvalue()
@@ -263,21 +264,30 @@ class SizeHistogram:
     def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
         """Make a histogram from the result of `to_csv`. Error messages refer to the text by the given `name`.
 
+        Without the column ``count``, each line is the size of one graph, as in ``nodes,edges``. The counts of equal
+        sizes are added up.
+
         Raises
         ------
         FormatError
             The text is not such a table; the message names the first bad line.
         """
         try:
-            lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
+            plain = io.StringIO(text.removeprefix("\ufeff"), newline="")
+            header, *lines = [*csv.reader(plain, skipinitialspace=True)] or [[]]
         except csv.Error as error:
             raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
-        if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
-            raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
-        cells = len(lines[0])
-        rows = [_csv_row(line, cells, f"line {number} of {name}") for number, line in enumerate(lines[1:], start=2)]
+        has_counts = len(header) > 1 and header[-1].strip() == "count"
+        # Without counts, only the usual names are components: the last column may be a misspelt "count".
+        if not header or not (has_counts or all(cell.split(":")[0] in HOMOGENEOUS for cell in header)):
+            raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {header!s:.200}.")
+        counts = Counter[tuple[int, ...] | int]()
+        for number, line in enumerate(lines, start=2):
+            row = _csv_row(line, len(header), f"line {number} of {name}", has_counts)
+            *size, count = row if has_counts else [*row, 1]
+            counts[tuple(size)] += count
         try:
-            return cls.from_dict({"components": lines[0][:-1], "rows": rows})
+            return cls.from_counts(counts, header[: len(header) - has_counts])
         except InputError as error:
             raise FormatError(f"{name} holds no valid histogram: {error!s:.500}") from error
 
@@ -366,23 +376,24 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
+def _csv_row(line: list[str], cells: int, where: str, has_count: bool) -> list[int]:
     """Return the cells of a CSV line as integers; raise FormatError unless they are a valid row (see `_check_row`)."""
     try:
         row = [int(cell) for cell in line]
     except ValueError:
         row = []
-    _check_row(row, cells, where, ",".join(line))
+    _check_row(row, cells, where, has_count, ",".join(line))
     return row
 
 
-def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
+def _check_row(row: Any, cells: int, where: str, has_count: bool = True, written: str | None = None) -> None:
     """Raise FormatError unless `row` is a size and a count; the message shows `row`, or `written` if given."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
-    if not whole or len(row) != cells or row[-1] == 0:
+    if not whole or len(row) != cells or (has_count and row[-1] == 0):
+        count = ", of which the last one, the count, is above 0" if has_count else ""
         raise FormatError(
             f"{where} is {shown(row if written is None else written, 200)}, but must hold {cells} whole numbers in "
-            "0..2**63-1, of which the last one, the count, is above 0; correct or remove it."
+            f"0..2**63-1{count}; correct or remove it."
         )
 
 

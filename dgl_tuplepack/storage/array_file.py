@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
+import mmap
 import os
 import threading
+import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -157,21 +161,44 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
             written = len(header) + num_values * stored.itemsize
             if length != written:
                 raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
-        if _sample(path, len(header)) != entry.sample:
-            raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
-        if not num_values:
-            # The system cannot map zero bytes.
-            return np.empty(entry.shape, stored)
-        # Return a plain array: np.memmap is a subclass, and each slice of it takes more time.
-        return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
+            if _sample(path, len(header)) != entry.sample:
+                raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
+            # A plain array: np.memmap is a subclass, and each slice of it takes more time.
+            content = np.asarray(_Map(file, length) if os.name == "posix" else np.memmap(file, np.uint8, "r"))
+        return content[len(header) :].view(stored).reshape(entry.shape)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
 
 
-def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Read a whole array file; raise FormatError if its header or its checksum is wrong."""
+if os.name == "posix":
+    _system: Any = ctypes.CDLL(None, use_errno=True)
+    _system.mmap.restype = ctypes.c_void_p
+
+
+class _Map:
+    """The bytes of a file, mapped into memory, read-only.
+
+    Python's `mmap` keeps a file descriptor for each map. The system counts torch's maps, which can be written to, as
+    memory, and refuses files that are larger than its memory.
+    """
+
+    def __init__(self, file: IO[bytes], length: int) -> None:
+        size = ctypes.c_size_t(length)
+        address = _system.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), ctypes.c_long(0))
+        if address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        weakref.finalize(self, _system.munmap, ctypes.c_void_p(address), size).atexit = False
+        # True: the bytes are read-only.
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (length,), "data": (address, True)}
+
+
+def check_bytes(folder: Path, entry: ArrayEntry, progress: Callable[[int], object]) -> None:
+    """Read a whole array file; raise FormatError if its header or its checksum is wrong.
+
+    `progress` is called with the number of bytes after each block.
+    """
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
@@ -179,6 +206,7 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 digest.update(block)
+                progress(len(block))
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
     if not intact or digest.hexdigest() != entry.sha256:

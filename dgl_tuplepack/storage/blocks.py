@@ -32,7 +32,8 @@ def blocks_of(
     blocks = source.blocks()
     # A source without flat arrays is read graph by graph.
     if blocks is None:
-        return graph_blocks(source.items(), ties, indices, source.levels)
+        number = None if source.is_stream else source.num_graphs()
+        return graph_blocks(source.items(), ties, indices, source.levels, number)
     if source.schema is None or source.schema.pyg is None:
         # The graphs are not from PyG.
         refuse_levels(source.levels, source.title)

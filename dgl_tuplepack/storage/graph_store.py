@@ -26,6 +26,7 @@ from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import IntArray
@@ -241,7 +242,7 @@ class GraphStore(StoredGraphs):
             the folder of one of these; PyG's `InMemoryDataset`; a subset of a `GraphStore`, `MultiStore` or
             `InMemoryDataset`.
         splits
-            The ids of each split, by its name, such as "train"; None: the splits of the source.
+            The ids of each split, or a mask or subset, by its name, such as "train"; None: the splits of the source.
         compact
             Store int64 and int32 features and labels in the narrowest dtype that holds their values; graphs are read
             with the original dtype.
@@ -319,6 +320,7 @@ def write_graphs(
             raise SizesError(
                 f'splits must be a mapping of names to ids, but are {chosen!r:.200}; give {{"train": ids}}, say.'
             )
+        chosen = {name: ids_in(source, ids) for name, ids in chosen.items()}
         # Two keys of a mapping, such as 1 and "1", may be the same text.
         name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
         if uses > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dgl_tuplepack._core.checks import as_path, shown
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.limits import Limits
@@ -52,7 +53,8 @@ class MultiStore(StoredGraphs):
         # Worker processes may have another working folder.
         path = as_path(path).absolute()
         self.manifest = Manifest.load(path)
-        segments = [Segment.open(path / shard.name) for shard in self.manifest.shards]
+        shards = progress_bar(self.manifest.shards, desc="open", unit=" shards", delay=DELAY, leave=False)
+        segments = [Segment.open(path / shard.name) for shard in shards]
         for segment, shard in zip(segments, self.manifest.shards, strict=True):
             check_unchanged(segment.checksum, path, shard)
         super().__init__(path, segments)

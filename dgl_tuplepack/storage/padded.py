@@ -69,7 +69,8 @@ def _sort_edges() -> Callable[..., None]:
 def _fill(shape: PaddedShape, field: Field) -> Array:
     """Return the rows that pad a feature or label: one row, or one row for each slot.
 
-    For any other tensor, return a single 0, which is not used.
+    For any other tensor, return a single 0, which is not used. The rows are a copy, since torch moves a tensor to other
+    memory when it is sent to a worker.
     """
     filling = shape.fillings.get(field.key)
-    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling)
+    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling).copy()

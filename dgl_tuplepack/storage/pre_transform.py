@@ -27,7 +27,7 @@ class Transformed(Source):
         self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, shard: str = ""
     ) -> None:
         super().__init__(source.title)
-        self.levels = source.levels
+        self.levels, self.is_stream = source.levels, source.is_stream
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
         self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
         # Identify the transform before its first call, which may change its attributes and thus its `repr`.

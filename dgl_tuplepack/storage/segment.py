@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import build_item
@@ -20,7 +23,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata
+from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, allowed_storage, dtype_name
 
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
@@ -46,6 +49,21 @@ class Segment:
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
+
+        self.schema = replace(self.schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
+
+    def settled(self, schema: Schema) -> Segment:
+        """Return the segment with the features of `schema` for types without nodes (edges), which have no rows here."""
+        made = copy.copy(self)
+        made.schema = self.schema.settled(schema.shown)
+        made.entries, made._arrays = dict(self.entries), dict(self._arrays)
+        for key, spec in made.schema.columns():
+            if key[1] in self.schema.empty - made.schema.empty:
+                dtype = dtype_name(spec, str(key))
+                stored, shape = allowed_storage(key[0], dtype)[0], (0, *spec.shape)
+                made.entries[key] = ArrayEntry("", *key, dtype, stored, shape, "", "")
+                made._arrays[key] = np.empty(shape, stored)
+        return made
 
     @classmethod
     def open(cls, path: Path) -> Segment:
@@ -191,8 +209,10 @@ class Segment:
 
         Raise FormatError for the first difference.
         """
-        for entry in self.metadata.arrays:
-            check_bytes(self.data, entry)
+        total = sum(array.nbytes for array in self._arrays.values())
+        with progress_bar(desc="check", total=total, unit="B", unit_scale=True, delay=DELAY) as progress:
+            for entry in self.metadata.arrays:
+                check_bytes(self.data, entry, progress.update)
         self.check_positions()
         if self.histogram != SizeHistogram.from_sizes(self.sizes):
             self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
@@ -205,12 +225,12 @@ class Segment:
         for t in self.rows:
             self._check_offsets(t)
         # Check some graphs at a time: the checks need more memory than the arrays in the files.
-        for e in self.schema.edge_types:
-            for end, node_type in zip(ENDS, (e[0], e[2]), strict=True):
-                for graphs in self._slices(_GRAPHS_PER_CHECK):
+        slices = [*self._slices(_GRAPHS_PER_CHECK)]
+        for graphs in progress_bar(slices, desc="check", unit=" blocks", delay=DELAY):
+            for e in self.schema.edge_types:
+                for end, node_type in zip(ENDS, (e[0], e[2]), strict=True):
                     self._check_endpoints(end, e, node_type, graphs)
-        if self.schema.ties or self.schema.indices:
-            for graphs in self._slices(_GRAPHS_PER_CHECK):
+            if self.schema.ties or self.schema.indices:
                 self._check_relations(graphs)
 
     def _check_offsets(self, t: GraphType) -> None:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
+from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,12 +39,13 @@ class Selection:
     """
 
     def __init__(self, path: Path, segments: Sequence[Segment]) -> None:
-        self.path, self.segments = path, tuple(segments)
+        schema = functools.reduce(lambda found, each: found.settled(each.schema.shown), segments, segments[0].schema)
+        self.path, self.segments = path, tuple(segment.settled(schema) for segment in segments)
         # int64 [N], read-only: the position of each graph among the graphs of all segments; None for all graphs.
         self.chosen: IntArray | None = None
         # int64 [N]: the ids that batches report for the graphs; None for 0..N-1.
         self.kept_ids: IntArray | None = None
-        for segment in segments[1:]:
+        for segment in self.segments[1:]:
             check_same_schema(self.schema, segment.schema, str(segments[0].path), str(segment.path))
         # int64 [segments + 1]: the number of graphs before each segment, then the number of all graphs.
         self.first_ids: IntArray = np.cumsum([0, *(segment.num_graphs for segment in segments)], dtype=np.int64)
@@ -190,16 +192,22 @@ class Selection:
             segment.verify()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids)
+        # The folder of a temporary store. Workers of a loader end before the store, so they open the same folder.
+        folder = self.__dict__.get("_folder") if get_spawning_popen() is None else None
+        return _reopened, (type(self), self.path, self.checksum, self.chosen, self.kept_ids, folder)
 
     def __repr__(self) -> str:
         totals = self.sizes.totals()
         return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
 
 
-def _reopened(store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None) -> Any:
-    """Return an unpickled selection; raise FormatError if the files at `path` have changed."""
-    selection = store_class(path)
+def _reopened(
+    store_class: Any, path: Path, checksum: str, chosen: IntArray | None, kept_ids: IntArray | None, folder: Any
+) -> Any:
+    """Return an unpickled selection; raise FormatError if the files at `path` (or in `folder`) have changed."""
+    selection = store_class(path if folder is None else Path(folder.path) / path.name)
+    if folder is not None:
+        selection.__dict__["_folder"] = folder
     if selection.checksum != checksum:
         raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
     if chosen is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,16 @@ class StoreWriter:
         return writer
 
     def _add_features(self, content: str, type_: str | EdgeType | None, specs: Mapping[str, ArraySpec]) -> None:
+        """Create the files of features that have none, unless no graph so far has nodes (edges) of the type."""
         for name, spec in specs.items():
-            self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
+            if type_ not in self._schema.empty and (content, type_, name) not in self._writers:
+                self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
+
+    def _settle(self, schema: Schema) -> None:
+        """Create the files of features that the graphs so far have not shown."""
+        self._schema = schema
+        for (content, t, name), spec in schema.columns():
+            self._add_features(content, t, {name: spec})
 
     def append(self, block: GraphBlock) -> None:
         """Write the graphs of a block; raise SchemaError for an invalid graph."""
@@ -84,6 +93,8 @@ class StoreWriter:
             """Return the display name of graph `i` of the block."""
             return f"graph {self._num_graphs + i}"
 
+        if block.schema is not None and block.schema.empty != self._schema.empty:
+            self._settle(block.schema)
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
@@ -94,7 +105,8 @@ class StoreWriter:
                 check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
         for column, _ in self._schema.columns():
-            self._writers[column].append(block.column(column))
+            if column in self._writers:
+                self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
@@ -108,6 +120,7 @@ class StoreWriter:
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
         """Complete all files and return the metadata, which the caller saves; `data` is the name of the data folder."""
+        self._settle(replace(self._schema, empty=frozenset()))
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None

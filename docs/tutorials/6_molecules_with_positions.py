@@ -99,9 +99,10 @@ assert gradient != gradient  # it is NaN
 # ------------------
 #
 # ``coordinates`` names the feature that holds positions, and gives the smallest distance between two padding nodes.
-# Here it is twice the cutoff, so padding edges are longer than all real edges. The loss does not change.
+# It should be smaller than half the cutoff, so that padding nodes have neighbours, as real nodes have. The loss does
+# not change.
 
-loader = tp.packed_loader(dataset, graphs_per_batch=16, coordinates={"pos": 2 * cutoff})
+loader = tp.packed_loader(dataset, graphs_per_batch=16, coordinates={"pos": cutoff / 4})
 batch = next(iter(loader))
 loss, gradient = loss_and_gradient(batch, loader.graphs_per_batch)
 print(f"with coordinates: loss {loss:.3f}, gradient {gradient:.3f}")

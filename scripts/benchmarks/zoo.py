@@ -144,7 +144,7 @@ class Training:
         categories = Categories(get_atom_feature_dims(), get_bond_feature_dims())
         self.model: nn.Module = model.new(framework, width, model.layers, categories)
         if self.padded:
-            model.converted(framework, self.model)
+            tp.nn.convert(self.model, verbose=False)
         self.loss: Callable[..., Tensor] = partial(
             model.loss_of_padded if self.padded else model.loss_of_plain, framework, self.model
         )

@@ -44,7 +44,7 @@ def test_an_interrupted_write_leaves_the_old_file_whole(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, step, fail)
-    with refused(FormatError, "cannot write", str(path), "No space left on device", "check"):
+    with refused(FormatError, "cannot write", str(path), "No space left on device", "free some space"):
         files.write_text(path, "new")
     monkeypatch.undo()
     assert path.read_text() == "old"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dgl
 import numpy as np
 import pytest
 import torch
+from dgl.dataloading import GraphDataLoader
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
 from dgl_tuplepack.graphs.items import Identified
+from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import generator, random_graph
 from tests.support.messages import refused
 from tests.support.padding import LIMITS, collate, graph, hetero, item
@@ -189,6 +195,84 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
 def test_labels_whose_values_are_out_of_reach(label: Any, parts: list[str]) -> None:
     with refused(SchemaError, "label", *parts):
         collate(example=(graph(), label))
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize")
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32])
+@pytest.mark.parametrize("of", ["the label", "'y'", "'x'"])
+def test_quantised_values_are_refused_by_name(dtype: torch.dtype, of: str, tmp_path: Path) -> None:
+    quantised, own = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, dtype), graph()
+    if of == "'x'":
+        own.ndata["x"] = quantised
+    example = (own, quantised if of == "the label" else {"y": quantised} if of == "'y'" else 1.0)
+    calls: list[Callable[[], Any]] = [
+        lambda: collate(example=example), lambda: tp.packed_loader([example] * 3, 2),
+        lambda: tp.packed_loader([example] * 3, 2, in_memory=False), lambda: tp.GraphStore.write(tmp_path, [example]),
+    ]  # fmt: skip
+    for call in calls:
+        with refused(SchemaError, f"{of} is {str(dtype)[6:]} [2", "quantised", ".dequantize()"):
+            call()
+
+
+class Measured(NamedTuple):
+    """A label with two parts."""
+
+    id: Any
+    value: Any
+
+
+# A number of each kind, in the forms that datasets return. The integers have no float32, one of them no float64.
+NUMBERS: dict[str, list[Any]] = {
+    "bool": [True, np.bool_(False), torch.tensor(True)],
+    "int": [2**24 + 1, np.int64(2**53 + 1), np.uint8(7), torch.tensor(2**24 + 1), torch.tensor(3, dtype=torch.int32)],
+    "float": [0.5, np.float64(0.1), np.float32(0.5), torch.tensor(0.5), torch.tensor(0.1, dtype=torch.float64)],
+}  # fmt: skip
+
+
+@given(data=st.data(), in_dict=st.booleans())
+def test_a_list_of_numbers_is_one_exact_tensor_or_refused(data: st.DataObject, in_dict: bool) -> None:
+    kinds = data.draw(st.lists(st.sampled_from([*NUMBERS]), min_size=2, max_size=3))
+    numbers = [data.draw(st.sampled_from(NUMBERS[kind])) for kind in kinds]
+    label: Any = data.draw(st.sampled_from([numbers, tuple(numbers), [numbers, numbers], deque(numbers)]))
+    if len(numbers) == 2 and data.draw(st.booleans()):
+        label = Measured(*numbers)
+    given = {"y": label} if in_dict else label
+    if len({*kinds}) > 1:
+        with refused(SchemaError, "the label 'y' is" if in_dict else "the label is", "mixes", *kinds, "'id': number"):
+            collate(example=(graph(), given))
+        return
+    labels = collate(example=(graph(), given))([(graph(), given)]).labels
+    found = (labels["y"] if in_dict else labels)[0]
+    # Exact: no number has lost a digit, apart from Python's floats, which are all exact here.
+    assert found.reshape(-1, len(numbers))[0].tolist() == [float(x) if kinds[0] == "float" else int(x) for x in numbers]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        (2**24 + 1, 0.5), [2**24 + 1, 0.5], Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
+        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), [np.array([2**24 + 1]), np.array([0.5], np.float32)],
+        (2**53 + 1, np.float64(0.5)), (True, 5), [True, 0.5],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
+    """One tensor would round large integers, and turn True into 1; DGL's collate keeps the numbers apart."""
+    items = [(graph(), label)] * 3
+    calls: list[Callable[[], Any]] = [
+        lambda: tp.packed_loader(items, 2), lambda: tp.packed_loader(items, 2, in_memory=False),
+        lambda: tp.GraphStore.write(tmp_path, items), lambda: tp.GraphStore.write(tmp_path, iter(items)),
+    ]  # fmt: skip
+    for call in calls:
+        with refused(SchemaError, "the label", "mixes", "give each a name", "or convert all to one dtype"):
+            call()
+    assert not [*tmp_path.iterdir()]
+    assert_same_value(
+        next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3)))
+    )
+    # What the message names helps.
+    named = [(graph(), {"id": 2**24 + 1, "y": 0.5})] * 3
+    assert next(iter(tp.packed_loader(named, 3))).labels["id"][0] == 2**24 + 1
 
 
 @pytest.mark.parametrize(

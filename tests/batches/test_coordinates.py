@@ -204,6 +204,44 @@ def test_layers_of_geometry(make: type[nn.Module], seed: int) -> None:
 # Fill values and bad input --------------------------------------------------------------------------------------------
 
 
+CUTOFF = 4.0
+
+
+def forces(mix: nn.Module, read: nn.Module, pos: Tensor, slots: Tensor, graphs: int) -> Tensor:
+    """Forces of a network that sums vectors to all neighbours within the cutoff, and uses norms of mixed sums."""
+    pos = pos.detach().requires_grad_()
+    near = (torch.cdist(pos, pos) < CUTOFF) & (slots[:, None] == slots) & ~torch.eye(len(pos), dtype=torch.bool)
+    i, j = near.nonzero().T
+    towards = pos[j] - pos[i]
+    sums = torch.zeros_like(pos).index_add(0, i, towards / (1 + towards.square().sum(1, keepdim=True)))
+    energies = read(mix(sums[..., None]).norm(dim=1)).tanh()
+    per_graph = energies.new_zeros(graphs, 1).index_add(0, slots, energies)
+    return -torch.autograd.grad(per_graph.sum(), pos, create_graph=True)[0]
+
+
+@pytest.mark.parametrize(("distance", "is_right"), [(1.0, True), (0.1, True), (1.9, True), (CUTOFF + 1, False)])
+@pytest.mark.parametrize("spare", [2, 3, 25])
+def test_forces_need_padding_nodes_with_neighbours(distance: float, is_right: bool, spare: int) -> None:
+    """Their loss differentiates twice; the norm of a sum of 0 has no second derivative."""
+    gen = generator(0)
+    items = [molecule(gen, n, 2) for n in (4, 5)]
+    joined = dgl.batch(items)
+    mix, read = seeded(lambda: nn.Linear(1, 2, bias=False)), seeded(lambda: nn.Linear(2, 1))
+    slots = torch.repeat_interleave(torch.arange(2), joined.batch_num_nodes())
+    wanted = torch.randn(9, 3, generator=gen, dtype=torch.float64)
+    loss = (forces(mix, read, joined.ndata["pos"], slots, 2) - wanted).square().sum()
+    expected = torch.autograd.grad(loss, [*mix.parameters(), *read.parameters()], allow_unused=True)
+    batch = tp.PaddedCollate(tp.Limits(7 + spare, 4, 3), items[0], coordinates={"pos": distance})(items)
+    found = forces(mix, read, batch.node_features["pos"], batch.node_graph_slots, len(batch.graph_mask))
+    errors = (found - torch.cat([wanted, torch.zeros(spare, 3)])).square().sum(1)
+    loss = tp.nn.masked_mean(errors, batch.node_mask, count=1)
+    gradients = torch.autograd.grad(loss, [*mix.parameters(), *read.parameters()], allow_unused=True)
+    assert gradients[0].isnan().all() != is_right
+    if is_right:
+        for one, other in zip(gradients, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     "given", [[1.0, 2.0, 3.0], (1, 2, 3), np.array([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])], ids=type
 )
@@ -248,10 +286,13 @@ def graph_of(**features: Tensor) -> Any:
         ({"feature_fill": {"i": [1.5, 2.0]}}, ("feature_fill", "[1.5, 2.0]", "torch.int64 cannot hold")),
         ({"feature_fill": {"pos": ["a", "b", "c"]}}, ("feature_fill", "torch.float32 cannot hold")),
         ({"label_fill": {"": [1.0]}}, ("label_fill has the unknown names", "['']")),
+        ({"feature_fill": {"cell": 1.0}}, ("unknown names ['cell']", "values of graphs in label_fill")),
+        ({"label_fill": {"pos": 1.0}}, ("unknown names ['pos']", "nodes and edges belong in feature_fill")),
     ],
 )
 def test_wrong_coordinates_and_fills(options: dict[str, Any], parts: tuple[str, ...]) -> None:
-    example = graph_of(pos=torch.zeros(2, 3), i=torch.zeros(2, 2, dtype=torch.int64))
+    graph = graph_of(pos=torch.zeros(2, 3), i=torch.zeros(2, 2, dtype=torch.int64))
+    example = (graph, {"cell": torch.eye(3)}) if "cell" in str(options) else graph
     with refused(SchemaError, *parts):
         tp.PaddedCollate(tp.Limits(40, 40, 2), example, **options)
 

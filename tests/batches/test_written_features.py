@@ -136,6 +136,40 @@ def test_writes_into_a_copy_do_not_reach_the_batch(content: Content) -> None:
         assert_has(batch, before)
 
 
+OLD, NEW, OTHER = torch.zeros(5, 1), torch.ones(5, 1), torch.full((5, 1), 2.0)
+# A feature at first, then in the graph and in the batch, and at last in both; None: it is absent.
+CHANGES = {
+    "set in both": (OLD, NEW, OTHER, NEW), "deleted in the graph": (OLD, None, OTHER, None),
+    "deleted in the batch": (OLD, NEW, None, NEW), "deleted in both": (OLD, None, None, None),
+    "set in the graph only": (OLD, NEW, OLD, NEW), "set in the batch only": (OLD, OLD, OTHER, OTHER),
+    "deleted in the graph only": (OLD, None, OLD, None), "deleted in the batch only": (OLD, OLD, None, None),
+    "new in both": (None, NEW, OTHER, NEW), "new in the graph": (None, NEW, None, NEW),
+    "new in the batch": (None, None, OTHER, OTHER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_of_two_changes_the_one_in_the_graph_is_kept(kind: str) -> None:
+    """Features of a graph and of its batch may change separately until one of them is asked for again."""
+    import dgl
+
+    pair = dgl.graph(([0, 1], [1, 0]))
+    batch = tp.PaddedCollate(tp.Limits(4, 8, graphs=4), example=pair)([pair])
+    before, in_graph, in_batch, expected = CHANGES[kind]
+    view = batch.graph.ndata
+    if before is not None:
+        view["h"] = before
+    own = batch.node_features
+    for features, value in ((view, in_graph), (own, in_batch)):
+        if value is None:
+            features.pop("h", None)
+        elif value is not before:
+            features["h"] = value
+    for found in (batch.node_features, batch.graph.ndata):
+        assert ("h" in found) is (expected is not None)
+        assert expected is None or torch.equal(found["h"], expected)
+
+
 def test_a_graph_that_was_changed_in_place_is_refused() -> None:
     import dgl
 

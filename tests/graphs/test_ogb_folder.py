@@ -106,6 +106,22 @@ def test_edges_may_begin_late(tmp_path: Path) -> None:
     assert store.sizes.array.tolist() == [[n, 0] for n in parts["nodes"]]
 
 
+@pytest.mark.parametrize("features", ["int", "float"])
+def test_tables_may_begin_with_a_byte_order_mark(tmp_path: Path, features: str) -> None:
+    parts = {**raw_parts(features=features), "splits": {"random": {"train": [0, 3, 4], "valid": [1], "test": [5, 2]}}}
+    folders = [write_raw_folder(tmp_path / name, **parts) for name in ("plain", "marked")]
+    for path in folders[1].rglob("*.csv.gz"):
+        path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + gzip.decompress(path.read_bytes())))
+    plain, marked = (
+        tp.GraphStore.write(tmp_path / f"store {folder.name}", OgbFolder(folder, add_inverse_edge=False))
+        for folder in folders
+    )
+    # Integers stay integers.
+    assert marked.schema == plain.schema
+    assert_same_items(marked, list(plain))
+    assert {name: ids.tolist() for name, ids in marked.splits.items()} == parts["splits"]["random"]
+
+
 @pytest.mark.parametrize("kind", ["whole", "missing", "fraction", "nan"])
 def test_labels_are_as_ogb_has_them(tmp_path: Path, kind: str) -> None:
     """Integers unless some are missing; float32 in regression."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, SizesError
+from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, ring, stored
 
@@ -320,3 +322,60 @@ def of_hetero() -> HeteroData:
     data["a", "to", "b"].edge_index = torch.tensor([[0, 2], [1, 1]])
     data["a", "to", "b"].edge_label_index = torch.tensor([[0, 2], [1, 0]])
     return data
+
+
+def ion(bonds: int, attribute: str) -> Any:
+    """A Data whose edges have features if there are any; otherwise `attribute` says what it has instead."""
+    data = Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, bonds, dtype=torch.long), y=torch.tensor([1.0]))
+    if bonds:
+        data.edge_attr = torch.ones(bonds, 4)
+    elif attribute != "missing":
+        data.edge_attr = {"no columns": torch.tensor([]), "right": torch.ones(0, 4)}[attribute]
+    return data
+
+
+def trade(items: int, attribute: str) -> Any:
+    """A HeteroData, whose items and the edges to them have features if there are any."""
+    data = HeteroData()
+    data["u"].x = torch.ones(2, 2)
+    data["u", "f", "u"].edge_index = torch.tensor([[0], [1]])
+    data["u", "b", "i"].edge_index = torch.zeros(2, items, dtype=torch.long)
+    data["i"].num_nodes = items
+    for t, name in (("i", "x"), (("u", "b", "i"), "t")):
+        if items or attribute == "right":
+            data[t][name] = torch.ones(items, 3)
+        elif attribute == "no columns":
+            data[t][name] = torch.tensor([])
+    return data
+
+
+@pytest.mark.parametrize("make", [ion, trade])
+@pytest.mark.parametrize("attribute", ["missing", "no columns"])
+@pytest.mark.parametrize("order", [(0, 0, 2), (0, 2, 0), (2, 0, 0)])
+def test_pyg_graphs_of_any_order_make_equal_batches(
+    make: Any, attribute: str, order: tuple[int, ...], tmp_path: Path
+) -> None:
+    items, right = ([make(number, how) for number in order] for how in (attribute, "right"))
+    before = copy.deepcopy([item.to_dict() for item in items])
+    expected = next(iter(tp.packed_loader(right, 3, shuffle=False)))
+    for choice in (None, False):
+        assert_same_batch(next(iter(tp.packed_loader(items, 3, shuffle=False, in_memory=choice))), expected)
+        # Batches of one graph, some of which show no features.
+        pairs = zip(*(tp.packed_loader(each, 1, in_memory=choice) for each in (items, right)), strict=True)
+        for found, alone in pairs:
+            assert_same_batch(found, alone)
+    assert tp.GraphStore.write(tmp_path, iter(items)).schema == tp.GraphStore.write(tmp_path / "right", right).schema
+    # The user's graphs are unchanged.
+    for item, own in zip(items, before, strict=True):
+        assert str(item.to_dict()) == str(own)
+
+
+def test_pyg_graphs_that_lack_attributes_of_their_edges_are_refused() -> None:
+    bare = ion(2, "missing")
+    del bare.edge_attr
+    without_label = ion(0, "missing")
+    del without_label.y
+    for items in ([bare, ion(2, "")], [ion(0, "missing"), ion(2, ""), bare], [without_label, ion(2, "")]):
+        for choice in (None, False):
+            with refused(SchemaError, "every graph needs the same attributes"):
+                list(tp.packed_loader(items, 2, in_memory=choice))

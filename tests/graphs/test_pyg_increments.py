@@ -27,6 +27,32 @@ def gen() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+class Atoms(Data):
+    """Atoms with their neighbours, as MACE's AtomicData: its constructor needs arguments, its shifts are its own."""
+
+    def __init__(
+        self, edge_index: Any, node_attrs: Any, positions: Any, shifts: Any, cell: Any, weight: Any, energy: Any,
+        forces: Any, charges: Any,
+    ) -> None:  # fmt: skip
+        num_nodes = node_attrs.shape[0]
+        assert edge_index.shape[0] == 2
+        assert positions.shape == (num_nodes, 3)
+        super().__init__(
+            num_nodes=num_nodes, edge_index=edge_index, node_attrs=node_attrs, positions=positions, shifts=shifts,
+            cell=cell, weight=weight, energy=energy, forces=forces, charges=charges,
+        )  # fmt: skip
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.num_nodes if key == "edge_index" else 0
+
+
+def atoms(gen: torch.Generator, n: int, e: int) -> Any:
+    return Atoms(
+        ends(gen, n, n, e), torch.eye(9)[:n], torch.rand(n, 3, generator=gen), torch.rand(e, 3, generator=gen),
+        torch.eye(3)[None], torch.tensor(1.0), torch.tensor(float(n)), torch.rand(n, 3, generator=gen), torch.zeros(n),
+    )  # fmt: skip
+
+
 def linked(gen: torch.Generator) -> list[Any]:
     """Graphs with edges to predict, as PyG's RandomLinkSplit makes them, a root and a pair of nodes."""
     graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2), (4, 4))]
@@ -328,3 +354,19 @@ def test_a_shifted_attribute_of_a_node_type_is_named_and_sizes_need_none_of_it(
     assert tp.sizes_of(gather(graphs)).num_nodes.tolist() == tp.sizes_of(hetero(gen)).num_nodes.tolist()
     with refused(SchemaError, "'sub_batch'", "type 'a'", 'levels={"sub_batch": None}'):
         tp.GraphStore.write(tmp_path / "store", gather(graphs))
+
+
+@pytest.mark.parametrize("in_memory", [None, False])
+def test_a_class_whose_constructor_needs_arguments_is_read(
+    gen: torch.Generator, in_memory: bool | None, tmp_path: Path
+) -> None:
+    graphs = [atoms(gen, n, e) for n, e in ((3, 4), (6, 2), (4, 4), (1, 0))]
+    plain = [Data(**graph.to_dict()) for graph in graphs]
+    assert tp.sizes_of(graphs).array.tolist() == [[3, 4], [6, 2], [4, 4], [1, 0]]
+    for found, right in zip(*(tp.packed_loader(each, 2, in_memory=in_memory) for each in (graphs, plain)), strict=True):
+        assert_same(found.pyg, right.pyg)
+    store = tp.GraphStore.write(tmp_path, iter(graphs))
+    assert_same(store.batched(framework="pyg")[[2, 0, 1, 3]], batch_of([plain[i] for i in (2, 0, 1, 3)]))
+    # PyG's own loader passes None for each argument.
+    with pytest.raises(AttributeError):
+        batch_of(graphs)

@@ -13,7 +13,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.items import Identified, parts_of
-from tests.support.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
+from tests.support.graphs import ITEM, RELATIONS, USER, assert_same_batch, generator, random_graph, random_heterograph
 from tests.support.messages import refused
 
 SIZES = [[3, 4], [1, 0], [2, 5], [0, 0]]
@@ -150,3 +150,21 @@ def test_ids_in_a_store_are_positions() -> None:
 def test_with_ids_goes_before_ids_of_items() -> None:
     view = tp.with_ids([(graph, 1.0, 50 + i) for i, graph in enumerate(graphs())])
     assert through_collate([view[2], view[0]]).graph_ids.tolist() == [2, 0] + [-1] * 8
+
+
+@pytest.mark.parametrize("index", [range(4), range(20, 24), list("dcba"), [1, 1, 0, 0]])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_series_has_its_items_in_order_whatever_its_index(index: Any, labelled: bool) -> None:
+    pandas = pytest.importorskip("pandas", reason="the optional package pandas is not installed")
+    items: list[Any] = [(graph, float(i)) for i, graph in enumerate(graphs())] if labelled else graphs()
+    series = pandas.Series(items, index=index, dtype=object)
+    assert tp.sizes_of(series).array.tolist() == SIZES
+    for choice in (None, False):
+        found = next(iter(tp.packed_loader(series, 4, in_memory=choice, shuffle=False)))
+        assert_same_batch(found, next(iter(tp.packed_loader(items, 4, shuffle=False))))
+    ids = next(iter(tp.packed_loader(tp.with_ids(series), 4))).graph_ids
+    assert sorted(ids[:4].tolist()) == [0, 1, 2, 3]
+    with tempfile.TemporaryDirectory() as folder:
+        assert tp.GraphStore.write(folder, series).sizes.array.tolist() == SIZES
+    # Numbers are still sizes.
+    assert tp.sizes_of(pandas.DataFrame(SIZES)).array.tolist() == SIZES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,16 +11,17 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Subset
+from torch.utils.data import Subset, random_split
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.errors import InputError, SchemaError, SizesError
 from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from tests.support.graphs import assert_same_item
+from tests.support.messages import refused
 from tests.support.stores import molecules
 
 ITEMS = molecules(12)
@@ -157,3 +159,71 @@ def test_a_chosen_part_of_a_pyg_dataset_has_no_splits(tmp_path: Path) -> None:
         assert next(iter(tp.pyg.DataLoader(part, batch_size=3))).num_nodes == sum(sizes)
         batches = [*tp.packed_loader(part, graphs_per_batch=1, padded=False)]
         assert sum(batch.num_nodes for batch in batches) == sum(sizes)
+
+
+def ids_of(loaders: dict[str, Any]) -> dict[str, list[int]]:
+    """The ids of each split, sorted."""
+    return {
+        name: sorted(i for batch in each for i in batch.graph_ids.tolist() if i >= 0) for name, each in loaders.items()
+    }
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_splits_may_be_subsets_and_masks(data: st.DataObject) -> None:
+    """Each form means the same ids; subsets of subsets too, and in stores that are written with splits."""
+    source: Any = data.draw(st.sampled_from([ITEMS, tp.with_ids(ITEMS), Subset(ITEMS, [*range(11, -1, -1)])]))
+    is_train = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12).filter(lambda m: 0 < sum(m) < 12)))
+    expected = {"train": np.flatnonzero(is_train).tolist(), "valid": np.flatnonzero(~is_train).tolist()}
+
+    def as_split(ids: list[int]) -> Any:
+        mask = np.isin(np.arange(12), ids)
+        inner = source.dataset if type(source) is tp.with_ids(ITEMS).__class__ and data.draw(st.booleans()) else source
+        kind = data.draw(st.sampled_from(KINDS))
+        order = [*reversed(range(12))]
+        forms = [
+            ids, torch.tensor(ids), mask, torch.from_numpy(mask), mask.tolist(), tuple(mask.tolist()), kind(inner, ids),
+            kind(inner, torch.tensor(ids)), Subset(kind(inner, order), [11 - i for i in ids]),
+        ]  # fmt: skip
+        return data.draw(st.sampled_from(forms))
+
+    splits = {name: as_split(ids) for name, ids in expected.items()}
+    limits = tp.Limits(99, 99, 5)
+    assert ids_of(tp.packed_loader(source, limits=limits, splits=splits, in_memory=False)) == expected
+    with tempfile.TemporaryDirectory() as folder:
+        written = tp.GraphStore.write(Path(folder, "written"), source, splits=splits)
+        assert {name: ids.tolist() for name, ids in written.splits.items()} == expected
+
+
+def test_splits_of_random_split(store: tp.GraphStore) -> None:
+    for source in (ITEMS, store):
+        train, valid = random_split(source, [9, 3], generator=torch.Generator().manual_seed(0))
+        loaders = tp.packed_loader(source, 4, splits={"train": train, "valid": valid})
+        assert ids_of(loaders) == {"train": sorted(train.indices), "valid": sorted(valid.indices)}
+        # The ids are those of the source, and chosen by the mask a store gives the same graphs.
+        mask = np.isin(np.arange(12), train.indices)
+        assert store.subset(mask).original_ids.tolist() == sorted(train.indices)
+
+
+@pytest.mark.parametrize("wrong", [np.ones(11, bool), torch.ones(13, dtype=torch.bool), [True], np.ones((12, 1), bool)])
+def test_a_mask_needs_a_value_for_each_graph(store: tp.GraphStore, wrong: Any, tmp_path: Path) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: tp.packed_loader(ITEMS, 4, splits={"train": wrong}), lambda: store.subset(wrong),
+        lambda: tp.GraphStore.write(tmp_path / "store", ITEMS, splits={"train": wrong}),
+        lambda: tp.GraphStore.write(tmp_path / "store", iter(ITEMS), splits={"train": wrong}),
+    ]  # fmt: skip
+    for call in calls:
+        with refused(SizesError, f"a mask of graphs has shape {list(np.shape(wrong))}", "there are 12 graphs"):
+            call()
+    with refused(SizesError, "the split 'train' has no graphs"):
+        tp.packed_loader(ITEMS, 4, splits={"train": np.zeros(12, bool)})
+
+
+def test_a_subset_of_another_dataset_is_no_split(store: tp.GraphStore, tmp_path: Path) -> None:
+    for other in ([*ITEMS], store, Subset(ITEMS, [0, 1, 2])):
+        source = other if isinstance(other, Subset) else ITEMS
+        wrong = Subset(ITEMS if isinstance(other, Subset) else other, [0, 1])
+        with refused(InputError, "not of the source", "give ids"):
+            tp.packed_loader(source, 4, splits={"train": wrong})
+        with refused(InputError, "not of the source", "give ids"):
+            tp.GraphStore.write(tmp_path, source, splits={"train": wrong})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from dgl_tuplepack.loading.whole import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
+from tests.support.processes import run
 from tests.support.stores import molecules, purchases
 
 ITEMS = molecules(20)
@@ -202,3 +205,67 @@ def test_copies_go_with_their_loaders(monkeypatch: pytest.MonkeyPatch, tmp_path:
     del loader, loaders
     gc.collect()
     assert not list(tmp_path.iterdir())
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "padded": lambda: tp.packed_loader(ITEMS, 6),
+    "plain": lambda: tp.packed_loader(ITEMS, 6, padded=False),
+    "read one by one": lambda: tp.packed_loader(ITEMS, 6, in_memory=False),
+    "GraphDataLoader": lambda: tp.GraphDataLoader(ITEMS, batch_size=6),
+    "PackedDataset": lambda: tp.PackedDataset(ITEMS, tp.Limits(20, 20)),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=[*MAKERS])
+def test_a_pickled_loader_of_a_list_needs_nothing_of_the_first(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    expected, pickled = [*make()], pickle.dumps(make())
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+    again = pickle.loads(pickle.dumps(pickle.loads(pickled)))
+    gc.collect()
+    for found, right in zip(again, expected, strict=True):
+        (assert_same_batch if isinstance(right, tp.PaddedBatch) else assert_same_value)(found, right)
+    del again
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pickled_loader_is_read_in_another_process(tmp_path: Path) -> None:
+    loaders = tp.packed_loader(ITEMS, 6, splits={"train": range(14), "valid": range(14, 20)})
+    pickled = pickle.dumps(loaders)
+    # Both splits have one copy of the graphs.
+    assert len(pickled) < 1.5 * len(pickle.dumps(loaders["train"]))
+    (tmp_path / "loaders").write_bytes(pickled)
+    labels = [batch.labels.tolist() for name in loaders for batch in loaders[name]]
+    del loaders
+    gc.collect()
+    read = "found = pickle.load(open(sys.argv[1], 'rb')); print([b.labels.tolist() for l in found.values() for b in l])"
+    done = run("-c", f"import pickle, sys; {read}", tmp_path / "loaders")
+    assert done.stdout.strip() == str(labels), done.stderr
+
+
+def test_copies_of_a_loader_and_its_spawned_workers_share_the_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loader = tp.packed_loader(ITEMS, 6, num_workers=1, multiprocessing_context="spawn")
+    copies = [copy.copy(loader.view), copy.deepcopy(loader.view)]
+    assert len(list(tmp_path.iterdir())) == 1
+    with monkeypatch.context() as sending:
+        # As while a process is started.
+        sending.setattr("dgl_tuplepack.storage.selection.get_spawning_popen", object)
+        sent = pickle.dumps(loader.view)
+        received = pickle.loads(sent)
+    assert len(sent) < len(pickle.dumps(loader.view)) - 1000
+    assert_same_batch(received[[3, 1]], loader.view[[3, 1]])
+    del received
+    expected = [*loader]
+    del loader
+    gc.collect()
+    # The copies keep the store.
+    assert len(list(tmp_path.iterdir())) == 1
+    assert_same_batch(copies[1][[3, 1]], copies[0][[3, 1]])
+    assert sum(batch.num_real_graphs for batch in expected) == 20

@@ -80,8 +80,11 @@ def test_batches_do_not_depend_on_the_workers(
 ) -> None:
     """Whole epochs equal those of `PaddedCollate`, in order; all graphs come once."""
     loader = loader_of(store, **settings)
+    before = loader.dataset[[3, 1]]
     found = epochs_of(loader)
     assert_same_epochs(found, expected)
+    # Sending the view to workers has not changed it here.
+    assert_same_batch(loader.dataset[[3, 1]], before)
     assert [len(batches) for batches in found] == [len(loader)] * 2
     for batches in found:
         ids = flat([batch.graph_ids[batch.graph_mask].tolist() for batch in batches])

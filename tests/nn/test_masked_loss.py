@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -91,7 +92,10 @@ def test_the_loss_and_its_gradients_are_those_of_the_labels_that_are_there(case:
     missing = NAN if labels.is_floating_point() else -1
     is_missing = math.isnan if labels.is_floating_point() else lambda value: value == -1
     one, other = (outputs.clone().requires_grad_() for _ in range(2))
-    found = masked_loss(loss_fn, one, labels, mask, count=count, missing=missing)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found = masked_loss(loss_fn, one, labels, mask, count=count, missing=missing)
+    assert len(seen) == (not outputs.isfinite().all()), "only outputs of padding are not finite here"
     expected = reference(loss_fn, other, labels, mask, count, is_missing)
     torch.testing.assert_close(found, expected)
     found.backward()
@@ -109,6 +113,119 @@ def test_what_counts_as_missing(missing: float | None) -> None:
     there = labels if missing is None else labels[[0, 2, 3]]
     found = masked_loss(ELEMENTWISE["mse"], torch.zeros(4), labels, torch.ones(4, dtype=torch.bool), missing=missing)
     assert found == there.square().mean()
+
+
+def gaussian(outputs: Tensor, labels: Tensor) -> Tensor:
+    """A mean and a logarithm of the variance for each label, on the last axis, or in halves of it."""
+    mean, log_variance = outputs.unbind(-1) if outputs.ndim > labels.ndim else outputs.chunk(2, dim=-1)
+    return functional.gaussian_nll_loss(mean, labels, log_variance.exp(), reduction="none")
+
+
+def on_axis_1(outputs: Tensor, labels: Tensor) -> Tensor:
+    return gaussian(outputs.movedim(1, -1), labels)
+
+
+def quantiles(outputs: Tensor, labels: Tensor) -> Tensor:
+    """One loss for each row, of outputs that are quantiles of its only label."""
+    below = labels.reshape(-1, 1) - outputs
+    return torch.maximum(0.1 * below, -0.9 * below).mean(dim=1)
+
+
+# Loss, shape of a row of the labels, and of the outputs.
+SEVERAL: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+    "a label": (gaussian, (), (2,)),
+    "a label with an axis": (gaussian, (1,), (2,)),
+    "labels, axis after them": (gaussian, (3,), (3, 2)),
+    "labels, axis before them": (on_axis_1, (3,), (2, 3)),
+    "two labels, axis before them": (on_axis_1, (2,), (2, 2)),
+    "labels, in halves": (gaussian, (3,), (6,)),
+    "quantiles": (quantiles, (), (5,)),
+    "as many quantiles as rows": (quantiles, (1,), (6,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:outputs that the loss leaves out")
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_outputs_for_a_label(name: str) -> None:
+    loss_fn, of_labels, of_outputs = SEVERAL[name]
+    gen, mask = generator(0), torch.arange(6) < 4
+    labels, outputs = (torch.randn(6, *shape, generator=gen).double() for shape in (of_labels, of_outputs))
+    labels[1] = NAN
+    if labels.ndim > 1:
+        labels[2, -1] = NAN
+    outputs[~mask] = NAN
+    one, other = (outputs.clone().requires_grad_() for _ in range(2))
+    found = masked_loss(loss_fn, one, labels, mask, count=5.0)
+    expected = torch.zeros((), dtype=torch.float64)
+    for row in range(4):
+        # The label 0 in the place of a missing label, whose loss is dropped.
+        losses = loss_fn(other[row : row + 1], labels[row : row + 1].nan_to_num())
+        there = ~labels[row : row + 1].isnan()
+        expected = expected + losses[there if losses.ndim > 1 else there.reshape(1, -1).all(1)].sum()
+    torch.testing.assert_close(found, expected / 5)
+    found.backward()
+    (expected / 5).backward()
+    assert one.grad is not None
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+@pytest.mark.parametrize("loss_fn", [ELEMENTWISE["mse"], ELEMENTWISE["root"], quantiles])
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [((5, 1), (5,)), ((5,), (5, 1)), ((5, 3, 1), (5, 3)), ((5, 1), (5, 3)), ((5,), (5, 3)), ((5, 6), (5, 2, 3))],
+)
+def test_as_many_outputs_as_labels_or_fewer_in_another_shape_are_refused(
+    loss_fn: Any, outputs: tuple[int, ...], labels: tuple[int, ...]
+) -> None:
+    with refused(SchemaError, f"outputs of shape {outputs} do not fit labels of shape {labels}"):
+        masked_loss(loss_fn, torch.zeros(outputs), torch.zeros(labels), torch.ones(5, dtype=torch.bool))
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+@pytest.mark.parametrize(
+    ("outputs", "labels"), [((5, 2), (5, 1)), ((5, 5), (5,)), ((5, 5, 2), (5, 1)), ((1, 2), (1,)), ((2, 2), (2,))]
+)
+def test_a_loss_of_each_output_is_refused_if_labels_are_fewer(
+    outputs: tuple[int, ...], labels: tuple[int, ...]
+) -> None:
+    with refused(SchemaError, "the loss function returns shape", f"outputs of shape {outputs}", str(labels)):
+        masked_loss(ELEMENTWISE["mse"], torch.zeros(outputs), torch.zeros(labels), torch.ones(labels[0]).bool())
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+def test_an_error_of_a_loss_of_several_outputs_has_the_shapes() -> None:
+    with pytest.raises(RuntimeError) as found:
+        masked_loss(ELEMENTWISE["mse"], torch.zeros(5, 2), torch.zeros(5), torch.ones(5, dtype=torch.bool))
+    assert found.value.__notes__ == ["The outputs have shape (5, 2), the labels (5,)."]
+
+
+def test_outputs_of_padding_that_are_not_finite_are_said_once() -> None:
+    """Only where gradients can become NaN, and where the values can be read at once."""
+    labels, mask, loss_fn = torch.zeros(5, 1), torch.arange(5) < 3, ELEMENTWISE["mse"]
+    weight = torch.ones((), requires_grad=True)
+    values = torch.tensor([[1.0], [2.0], [3.0], [NAN], [1.0]])
+
+    def loss_of(weight: Tensor, values: Tensor = values) -> Tensor:
+        return masked_loss(loss_fn, weight * values, labels, mask)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            (gradient,) = torch.autograd.grad(loss_of(weight), weight)
+            assert gradient.isnan()
+    (warning,) = seen
+    assert warning.filename == __file__
+    for part in ("padding", "Empty graph slots", "clamp(min=1)", "label_fill=", "coordinates="):
+        assert part in str(warning.message)
+    # Errors of the suite, from here on: no gradients, finite padding, another device, code that cannot read values.
+    loss_of(weight.detach())
+    with torch.no_grad():
+        loss_of(weight)
+    loss_of(weight, torch.tensor([[1.0], [NAN], [3.0], [0.0], [1.0]]))
+    loss_of(weight, torch.full((5, 1), 3e38))
+    masked_loss(loss_fn, torch.ones(5, 1, device="meta", requires_grad=True), labels.to("meta"), mask.to("meta"))
+    assert torch.func.vmap(loss_of)(torch.ones(4, requires_grad=True)).shape == (4,)
 
 
 def test_probabilities_of_classes_are_one_label() -> None:

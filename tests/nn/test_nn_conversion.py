@@ -11,6 +11,7 @@ import dgl.nn
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
@@ -116,7 +117,10 @@ def test_two_node_types() -> None:
             out = converted[t](batch(12, 15).node_features[t]["x"])
             torch.testing.assert_close(out[: whole.num_nodes(t)], expected[t])
     # With equally many slots, nothing tells which of the two is meant.
-    with tp.nn.masked(batch(12, 12)), refused(SchemaError, "a norm has 13 rows", "nodes:user", "nodes:item", "rows="):
+    with (
+        tp.nn.masked(batch(12, 12)),
+        refused(SchemaError, "norm 'user' has 13 rows", "nodes:item and nodes:user", "rows={'user': 'nodes:item'}"),
+    ):
         converted["user"](batch(12, 12).node_features["user"]["x"])
     bound = tp.nn.convert(copy.deepcopy(norms), rows={t: f"nodes:{t}" for t in whole.ntypes}, verbose=False)
     with tp.nn.masked(batch(12, 12)):
@@ -132,11 +136,77 @@ def test_a_norm_without_a_mask_is_refused() -> None:
     with refused(SchemaError, "a norm over 5 rows has no mask"):
         norm.eval()(torch.ones(5, WIDTH))
     batch = padded(graphs())
-    with tp.nn.masked(batch), refused(SchemaError, "a norm has 5 rows", "nodes (41)", "edges", "graphs (7)"):
+    parts = "a norm has 5 rows", "nodes (41)", "edges", "graphs (7)", "if the model made these rows", "second argument"
+    with tp.nn.masked(batch), refused(SchemaError, *parts):
         norm(torch.ones(5, WIDTH))
+    with tp.nn.masked(batch):
+        assert not norm(torch.ones(5, WIDTH), torch.arange(5) < 3)[3:].any()
     # After the scope, and after an error in it, the mask is gone.
     with refused(SchemaError, "has no mask"):
         norm(torch.ones(41, WIDTH))
+
+
+def test_messages_name_the_layer_as_the_last_conversion_knows_it() -> None:
+    """Also in a copy, and for a norm in two places; a part that is converted first has a longer name in the whole."""
+    part = tp.nn.convert(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)), verbose=False)
+    with refused(SchemaError, "norm '1' over 5 rows has no mask", "torch.utils.checkpoint", "inside the checkpointed"):
+        part(torch.ones(5, WIDTH))
+    whole = tp.nn.convert(
+        nn.ModuleDict({"encoder": part, "again": part[1]}), rows={"encoder.1": "edges"}, verbose=False
+    )
+    for model in (whole, copy.deepcopy(whole)):
+        with refused(SchemaError, "norm 'encoder.1' over 5 rows has no mask"):
+            model["again"](torch.ones(5, WIDTH))
+        with tp.nn.masked(padded(graphs())), refused(SchemaError, "norm 'encoder.1' is bound to 'edges'", "41 rows"):
+            model["encoder"](torch.ones(41, WIDTH))
+    assert "name_in_model" not in whole.state_dict()
+
+
+@pytest.mark.usefixtures("forget")
+def test_the_names_of_norms_do_not_compile_them_again() -> None:
+    batch, counted = padded(graphs()), CompileCounter()
+    norms = tp.nn.convert(nn.ModuleList(nn.BatchNorm1d(WIDTH) for _ in range(3)).double(), verbose=False)
+    with tp.nn.masked(batch):
+        for norm in norms:
+            norm.compile(backend=counted, fullgraph=True)
+            norm(batch.node_features["h"])
+    assert counted.frame_count == 1
+
+
+def line_graphs() -> Any:
+    """A padded batch of graphs and their line graphs: bonds are edges of one graph and nodes of the other."""
+    gen, items = generator(0), []
+    for n in range(3, 6):
+        graph = ring_with_chords(gen, n, n)
+        bonds = dgl.line_graph(graph)
+        graph.edata["h"] = torch.randn(graph.num_edges(), WIDTH, generator=gen)
+        items.append({"atoms": graph, "bonds": bonds})
+    return next(iter(tp.packed_loader(items, graphs_per_batch=2, ties={"nodes:bonds": "edges:atoms"})))
+
+
+@pytest.mark.parametrize("form", ["batch", "tensors", "pyg"])
+def test_tied_components_have_one_mask(form: str) -> None:
+    batch = line_graphs()
+    h, real = batch.edge_features["atoms"]["h"], batch.edge_mask["atoms"]
+    expected = nn.BatchNorm1d(WIDTH)(h[real])
+    each = batch if form == "batch" else getattr(batch, form)
+    for rows in ({}, {"0": "nodes:bonds"}, {"0": "edges:atoms"}):
+        model = tp.nn.convert(nn.Sequential(nn.BatchNorm1d(WIDTH)), rows=rows, verbose=False)
+        with tp.nn.masked(each):
+            torch.testing.assert_close(model(h)[real], expected)
+    # Edges of bonds are tied to nothing, and have a mask of their own.
+    assert sum(row_mask.is_tied for row_mask in each.row_masks().values()) == 1
+
+
+def test_a_tie_ends_if_the_user_replaces_one_of_both_masks() -> None:
+    data = line_graphs().pyg
+    h, norm = data.edge_stores[0].h, tp.nn.convert(nn.BatchNorm1d(WIDTH), verbose=False)
+    # A copy on another device has other masks, which are equal.
+    with tp.nn.masked(data.clone()):
+        norm(h)
+    data["bonds"].node_mask = data["bonds"].node_mask & (torch.arange(len(h)) % 2 == 0)
+    with tp.nn.masked(data), refused(SchemaError, "nodes:bonds and edges:atoms have that many slots"):
+        norm(h)
 
 
 def test_nothing_is_padding_with_none() -> None:
@@ -176,6 +246,33 @@ def test_conversion_keeps_parameters_hooks_and_state() -> None:
     assert not model[1].across_ranks
 
 
+def test_update_bn_of_torch_gives_the_statistics_of_plain_batches() -> None:
+    """Means of the statistics of batches, also with a batch without graphs; the scope is inside the model."""
+
+    class Scoped(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: Any) -> Tensor:
+            with tp.nn.masked(batch):
+                return self.model(batch.graph, batch.node_features["h"])  # type: ignore[no-any-return]
+
+    class Plain(Scoped):
+        def forward(self, graph: Any) -> Tensor:
+            return self.model(graph, graph.ndata["h"])  # type: ignore[no-any-return]
+
+    batches = [graphs(seed=seed) for seed in range(3)]
+    plain = seeded(PlainGIN)
+    averaged = torch.optim.swa_utils.AveragedModel(tp.nn.convert(copy.deepcopy(plain), verbose=False))
+    collate = tp.PaddedCollate(tp.Limits(40, 50, 6), batches[0][0], cover_padding=True, feature_fill=1e3)
+    torch.optim.swa_utils.update_bn([collate(items) for items in [*batches, []]], Scoped(averaged))
+    torch.optim.swa_utils.update_bn([dgl.batch(items) for items in batches], Plain(plain))
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(averaged.module.state_dict()[name], value, rtol=1e-10, atol=1e-10, msg=name)
+    assert int(plain.state_dict()["after.num_batches_tracked"]) == 3
+
+
 def test_a_norm_in_two_places_is_converted_once() -> None:
     norm = nn.BatchNorm1d(WIDTH)
     model = tp.nn.convert(nn.ModuleList([norm, norm]), verbose=False)
@@ -194,14 +291,50 @@ class OwnNorm(nn.BatchNorm1d):
         return super().forward(input) * 2
 
 
-TRACKING = nn.InstanceNorm1d(2, track_running_stats=True)
+class ForeignNorm(nn.Module):
+    """No subclass of torch's norms, such as e3nn's BatchNorm; with `instance`, its buffers are None, as there."""
+
+    def __init__(self, *names: str, instance: bool = False) -> None:
+        super().__init__()
+        for name in names:
+            self.register_buffer(name, None if instance else torch.zeros(2))
 
 
-@pytest.mark.parametrize("layer", [OwnNorm(2), nn.LazyBatchNorm1d(), nn.BatchNorm2d(2), TRACKING, "scripted"])
+class SubclassOfMasked(tp.nn.MaskedBatchNorm1d):
+    pass
+
+
+TRACKING = {"track_running_stats": True}
+STATISTICS = "running_mean", "running_var"
+# Of ForeignNorm, the first has also a scale and a shift, which are parameters.
+UNCHANGED = [
+    OwnNorm(2), nn.LazyBatchNorm1d(), nn.BatchNorm2d(2), nn.BatchNorm3d(2, track_running_stats=False),
+    nn.InstanceNorm1d(2, **TRACKING), nn.InstanceNorm2d(2, **TRACKING), nn.LazyInstanceNorm1d(**TRACKING), "scripted",
+    ForeignNorm(*STATISTICS), ForeignNorm("running_mean"), ForeignNorm("running_var", "num_batches_tracked"),
+]  # fmt: skip
+UNCHANGED[8].weight = nn.Parameter(torch.ones(2))
+
+
+@pytest.mark.parametrize("layer", UNCHANGED, ids=lambda layer: type(layer).__name__)
 def test_what_cannot_be_converted_is_told(layer: Any) -> None:
     layer = torch.jit.script(nn.BatchNorm1d(3)) if layer == "scripted" else layer
-    with pytest.warns(UserWarning, match=rf"leaves 1 \({type(layer).__name__}\)"):
-        tp.nn.convert(nn.Sequential(nn.Linear(2, 2), layer), verbose=False)
+    model = nn.Sequential(nn.Linear(2, 2), nn.ModuleDict({"norm": layer, "other": nn.LayerNorm(2)}))
+    # Its own name, once: not those of modules around it.
+    with pytest.warns(UserWarning, match=rf"leaves 1\.norm \({type(layer).__name__}\) unchanged"):
+        tp.nn.convert(model, verbose=False)
+
+
+def test_norms_that_mix_no_rows_are_not_told() -> None:
+    """The suite makes errors of warnings."""
+    frozen = ForeignNorm("weight", "bias", *STATISTICS)
+    masked = SubclassOfMasked(2)
+    norms = [nn.BatchNorm1d(2), nn.BatchNorm1d(2).eval(), nn.SyncBatchNorm(2), nn.InstanceNorm1d(2), nn.LayerNorm(2)]
+    norms += [nn.GroupNorm(1, 2), ForeignNorm(*STATISTICS, instance=True), frozen, masked]
+    for _ in range(2):
+        tp.nn.convert(nn.ModuleList(norms), verbose=False)
+    lazy = nn.LazyBatchNorm1d()
+    lazy(torch.ones(3, 2))
+    assert type(tp.nn.convert(lazy, verbose=False)) is tp.nn.MaskedBatchNorm1d
 
 
 def test_one_scope_entered_twice() -> None:

@@ -142,7 +142,7 @@ def test_a_converted_layer_without_a_mask_is_refused() -> None:
     )
     with refused(SchemaError, "GraphNorm over 41 rows has no mask"):
         norm(data.x)
-    with refused(SchemaError, "LSTMAggregation over 60 rows has no mask"):
+    with refused(SchemaError, "LSTMAggregation 'aggr_module' over 60 rows has no mask"):
         conv(data.x, data.edge_index)
     # With the graph of each node, a norm needs no mask.
     torch.testing.assert_close(norm(data.x, data.batch), made(CONVERTED["GraphNorm of nodes"])(data.x, data.batch))
@@ -156,7 +156,7 @@ def test_a_layer_is_bound_to_a_component_by_its_name() -> None:
     case = CONVERTED["GraphNorm of nodes"]
     model = tp.nn.convert(nn.Sequential(made(case)), verbose=False)
     with tp.nn.masked(batch):
-        with refused(SchemaError, "GraphNorm has 40 rows", "nodes and edges", "rows="):
+        with refused(SchemaError, "GraphNorm '0' has 40 rows", "nodes and edges", "rows={'0': 'nodes'}"):
             model(batch.pyg.x)
         out = tp.nn.convert(model, rows={"0": "nodes"}, verbose=False)(batch.pyg.x)
     real = batch.num_real_nodes

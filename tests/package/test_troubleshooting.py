@@ -128,6 +128,26 @@ def test_distances_of_padding_make_gradients_nan_unless_coordinates_are_named() 
     torch.testing.assert_close(gradient(batch_of(coordinates=("pos",))), expected, **CLOSE)
 
 
+def test_empty_graph_slots_make_gradients_nan_unless_divisors_are_positive() -> None:
+    """Both are divisions by 0 in slots without a graph: by the number of nodes, and by the volume of a cell."""
+    items = [(graph, {"y": label, "cell": torch.eye(2).double() * 2}) for graph, label in DATASET[:3]]
+    weight = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+
+    def gradient(batch: tp.PaddedBatch, number: Tensor, cell: Tensor) -> Tensor:
+        sums = torch.zeros(6, 1).double().index_add(0, batch.node_graph_slots, batch.node_features["x"])
+        out = sums * weight / number[:, None] / torch.linalg.det(cell)[:, None]
+        loss = tp.nn.masked_loss(nn.MSELoss(reduction="none"), out, batch.labels["y"], batch)
+        return torch.autograd.grad(loss, weight)[0]
+
+    plain, filled = batch_of(items), batch_of(items, label_fill={"cell": torch.eye(2)})
+    number = plain.nodes_per_graph
+    for batch, divisor in ((plain, number.clamp(min=1)), (filled, number)):
+        with pytest.warns(UserWarning, match="Empty graph slots .* label_fill="):
+            assert gradient(batch, divisor, batch.labels["cell"]).isnan()
+    # Each graph has 3 nodes, whose feature is 3, the label 0 and a cell of volume 4.
+    assert gradient(filled, number.clamp(min=1), filled.labels["cell"]).item() == 2 * (3 / 4) ** 2
+
+
 def test_means_and_softmax_over_all_rows_include_padding() -> None:
     batch, joined = batch_of(), dgl.batch([graph for graph, _ in DATASET[:3]])
     x = batch.graph.ndata["x"]
@@ -210,6 +230,8 @@ def test_layers_that_check_degrees_refuse_padding_nodes() -> None:
         strict(batch.graph, batch.graph.ndata["x"])
     assert lenient(batch.graph, batch.graph.ndata["x"])[batch.node_mask].isfinite().all()
     assert strict(covered.graph, covered.graph.ndata["x"])[covered.node_mask].isfinite().all()
+    strict.set_allow_zero_in_degree(True)
+    assert strict(batch.graph, batch.graph.ndata["x"])[batch.node_mask].isfinite().all()
 
 
 @pytest.mark.compile

@@ -16,9 +16,11 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.packing import METHODS
+from dgl_tuplepack.planning.packing.auto import auto
 from dgl_tuplepack.planning.packing.heuristics import names_for
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.sequence import Round
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
@@ -95,6 +97,33 @@ def test_more_effort_never_gives_a_worse_plan(size, limit, most_count):
     bounds = [plan.lower_bound for plan in plans]
     assert packs == sorted(packs, reverse=True)
     assert bounds == sorted(bounds)
+
+
+def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on():
+    """Equal samples would find nothing new, so more effort would be spent for nothing."""
+    histogram = random_histogram(5, 300, 2, most_size=400, most_count=1)
+    limits = Limits.from_components({"a": 500, "b": 600})
+
+    def turns(effort: float, seed: int = 0) -> list[tuple[int, float, int]]:
+        seen = []
+
+        def stage(current: Round) -> None:
+            seen.append((current.number, current.start + current.turn, current.trial))
+            current.effort.spend(work_of(1) // 5)
+
+        auto(histogram, limits, Settings(effort=effort, seed=seed), (stage,))
+        return seen
+
+    for seed in (0, 3):
+        more = turns(30, seed)
+        rounds, samples, trials = zip(*more, strict=True)
+        assert max(rounds) >= 2
+        assert len({*samples}) == len({*trials}) == len(more)
+        for effort in (0.5, 1, 4):
+            few = turns(effort, seed)
+            assert 0 < len(few) < len(more)
+            assert more[: len(few)] == few
+    assert {sample for _, sample, _ in turns(30)}.isdisjoint(sample for _, sample, _ in turns(30, 3))
 
 
 def test_effort_counts_work_and_reads_no_clock(monkeypatch):

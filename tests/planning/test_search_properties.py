@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import pack, search_limits
+from dgl_tuplepack import SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search import Candidate, LimitsSearch, evaluation
+from dgl_tuplepack.planning.search.space import space_of
 from dgl_tuplepack.planning.search.strategy import Strategy
 from tests.support.strategies import Problem, problems
 
@@ -40,6 +41,27 @@ def found_or_refused(problem: Problem, plans: int, cores: int = 2, **settings: A
 def mean_of(candidate: Candidate) -> float:
     values = [v for v in candidate.efficiency.values() if v]
     return len(values) / math.fsum(1 / v for v in values) if values else 0.0
+
+
+SIZE = st.tuples(*[st.integers(0, 6).map(lambda n: 3 * n)] * 2)
+
+
+@given(sizes=st.lists(SIZE, min_size=1, max_size=5), multiple_of=st.sampled_from([1, 4, 7]), data=st.data())
+def test_values_are_rounded_to_the_nearest_limits_of_the_lattice(
+    sizes: list[tuple[int, ...]], multiple_of: int, data: st.DataObject
+) -> None:
+    """The reference looks at every limit; node limits leave room for the reserved node if a multiple is asked for."""
+    space = space_of(SizeHistogram.from_counts(dict.fromkeys(sizes, 2)), multiple_of)
+    values = data.draw(st.tuples(*[st.floats(0, 200)] * 2))
+    up, down = space.rounded(values), space.rounded_down(values)
+    for i, (value, column) in enumerate(zip(values, zip(*sizes, strict=True), strict=True)):
+        step = multiple_of if multiple_of > 1 else math.gcd(*column) or 1
+        reserved = int(multiple_of > 1 and i == 0)
+        lattice = [limit for limit in range(1, 300) if (limit + reserved) % step == 0]
+        # From the largest graph to all graphs in one pack.
+        clamped = min(max(value, 1, *column), max(1, 2 * sum(size[i] for size in {*sizes})))
+        assert up[i] == min(limit for limit in lattice if limit >= clamped)
+        assert down[i] == max([lattice[0], *(limit for limit in lattice if limit <= value)])
 
 
 @pytest.mark.parametrize("way", list(WAYS))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dgl
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
@@ -98,6 +102,22 @@ def test_memory_is_not_used_again_while_something_reads_it(name: str, tmp_path: 
     separate = padded.store.padded(padded.shape.limits, separate=True)
     for i, taken in enumerate(kept):
         assert feature_of(taken).equal(separate[[i, 7 - i]].node_features["x"])
+
+
+@given(kept_or_deleted=st.lists(st.booleans(), min_size=3, max_size=12))
+@settings(max_examples=20)
+def test_no_batch_gets_the_memory_of_a_batch_that_is_held(kept_or_deleted: list[bool]) -> None:
+    """One batch is deleted, say, and then two newer ones are held."""
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        padded = large_store(Path(folder))
+        separate = padded.store.padded(padded.shape.limits, separate=True)
+        held: dict[int, tp.PaddedBatch] = {}
+        for i, is_kept in enumerate([False, *kept_or_deleted]):
+            held[i] = padded[[i, 2 * i]]
+            if not is_kept:
+                del held[i if i % 2 else min(held)]
+        for i, batch in held.items():
+            assert_same_batch(batch, separate[[i, 2 * i]])
 
 
 class Layer(nn.Module):

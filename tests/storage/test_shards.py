@@ -32,7 +32,7 @@ def named(paths: list[Path]) -> dict[str, Any]:
 
 def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
     shards: dict[str, Any] = {"deadly": Misbehaving(4, "kill"), **named(write_bins(tmp_path, 2))}
-    with refused(ShardsError, "deadly: its process, or another process of the pool, died", "fewer workers"):
+    with refused(ShardsError, "\n- deadly", "its process, or another process of the pool, died", "fewer workers"):
         tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
     del shards["deadly"]
     made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)

@@ -46,7 +46,9 @@ def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess
 
 def output_of(program: str, *arguments: object, **variables: str) -> list[str]:
     """Lines that a program prints; it must end well and say nothing else."""
-    done = run("-W", "error", "-c", textwrap.dedent(program), *arguments, **variables)
+    # The exception is torch's, about a Python that is still common.
+    warnings = ("-W", "error", "-W", "ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
+    done = run(*warnings, "-c", textwrap.dedent(program), *arguments, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.splitlines()

@@ -64,6 +64,14 @@ def test_standard_input_may_be_json_of_any_layout(run: Run) -> None:
     assert run("sizes", "-", "--csv", text=odd.to_csv().encode()).out == odd.to_csv()
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_standard_input_may_have_a_row_for_each_graph_and_a_byte_order_mark(run: Run, mark: str) -> None:
+    rows = [row.split(",") for row in COUNTS.splitlines()[1:]]
+    each = "nodes,edges\n" + "".join(f"{nodes},{edges}\n" * int(count) for nodes, edges, count in rows)
+    for text in (each, COUNTS, SMALL.to_json()):
+        assert run("sizes", "-", "--csv", text=(mark + text).encode()).out == SMALL.to_csv()
+
+
 def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -> None:
     done = run("plan", EXAMPLE, "--limits", "222,502,256", "--out", tmp_path / "plan.json")
     assert done.code == 0

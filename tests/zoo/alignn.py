@@ -16,14 +16,6 @@ from tests.zoo.schnet import CENTRES, RadialBasis
 TIES = {"dgl": {"nodes:bonds": "edges:atoms"}, "pyg": {"nodes:bond": "edges:atom:bond:atom"}}
 
 
-def rows_of(framework: str, model: nn.Module) -> dict[str, str]:
-    """Norms of bonds have as many rows as nodes of the line graph and as edges of the graph: say which they read."""
-    (of_nodes, of_edges), *_ = TIES[framework].items()
-    return {f"on_line_graph.{i}.maps.norm_nodes": of_nodes for i in range(len(model.on_line_graph))} | {
-        f"on_graph.{i}.maps.norm_edges": of_edges for i in range(len(model.on_graph))
-    }
-
-
 class DglAlignn(nn.Module):
     """Two graphs by name; the convolutions are those of the gated graph convolution."""
 

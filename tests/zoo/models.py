@@ -53,8 +53,6 @@ class Model:
         Outputs, graph and labels -> losses by rows; padded batch -> masks of these rows.
     ties
         Ties of the items of each framework.
-    rows
-        Framework and model -> the argument `rows` of `tp.nn.convert`.
     loading
         Settings of `tp.packed_loader`.
     compiling
@@ -75,7 +73,6 @@ class Model:
     losses: Callable[[Any, Any, Tensor], list[Tensor]] = losses_of
     masks: Callable[[Any], list[Tensor]] = masks_of
     ties: Mapping[str, dict[str, str]] = field(default_factory=dict)
-    rows: Callable[[str, nn.Module], dict[str, str]] = lambda framework, model: {}
     loading: Mapping[str, Any] = field(default_factory=dict)
     compiling: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     positions: bool = False
@@ -85,10 +82,6 @@ class Model:
     def new(self, framework: str, *arguments: Any) -> nn.Module:
         """Return a new model of a width, a number of layers and categories."""
         return (self.dgl if framework == "dgl" else self.pyg)(*arguments)
-
-    def converted(self, framework: str, model: nn.Module) -> nn.Module:
-        """Convert a model for padded batches, in place."""
-        return tp.nn.convert(model, self.rows(framework, model), verbose=False)
 
     def loss_of_plain(self, framework: str, model: nn.Module, batch: Any, count: float | Tensor) -> Tensor:
         """Loss of a batch without padding: a pair of a graph and labels, or a Batch of PyG."""
@@ -133,7 +126,7 @@ MODELS = {
     "R-GCN": Model(DglRGCN, PygRGCN, 3, items.typed, smallest=(0, 1)),
     "ALIGNN": Model(
         alignn.DglAlignn, alignn.PygAlignn, 3, items.with_line_graph,
-        ties=alignn.TIES, rows=alignn.rows_of, positions=True, smallest=(0, 1, 2),
+        ties=alignn.TIES, positions=True, smallest=(0, 1, 2),
     ),
     "Graphormer": Model(DglGraphormer, PygGraphormer, 4, items.with_distances, most_nodes=items.MOST_NODES),
     "Autoencoder": Model(

@@ -20,8 +20,6 @@ from dgl.dataloading import GraphCollator
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SchemaError
-from tests.support.messages import refused
 from tests.support.pyg import batch_of
 from tests.zoo.graphs import CATEGORIES, molecules
 from tests.zoo.models import MODELS, Model, graph_of
@@ -95,7 +93,7 @@ class Case:
         """Train on padded batches, compiled by these backends of the step and of the evaluation if there are any."""
         # DGL may be built for the CPU only, which compiled code does not need.
         device = DEVICE if backends else "cpu"
-        model = self.kind.converted(self.framework, copy.deepcopy(self.model)).to(device)
+        model = tp.nn.convert(copy.deepcopy(self.model), verbose=False).to(device)
 
         def loss_of(batch: Any, count: Any) -> Tensor:
             return self.kind.loss_of_padded(self.framework, model, batch, count)
@@ -192,12 +190,3 @@ def test_all_ways_train_the_same(
                 msg=lambda text, what=what, way_name=way_name: f"{what}, {way_name}: {text}",
             )
     torch.compiler.reset()
-
-
-def test_norms_of_tied_components_ask_for_a_name(tmp_path: Path) -> None:
-    """Bonds are edges of the graph and nodes of the line graph, so a number of rows does not say which are meant."""
-    case = Case.of("ALIGNN", "dgl", torch.float64, tmp_path)
-    batch = next(iter(case.loader))
-    model = tp.nn.convert(case.model, verbose=False)
-    with tp.nn.masked(batch), refused(SchemaError, "edges:atoms have that many slots", "convert(model, rows="):
-        model(batch.graphs)

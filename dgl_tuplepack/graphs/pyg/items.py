@@ -9,14 +9,17 @@ import pickle
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import IO, Any
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from dgl_tuplepack._core.files import writing
+from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import parts_in_blocks
@@ -24,7 +27,7 @@ from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.join import described, join_graphs
 from dgl_tuplepack.graphs.pyg.joined_data import JoinedData, merged
-from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
+from dgl_tuplepack.graphs.pyg.levels import schema_of_joined, warn_of_texts
 from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
 from dgl_tuplepack.graphs.pyg.structure import (
     check_ends,
@@ -56,52 +59,61 @@ from dgl_tuplepack.planning.sizes import IntArray
 _GRAPHS = 512
 # Up to this number of bytes, joined graphs are kept in memory; above it, in a temporary file.
 _IN_MEMORY = 2**26
+# The name of this file in messages.
+_FILE = "a temporary file"
 
 
 def read(
-    items: Iterable[Any], levels: Levels, ties: Ties | None, indices: Indices | None
+    items: Iterable[Any], levels: Levels, ties: Ties | None, indices: Indices | None, number: int | None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the items, and blocks of all items.
 
-    All items are read, once, before the schema is decided, since one graph may not show what an attribute belongs to.
+    If their `number` is known, all items are read, once, before the schema is decided, since one graph may not show
+    what an attribute belongs to. If it is None, the first block decides, and only one block is in memory at a time.
     """
-    file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+    groups = _joined(items, levels)
+    if number is None:
+        first, has_ids = next(groups)
+        schema = schema_of_joined(first, levels, has_ids, indices).with_declared(ties, indices)
+        return schema, (block_of(schema, group) for group, _ in chain([(first, has_ids)], groups))
+    seen, any_ids = list[JoinedData](), False
+    with writing(_FILE):
+        file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
-        seen, has_ids = _joined(items, levels, file)
-        schema = schema_of_joined(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
+        with progress_bar(desc="graphs read", total=number, unit=" graphs") as progress:
+            for group, has_ids in groups:
+                with writing(_FILE):
+                    pickle.dump(group, file)
+                seen.append(group.without_values())
+                any_ids = any_ids or has_ids
+                progress.update(len(group.where))
+        schema = schema_of_joined(merged(seen), levels, any_ids, indices).with_declared(ties, indices)
+        with writing(_FILE):
+            file.seek(0)
     except BaseException:
-        file.close()
+        # Closing writes what is in the buffer, and fails again on a full disk.
+        with suppress(OSError):
+            file.close()
         raise
-    blocks = _blocks(schema, file, len(seen))
+    blocks = (block_of(schema, pickle.load(file)) for _ in seen)
     weakref.finalize(blocks, file.close)
     return schema, blocks
 
 
-def _joined(items: Iterable[Any], levels: Levels, file: IO[bytes]) -> tuple[list[JoinedData], bool]:
-    """Join the items into groups of a few hundred, and write the groups to a file.
-
-    Return the groups without the values of attributes, and whether items have ids.
-    """
-    seen: list[JoinedData] = []
-    has_ids = False
+def _joined(items: Iterable[Any], levels: Levels) -> Iterator[tuple[JoinedData, bool]]:
+    """Join a few hundred items at a time; yield each group, and whether its items have ids."""
+    first: JoinedData | None = None
     for parts, where in parts_in_blocks(items):
-        has_ids = has_ids or parts[0].id is not None
-        group = join_graphs([part.graph for part in parts], where, levels, seen[0] if seen else None)
-        pickle.dump(group, file)
-        seen.append(group.without_values())
-    return seen, has_ids
+        group = join_graphs([part.graph for part in parts], where, levels, first)
+        first = first or group.without_values()
+        # Text attributes of the first group are reported together with the schema.
+        warn_of_texts(group.left_out - first.left_out, levels)
+        yield group, parts[0].id is not None
 
 
-def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock]:
-    """Read `number` groups from a file, and yield each as a block."""
-    file.seek(0)
-    for _ in range(number):
-        yield block_of(schema, pickle.load(file))
-
-
-def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
-    """Return the schema of one graph; raise SchemaError if the level of an attribute is unclear."""
-    return schema_of_joined(join_graphs([data], ["the example"], levels), levels, has_ids, indices)
+def example_schema(graphs: Sequence[Any], levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
+    """Return the schema of some graphs; raise SchemaError if the level of an attribute is unclear."""
+    return schema_of_joined(join_graphs(graphs, ["the example"] * len(graphs), levels), levels, has_ids, indices)
 
 
 def has_usual_types(data: Any, levels: Levels) -> bool:

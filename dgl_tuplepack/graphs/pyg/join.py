@@ -5,6 +5,7 @@ For shifts and storages, see `graphs.pyg.joined_data`.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import shown
@@ -22,6 +23,7 @@ from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.joined_data import Joined, JoinedData
 from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
 from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE,
     ENDPOINTS,
     NUMBER,
     RESERVED,
@@ -57,6 +59,7 @@ def join_graphs(
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
+    graphs = _completed(graphs, where, specs or {})
     storages = [dict(storages_of(data)) for data in graphs]
     left_out = {key for key, level in levels.items() if level is None}
     attributes, texts = _common_attributes(storages, where, left_out, specs)
@@ -76,6 +79,35 @@ def join_graphs(
         what = named_attribute(key, where[0], t)
         joined[t, key] = _joined(what, dim, spec, of_batch[t][key], own_slices[key], own_sums[key])
     return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where))
+
+
+def _completed(graphs: Sequence[Any], where: Sequence[str], specs: Mapping[Attribute, Any]) -> Sequence[Any]:
+    """Return the graphs, in which types without nodes (edges) have the attributes of other graphs, without rows.
+
+    In the storage of a Data, these are the attributes whose names say that they belong to edges. If other attributes
+    get no rows here, they are refused later.
+    """
+    storages = [(i, t, storage) for i, data in enumerate(graphs) for t, storage in storages_of(data)]
+    bare = [(i, t) for i, t, s in storages if s.get(NUMBER) == 0 or any(map(_is_empty, s.values()))]
+    if not bare:
+        return graphs
+    known = {p: spec for p, spec in specs.items() if spec is not None}
+    for i, t, storage in storages:
+        for key, value in storage.items() if (i, t) not in bare else ():
+            if (t, key) not in known and isinstance(value, Tensor):
+                known[t, key] = described(value, key, graphs[i], storage, named_attribute(key, where[i], t))[1]
+    made = [copy.copy(data) for data in graphs]
+    for i, t in bare:
+        storage = dict(storages_of(made[i]))[t]
+        for key in [key for of, key in known if of == t and key != ENDPOINTS and (t is not None or EDGE in key)]:
+            if key not in storage or _is_empty(storage[key]):
+                value = known[t, key].filled(0, 0)
+                storage[key] = value.movedim(0, made[i].__cat_dim__(key, value, storage) or 0)
+    return made
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.numel()
 
 
 def _common_attributes(
@@ -255,18 +287,20 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
 
     `collate` returns sums of the shifts of earlier graphs, so the last shift is known only if another graph follows.
     """
+    # PyG would call the constructor of a batch of the user's class, which may need arguments.
+    plain: Any = HeteroData if isinstance(graphs[0], HeteroData) else Data
     with warnings.catch_warnings():
         # PyG warns when it guesses the number of nodes of bipartite graphs.
         warnings.simplefilter("ignore")
         try:
-            return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
+            return collate(plain, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
         except Exception as error:
             # The methods of a user's class may raise any exception. Find the attribute that fails: join each graph with
             # itself, one attribute at a time.
             for data, name in zip(graphs, where, strict=True):
                 for key in {*data.keys()} - {*left_out}:
                     try:
-                        collate(Batch, [data, data], add_batch=False, exclude_keys={*data.keys()} - {key})
+                        collate(plain, [data, data], add_batch=False, exclude_keys={*data.keys()} - {key})
                     except Exception as own:
                         raise SchemaError(
                             f"{named_attribute(key, name, None)} cannot be joined, since __inc__ of "

@@ -6,7 +6,7 @@ For shifts and storages, see `graphs.pyg.joined_data`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,7 @@ def schema_of_joined(
     `declared` has the indices that the user declares: name of an attribute -> component.
     """
     types = types_of(group, levels)
-    # Attributes that are left out because they are text, not by `levels`.
-    for key in sorted(key for key in group.left_out if levels.get(key, "") is not None):
-        warnings.warn(
-            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
-            f'levels={{"{key}": None}}.',
-            stacklevel=2,
-        )
+    warn_of_texts(group.left_out, levels)
     # Attribute that PyG shifts (except endpoints) -> type that it indexes; None if the user declares the indices.
     indexed = {
         attribute: index_target(attribute, group, types, declared or {})
@@ -61,6 +55,16 @@ def schema_of_joined(
     }
     check_shifts(group, types, indexed)
     return _schema(group, types, levels, indexed, has_ids)
+
+
+def warn_of_texts(left_out: Iterable[str], levels: Levels) -> None:
+    """Warn of attributes that are left out because they are text, not by `levels`."""
+    for key in sorted(key for key in left_out if levels.get(key, "") is not None):
+        warnings.warn(
+            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to avoid this warning, pass "
+            f'levels={{"{key}": None}}.',
+            stacklevel=3,
+        )
 
 
 def _schema(

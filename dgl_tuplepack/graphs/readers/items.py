@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.graphs.named import check_types, counts_of, graph_names, is_pyg
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
-
-_PROGRESS_FROM = 50_000
 
 
 class Items(Source):
@@ -28,6 +26,8 @@ class Items(Source):
 
     def __init__(self, given: Any) -> None:
         super().__init__(f"the {type(given).__name__} given")
+        # A pandas Series looks up items by its own index.
+        given = given.to_list() if hasattr(given, "iloc") else given
         self._given = given
         known = getattr(given, "sizes", None)
         self._known = known if isinstance(known, GraphSizes) else None
@@ -40,6 +40,7 @@ class Items(Source):
         data = sys.modules.get("torch.utils.data")
         only_iterates = data is not None and isinstance(given, data.IterableDataset)
         self._is_indexed = self._number is not None and hasattr(given, "__getitem__") and not only_iterates
+        self.is_stream = not self._is_indexed
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
@@ -58,7 +59,7 @@ class Items(Source):
             )
         if not self._number:
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        ids = progress_bar(range(self._number), desc="sizes", unit=" graphs", hidden=self._number < _PROGRESS_FROM)
+        ids = progress_bar(range(self._number), desc="sizes", unit=" graphs", delay=DELAY)
         return sizes_of_items((self._given[i] for i in ids), self.levels)
 
     def num_graphs(self) -> int | None:

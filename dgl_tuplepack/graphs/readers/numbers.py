@@ -29,8 +29,8 @@ class Numbers(Source):
         if isinstance(given, GraphSizes):
             return cls(given)
         if hasattr(given, "__array__"):
-            graphs = isinstance(given, np.ndarray) and given.dtype == object and any(map(begins_with_graph, given.flat))
-            return None if graphs else cls(given)
+            is_object = str(getattr(given, "dtype", "")) == "object"
+            return None if is_object and any(map(begins_with_graph, np.asarray(given).flat)) else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(begins_with_graph, given)) else None
         # Empty rows are not recognised.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def _scan(path: Path) -> tuple[bool, bool]:
         with open_file(path) as packed, gzip.open(packed) as file:
             # `text` begins with the end of the text before it, since a gap may lie across two chunks.
             while chunk := file.read(_CHUNK):
-                text = (last + chunk).replace(b"\r", b"").lower()
+                text = (last + chunk).replace(b"\r", b"").replace(codecs.BOM_UTF8, b"").lower()
                 has_missing |= any(gap in text for gap in _GAPS)
                 is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
                 last = text[-3:]

@@ -31,6 +31,8 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 _GRAPHS = 16_384
 # Number of evenly spaced graphs in the sample; the sample tells which attributes PyG's `__inc__` shifts.
 _SAMPLE = 64
+# Key of the list of all `num_nodes` in the dict of a storage.
+_NUMBERS = "_num_nodes"
 # If a class overrides one of these methods, its datasets are read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
@@ -84,6 +86,8 @@ class PygDataset(Items):
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
             # The slices that give the number of nodes are checked first.
             nodes_key = self._nodes_key(t)
+            if nodes_key == NUMBER:
+                slices = {**slices, NUMBER: np.cumsum([0, *storage.to_dict()[_NUMBERS]])}
             for key in sorted(storage.keys() & slices.keys(), key=lambda key: (key != nodes_key, key)):
                 found[t, key] = self._checked_offsets(t, key, np.asarray(slices[key], np.int64))
         return found
@@ -99,8 +103,9 @@ class PygDataset(Items):
             )
         value = storage[key]
         axis = self._data.__cat_dim__(key, value, storage) or 0
-        # A value that is not a tensor, such as a list, has one row for each graph.
-        rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else self._total
+        # A value that is not a tensor, such as a list, has one row for each graph; `num_nodes` is the sum of all.
+        rows = value if key == NUMBER else self._total
+        rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else rows
         if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > rows:
             raise SchemaError(
                 f"the slices of {key!r}{of_type} of the dataset do not divide its {rows} rows among the graphs;"
@@ -109,7 +114,9 @@ class PygDataset(Items):
         return offsets
 
     def _nodes_key(self, t: GraphType | None) -> str | None:
-        """Return the attribute from which PyG infers the number of nodes; None if no attribute is suitable."""
+        """Return the attribute that has the number of nodes, or from which PyG infers it; None if there is none."""
+        if _NUMBERS in self._storages[t].to_dict():
+            return NUMBER
         tensors = [key for key, value in self._storages[t].items() if isinstance(value, Tensor)]
         found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
         return found[0] if found else None
@@ -254,14 +261,16 @@ def _data_of(dataset: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether PyG joins the graphs by its own rules, and can infer numbers of nodes from rows of attributes."""
+    """Return whether PyG joins the graphs by its own rules, and numbers of nodes are given or rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
 
     # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
-    return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)
+    return follows_pyg(type(data)) and all(
+        NUMBER not in s or {_NUMBERS, *NODE_KEYS} & s.to_dict().keys() for s in storages
+    )
 
 
 class _Numbered(list[str]):

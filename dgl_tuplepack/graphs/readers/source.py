@@ -29,6 +29,8 @@ class Source(ABC):
     knows_sizes = False
     # For a kind with `items` and `blocks`: whether transforms get the items, not DGLGraphs made from blocks.
     prefers_items = False
+    # Whether graphs can only be iterated, so that there may be any number of them, even if they have a length.
+    is_stream = False
     # For PyG graphs: attribute -> level, set by the user; see `graphs.pyg_layout`.
     levels: Mapping[str, str | None] | None = None
     # `schema`: the `Schema` of the graphs. `blocks` may set it; if it stays None, it is derived from the first block.

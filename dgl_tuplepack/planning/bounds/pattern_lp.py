@@ -33,6 +33,14 @@ _TOLERANCE = 1e-7
 _DUAL, _PRIMAL = 1, 4
 
 
+class _Solver(highspy.Highs):
+    """HiGHS without output. Its constructor may print a banner as soon as it sets the callbacks."""
+
+    def enableCallbacks(self) -> None:
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
 class PatternLP:
     """Minimise the number of packs that hold all graphs, if a pattern may be repeated a fractional number of times.
 
@@ -72,7 +80,7 @@ class PatternLP:
 
     def _new_solver(self) -> Any:
         """Return a solver without columns; the row of each class requires that all graphs of the class are packed."""
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver: Any = _Solver()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
             ("threads", 1),

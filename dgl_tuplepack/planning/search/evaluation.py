@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.bounds.quick import quick_bound
@@ -23,7 +23,6 @@ from dgl_tuplepack.planning.search.result import Candidate
 from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-_SECONDS_BEFORE_BAR = 1.0
 # Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
 # Units of work of each plan for each size class, in addition to the work that `first_plan` counts.
@@ -53,7 +52,7 @@ def evaluating(histogram: SizeHistogram, cap: int | None, plans: int) -> Iterato
     """Provide an empty `Evaluation` of at most `plans` candidates, with threads on all cores and a progress bar."""
     threads = ThreadPoolExecutor(available_cores())
     try:
-        with progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR) as bar:
+        with progress_bar(desc="limits", unit=" plans", delay=DELAY) as bar:
             yield Evaluation(histogram, cap, plans, threads, bar)
     finally:
         # An interrupted search does not run the plans that are still queued.

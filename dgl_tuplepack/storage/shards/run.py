@@ -215,6 +215,7 @@ def _checked_transform(
 def _check_alike(written: Sequence[WrittenShard]) -> None:
     """Raise ShardsError if the shards differ in their schema, or if only some of the shards have splits."""
     first, failed = written[0], dict[str, str]()
+    expected = first.schema
     with_splits = next((shard.name for shard in written if shard.has_splits), None)
     for shard in written:
         if with_splits is not None and not shard.has_splits:
@@ -223,7 +224,8 @@ def _check_alike(written: Sequence[WrittenShard]) -> None:
                 'shard out, or write it as a store, GraphStore.write(..., splits={"train": ...}), and give the store.'
             )
         try:
-            check_same_schema(first.schema, shard.schema, first.name, shard.name)
+            expected = expected.settled(shard.schema.shown)
+            check_same_schema(expected, shard.schema.settled(expected.shown), first.name, shard.name)
         except InputError as error:
             failed[shard.name] = str(error)
     refuse(failed, len(written))

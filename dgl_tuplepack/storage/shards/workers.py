@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +31,8 @@ class Failed:
     cause: str
 
 
+# An error lists at most this many causes, and at most this many shards for each cause.
+_SHOWN = 10
 _DIED = Failed(
     "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers: a new "
     "run does only what is missing."
@@ -95,11 +97,22 @@ def run_all(
 def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
     """Raise ShardsError if `failed` (name of a failed task -> cause) is not empty; `number` counts all tasks."""
     if failed:
-        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
+        names: dict[str, list[str]] = {}
+        for name, cause in failed.items():
+            names.setdefault(cause, []).append(name)
+        # One line for each cause: thousands of shards may fail for the same cause.
+        lines = [f"{_first(same, ', ')}: {cause:.2000}" for cause, same in names.items()]
+        causes = "\n- " + _first(lines, "\n- ")
         raise ShardsError(
             f"{len(failed)} of {number} {what} failed; correct the causes and run again: a new run does only what is "
             f"missing.{causes}"
         )
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    """Join the first texts, and add the number of the others."""
+    more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return separator.join([*texts[:_SHOWN], *more])
 
 
 def number_of_processes(workers: int | None) -> int:

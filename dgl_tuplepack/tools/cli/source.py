@@ -74,7 +74,7 @@ def _counted(source: str) -> Counted | None:
 def _standard_input() -> SizeHistogram:
     """Read a histogram, as JSON or CSV, from standard input."""
     try:
-        text = typer.get_binary_stream("stdin").read().decode("utf-8")
+        text = typer.get_binary_stream("stdin").read().decode("utf-8-sig")
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise FormatError(
             f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."

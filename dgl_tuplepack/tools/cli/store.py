@@ -226,7 +226,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
             "stored": entry.stored,
             "shape": list(entry.shape[1:]),
         }
-        for entry in store.segments[0].metadata.arrays
+        for entry in store.segments[0].entries.values()
         if entry.content in ("node_feature", "edge_feature", "label")
     ]
     shards = {}
