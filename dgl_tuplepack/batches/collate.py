@@ -14,7 +14,7 @@ from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.coordinates import Coordinates
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
-from dgl_tuplepack.errors import SchemaError, TransformError
+from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from dgl_tuplepack.graphs.examples import schema_of
 from dgl_tuplepack.graphs.items import Examples, Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
@@ -194,7 +194,15 @@ class PaddedCollate:
                 lambda i: names[i],
             )
         shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
-        padded = padded_batch(shape, graphs)
+        try:
+            padded = padded_batch(shape, graphs)
+        except GraphTooLargeError as error:
+            largest = int(torch.stack([*graphs.lengths.values()]).sum(dim=0).argmax())
+            size = ", ".join(f"{int(graphs.lengths[t][largest])} {each}" for each, t in schema.types.items())
+            raise GraphTooLargeError(
+                f"{error} If you do, items have grown since sizes were counted; the largest is {names[largest]} with "
+                f"{size}. A dataset must return the same sizes each time; give random changes as transform=..."
+            ) from None
         padded.graph_ids = self._ids(shape, parts, names, padded.device)
         return padded
 

@@ -31,6 +31,8 @@ class CollatedView:
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
         self.dataset, self.collate, self.ids = dataset, collate, ids
+        # Called in place of `collate`, with `collate`, the items and their positions; for loaders that check sizes.
+        self.collated: Callable[[Any, Any, Any], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -41,7 +43,8 @@ class CollatedView:
         check_number(items, ids)
         given = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
         shape_index = shape_index_of(ids)
-        return self.collate(given if shape_index is None else BatchItems(given, shape_index))
+        items = given if shape_index is None else BatchItems(given, shape_index)
+        return self.collate(items) if self.collated is None else self.collated(self.collate, items, ids)
 
     def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
         """Return an item with its id and the epoch; an item that gets no id is returned unchanged."""

@@ -11,7 +11,7 @@ from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike, stored_copy
-from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batches
+from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, log_workers, whole_batches
 
 
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
@@ -38,7 +38,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         copy lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
         dataset of such items (else InputError); reading an item twice must return the same item. False: copy nothing.
     **kwargs
-        Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``.
+        Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``. Leave num_workers at
+        0 for a store or a copied list: sending a batch from a worker takes much longer than making it.
 
     Examples
     --------
@@ -78,6 +79,8 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         elif (whole := whole_batches(dataset, "dgl", with_ids)) is not None:
             # If `dataset` is a path, `whole.dataset` holds its graphs.
             dataset = whole.dataset if is_batched else whole
+        if isinstance(dataset, WholeBatches) and kwargs.get("num_workers"):
+            log_workers()
         super().__init__(dataset, collate_fn, use_ddp, ddp_seed, **kwargs)
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Unpack, overload
 
+import numpy as np
+
 from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.loading.choice import Choice, Request, choose
+from dgl_tuplepack.loading.counted import CountedSizes
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.settings import DECLARED, LoaderSettings, Settings
 from dgl_tuplepack.loading.splits import Split, plans_of, plans_of_stores, shuffled_of, splits_of
 from dgl_tuplepack.loading.views import padded_view, plain_view
-from dgl_tuplepack.planning.buckets import Shapes
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
+from dgl_tuplepack.storage.graph_store import StoredGraphs
 
 # Without splits, all graphs form one split of this name.
 _ALL = ""
@@ -96,10 +103,11 @@ def packed_loader(
         permanent store. With ``splits=True``, `source` may also be a mapping of split names to sources.
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and packs per batch are chosen to
-        meet this number to within 5 %, if whole packs allow that; ``loader.graphs_per_batch`` is the exact mean. If the
-        source has fewer graphs, there is one batch. The plans that `preprocess` wrote into a store, and their limits,
-        are used if they meet this number, or if this number is None. With splits, the number applies to the shuffled
-        splits, or to all splits if none is shuffled. Batches of the other splits hold as many graphs as fit.
+        meet this number to within 5 %, if whole packs allow that; otherwise there is a warning. The exact mean is
+        ``loader.graphs_per_batch``. If the source has fewer graphs, there is one batch. The plans that `preprocess`
+        wrote into a store, and their limits, are used if they meet this number, or if this number is None. With splits,
+        the number applies to the shuffled splits, or to all splits if none is shuffled. Batches of the other splits
+        hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids, to masks (True or False for each graph), or to
         subsets of the source (`torch.utils.data.Subset`): one loader per split; all batches have one shape. True: the
@@ -146,8 +154,10 @@ def packed_loader(
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
         transform_seed, ties, indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`;
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
-        persistent_workers, pin_memory_device and in_order to torch's DataLoader. With ``padded=False``, only
-        `transform`, `transform_seed` and `as_stored` apply to batches, and `collate_fn` may replace DGL's collate.
+        persistent_workers, pin_memory_device and in_order to torch's DataLoader. Workers make loading from a store, or
+        from a copied list (see `in_memory`), many times slower; they pay only for a slow transform. With
+        ``padded=False``, only `transform`, `transform_seed` and `as_stored` apply to batches, and `collate_fn` may
+        replace DGL's collate.
 
     Returns
     -------
@@ -218,8 +228,38 @@ def packed_loader(
             view = padded_view(graphs, sizes, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
             view = plain_view(graphs, sizes, passed_on.collate, passed_on.batch, with_ids)
+        if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
+            # Graphs of a store cannot change.
+            most = [[choice.packs_per_batch * n for n in each.values] for each in all_of(as_shapes(sampler.limits))]
+            view.collated = CountedSizes(sizes, graphs.ids, np.array(most), declared["levels"]).collated
         loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=choice.search, **passed_on.loader)
+    if request.graphs_per_batch is not None:
+        # Each shuffled split is trained on; the other splits share one number.
+        for names in [[name] for name in shuffled] or [list(leading)]:
+            _warn_of_mean(request.graphs_per_batch, {name: loaders[name].sampler for name in names})
     return loaders[_ALL] if splits is None else loaders
+
+
+def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None:
+    """Warn if the mean number of graphs in the batches of the splits misses `wanted`."""
+    ranks = next(iter(samplers.values())).num_replicas
+    graphs = [sampler._histogram.num_graphs / ranks for sampler in samplers.values()]
+    batches = sum(map(len, samplers.values()))
+    mean = sum(len(sampler) * sampler.graphs_per_batch for sampler in samplers.values()) / batches
+    # The mean if all batches could hold exactly `wanted` graphs; a smaller split is one batch.
+    target = sum(graphs) / sum(max(1, number / wanted) for number in graphs)
+    # The number that is asked for is an integer, so half a graph may be as close as it gets.
+    if abs(mean - target) > max(TOLERANCE * target, 0.5):
+        # Offer as many batches as there are, or the next number on the other side of the target.
+        numbers = (batches, max(1, batches - 1) if mean < target else batches + 1)
+        offered = sorted({round(sum(graphs) / number) for number in numbers})
+        of_splits = "" if _ALL in samplers else f" of {', '.join(map(repr, samplers))}"
+        warnings.warn(
+            f"graphs_per_batch is {wanted}, but the batches{of_splits} hold {mean:.1f} graphs on average, since "
+            f"{sum(graphs):.0f} graphs do not fill such batches; choose the learning rate for {mean:.0f} graphs, "
+            f"or give a number whose batches are full: graphs_per_batch={' or '.join(map(str, offered))}.",
+            stacklevel=3,
+        )
 
 
 def _sampler(

@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import InputError, SamplerError
+from dgl_tuplepack.loading.whole import log_workers
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.view import is_one_id
+from dgl_tuplepack.storage.view import BatchView, is_one_id
 
 # Version of the state that `PackedLoader.state_dict` returns.
 _VERSION = 1
@@ -138,6 +139,8 @@ class PackedLoader(DataLoader[Any]):
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
         sampler = _checked(sampler)
+        if isinstance(dataset, BatchView) and settings.get("num_workers"):
+            log_workers()
         whole = _WholeBatches(dataset.view if isinstance(dataset, _WholeBatches) else dataset, sampler)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 

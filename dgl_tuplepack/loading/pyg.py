@@ -11,7 +11,7 @@ from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
-from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, whole_batches
+from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, log_workers, whole_batches
 
 __all__ = ["DataLoader"]
 
@@ -42,7 +42,8 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         copy any dataset, which must return the same item each time; raise InputError if graphs have values that
         are neither tensors nor numbers. False: do not copy.
     **kwargs
-        Arguments of `torch.utils.data.DataLoader`.
+        Arguments of `torch.utils.data.DataLoader`. Leave num_workers at 0 for a store or a copied list: sending a batch
+        from a worker takes much longer than making it.
 
     Examples
     --------
@@ -78,6 +79,8 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
             dataset = whole
         elif with_ids and not isinstance(dataset, WithIds):
             dataset = WithIds(dataset)
+        if whole is not None and kwargs.get("num_workers"):
+            log_workers()
         super().__init__(dataset, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
         if whole is not None:
             self.collate_fn = _AsCollated(follow_batch or (), exclude_keys or ())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +18,8 @@ from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import Stored
 from dgl_tuplepack.storage.view import BatchView, with_graph_ids
+
+_log = logging.getLogger(__name__)
 
 
 class WholeBatches(Dataset[Any]):
@@ -64,6 +68,15 @@ def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches 
     if isinstance(store, StoredGraphs | DeviceStore):
         return WholeBatches(dataset, store.batched(framework=framework, with_ids=with_ids))
     return None
+
+
+@functools.cache
+def log_workers() -> None:
+    """Report, once in a process, that workers slow down loading from a store."""
+    _log.info(
+        "num_workers > 0: a store makes batches much faster than workers can send them to this process, so loading is "
+        "many times slower than with num_workers=0; workers pay only for a slow transform."
+    )
 
 
 class CollateWithIds:

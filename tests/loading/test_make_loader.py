@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
+import re
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import dgl
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SchemaError, SearchError, SizesError
 from dgl_tuplepack.loading.settings import BatchSettings, DataLoaderSettings, SamplerSettings
+from dgl_tuplepack.loading.whole import log_workers
 from tests.support.graphs import assert_same_batch, flat, shapes_of
 from tests.support.loading import ITEMS, LARGE, NUMBER, SOURCES
 from tests.support.messages import refused
@@ -219,3 +224,101 @@ def test_a_store_gives_the_batches_of_the_list_that_it_was_written_from(folder: 
     assert from_store.limits == from_list.limits
     for found, expected in zip(from_store, from_list, strict=True):
         assert_same_batch(found, expected)
+
+
+# A mean that misses the requested number ---------------------------------------------------------------------
+
+MEAN = "graphs_per_batch is .* on average"
+
+
+def rings(number: int, most: int = 12) -> list[Any]:
+    """Graphs of 2 to `most` nodes; each has as many edges."""
+    return [
+        dgl.graph((torch.arange(n), (torch.arange(n) + 1) % n)) for n in (2 + i % (most - 1) for i in range(number))
+    ]
+
+
+def means(number: int, graphs_per_batch: int, **settings: Any) -> tuple[Any, list[str]]:
+    """The loader or loaders of some graphs, and the warnings of means."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = tp.packed_loader(rings(number), graphs_per_batch, **settings)
+    return made, [str(each.message) for each in caught if re.match(MEAN, str(each.message))]
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted", "mean", "offered"),
+    [(169, 128, 169.0, (169, 84)), (90, 50, 45.0, (90, 45)), (35, 8, 8.8, (9, 7)), (20, 9, 10.0, (10, 7))],
+)
+def test_a_mean_that_misses_the_number_warns_and_offers_numbers_that_do_not(
+    number: int, wanted: int, mean: float, offered: tuple[int, ...]
+) -> None:
+    loader, (text,) = means(number, wanted)
+    assert loader.graphs_per_batch == pytest.approx(mean, abs=0.06)
+    for part in (
+        f"is {wanted}, ",
+        f"hold {mean} graphs",
+        f"rate for {mean:.0f} graphs",
+        f"{number} graphs do not fill",
+    ):
+        assert part in text
+    assert text.endswith(f"graphs_per_batch={' or '.join(map(str, sorted(offered)))}.")
+    for better in offered:
+        assert means(number, better)[1] == []
+    with pytest.warns(UserWarning, match=MEAN) as caught:
+        tp.packed_loader(rings(number), wanted)
+    assert caught[0].filename == __file__
+
+
+def test_numbers_that_are_met_or_cannot_be_met_better_give_no_warning() -> None:
+    """Numbers beyond all graphs make one batch; others are off by less than a graph, or by no more than 5 %."""
+    for number, wanted, length in ((60, 12, 5), (60, 100, 1), (30, 8, 4), (103, 10, 10)):
+        loader, told = means(number, wanted)
+        assert (len(loader), told) == (length, [])
+    assert means(60, 100, shuffle=False)[1] == []
+
+
+def test_each_shuffled_split_has_a_mean_and_the_others_have_one_together() -> None:
+    splits = {"train": range(100), "tuning": range(100, 114), "valid": range(114, 128)}
+    loaders, told = means(128, 10, splits=splits)
+    assert (told, loaders["valid"].graphs_per_batch) == ([], 7)
+    _, (text,) = means(128, 10, splits=splits, shuffle=("train", "tuning"))
+    assert "batches of 'tuning' hold 7.0 graphs" in text
+    _, (text,) = means(128, 10, splits=splits, shuffle=False)
+    assert "batches of 'train', 'tuning', 'valid' hold 8.5 graphs" in text
+    assert means(420, 10, splits={"train": range(400), "valid": range(400, 420)}, shuffle=False)[1] == []
+    _, (text,) = means(128, 64, splits={"train": range(100), "valid": range(100, 128)}, shuffle=False)
+    assert "batches of 'train', 'valid' hold 42.7 graphs" in text
+
+
+def test_the_mean_of_a_rank_counts_and_what_the_end_of_an_epoch_drops_does_not() -> None:
+    _, (text,) = means(90, 30, num_replicas=2, rank=0)
+    assert "hold 22.5 graphs on average, since 45 graphs do not fill" in text
+    loader, told = means(90, 30, num_replicas=2, rank=0, drop_last=True)
+    assert (told, len(loader)) == ([], 1)
+    assert means(40, 30, num_replicas=2, rank=0)[1] == []
+    assert means(90, 40, limits=tp.Limits(100, 100))[1] != []
+
+
+@pytest.mark.parametrize("kind", ["packed_loader", "GraphDataLoader", "list", "tp.pyg"])
+def test_the_log_says_once_that_workers_slow_a_store_down(
+    folder: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, caplog_text = tp.GraphStore(folder / "store"), "many times slower than with num_workers=0"
+    if kind == "tp.pyg":
+        pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg]")
+    loaders: dict[str, Any] = {
+        "packed_loader": lambda **settings: tp.packed_loader(store, 12, **settings),
+        "list": lambda **settings: tp.packed_loader(ITEMS, 12, **settings),
+        "GraphDataLoader": lambda **settings: tp.GraphDataLoader(store, batch_size=12, **settings),
+        "tp.pyg": lambda **settings: tp.pyg.DataLoader(store, batch_size=12, **settings),
+    }
+    make = loaders[kind]
+    log_workers.cache_clear()
+    with caplog.at_level(logging.INFO, logger="dgl_tuplepack"):
+        make()
+        tp.packed_loader(store, 12, num_workers=2, transform=dgl.transforms.DropEdge())
+        assert caplog_text not in caplog.text
+        for _ in range(2):
+            make(num_workers=2)
+    assert caplog.text.count(caplog_text) == 1
