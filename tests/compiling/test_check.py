@@ -78,6 +78,7 @@ def test_other_contents_of_an_object_are_compared_again() -> None:
         step(Batch(41))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_a_part_behind_a_graph_break_is_compared_again() -> None:
     """Torch compiles it again without tracing the function as a whole."""
     model, wrong = network(), WrongFrom(1000)

@@ -96,15 +96,14 @@ def test_shapes_that_are_meant_do_not_warn() -> None:
         compiled(pair(4, torch.float64))
 
 
-def test_each_function_is_compiled_as_often_as_its_own_shapes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_function_is_compiled_as_often_as_its_own_shapes_allow() -> None:
     """Torch limits how often it compiles one code object, so functions must not share one."""
-    for limit in ("recompile_limit", "accumulated_recompile_limit"):
-        monkeypatch.setattr(torch._dynamo.config, limit, 3)
 
     def scaled(scale: float) -> Any:
         return traced(lambda x: x.sum() * scale)
 
-    assert [scaled(i)(torch.ones(3)).item() for i in range(5)] == [0, 3, 6, 9, 12]
+    with torch._dynamo.config.patch(recompile_limit=3, accumulated_recompile_limit=3):
+        assert [scaled(i)(torch.ones(3)).item() for i in range(5)] == [0, 3, 6, 9, 12]
 
 
 def test_a_torch_that_takes_no_limit_compiles_all_allowed_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
