@@ -10,8 +10,9 @@ from types import ModuleType
 from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
-# Package -> arguments of pip install, if they are not only the name of the package.
-_PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
+# Package -> arguments of pip install, if they are not only the name of the package. Torch 2.14 is the first version
+# without known bugs in compiled code (`compiling/torch_versions.py`).
+_PINNED = {"torch": '"torch>=2.14"', "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
 # Package -> extra of setup.cfg that installs it. Every package in `needs` in graphs/readers/kinds.py must be a key.
 EXTRAS = {
     "torch": "torch",
@@ -50,8 +51,9 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
     wheels = (
         " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
     )
+    together = f" Known to work together: {KNOWN_GOOD}." if package == "dgl" else ""
     return MissingDependencyError(
         f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Install it "
-        f"with pip install {_PINNED.get(package, package)}. Known to work together: {KNOWN_GOOD}; the "
-        "repository's scripts/constraints.txt pins the whole tested set."
+        f"with pip install {_PINNED.get(package, package)}.{together} The repository's scripts/constraints.txt pins "
+        "the whole tested set."
     )

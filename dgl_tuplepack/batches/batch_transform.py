@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.compiling.torch_private import version_of
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
@@ -154,7 +155,7 @@ def _structure(batch: PaddedBatch) -> dict[str, Any]:
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: seen(inner) for key, inner in value.items()}
-        return (value, -1 if value.is_inference() else value._version) if isinstance(value, Tensor) else value
+        return (value, -1 if value.is_inference() else version_of(value)) if isinstance(value, Tensor) else value
 
     return {field.name: seen(getattr(batch, field.name)) for field in fields(batch) if field.name not in _CHANGEABLE}
 

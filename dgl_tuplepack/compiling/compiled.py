@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import warnings
@@ -17,6 +18,7 @@ from dgl_tuplepack.compiling import breaks, torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
+from dgl_tuplepack.compiling.torch_versions import bugs_of
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 
@@ -45,6 +47,7 @@ class CompiledFunction:
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
         self._has_recurrent_layers = self._has_changed_cache = False
+        self._recompile_limit: int | None = None
         # Text of a warning -> whether it has been shown.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
@@ -87,9 +90,9 @@ class CompiledFunction:
             self._prepare(signature, args, kwargs)
         elif self._comparisons_left:
             self._compare_if_unchecked(args, kwargs)
-        traces_before = _traces.number
+        traces_before = self._number_of_traces()
         result = self._run(args, kwargs)
-        if _traces.number != traces_before and self._check:
+        if self._number_of_traces() != traces_before and self._check:
             # Torch has recompiled, for example because an attribute or the number of threads has changed.
             self._comparisons_left = _MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
@@ -97,6 +100,11 @@ class CompiledFunction:
             self._warnings[text] = True
             warnings.warn(text, stacklevel=2)
         return result
+
+    def _number_of_traces(self) -> int:
+        """Return a number that grows whenever torch compiles the function, or a part of it, again."""
+        # After a graph break, torch compiles the parts separately, and does not trace the function as a whole again.
+        return _traces.number + (0 if self._settings["fullgraph"] else torch_private.number_of_graphs())
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Check the arguments of a call with a new signature, and compare the call with the uncompiled function.
@@ -177,6 +185,8 @@ class CompiledFunction:
     def _handle_difference(self, difference: str) -> None:
         """Raise CompileError for wrong results; if check="warn", warn and use the uncompiled function."""
         text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
+        if bugs := bugs_of(torch.__version__):
+            text += f" (known bugs of this torch: {'; '.join(bugs)})"
         if self._check != "warn":
             raise CompileError(
                 f"{text}; call the function itself, as check='warn' does, try another version of torch, or simplify "
@@ -196,9 +206,9 @@ class CompiledFunction:
         # With these settings, torch counts the recompilations of this function separately from other functions.
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._max_shapes)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        # Torch caches compiled code by code object. All results of `_counted` share one code object, so without
-        # "isolate_recompiles" they would share a cache.
-        function = _counted(self._function) if "isolate_recompiles" in settings else self._function
+        # Older releases of torch have no such argument: `_run` then sets the limit.
+        self._recompile_limit = None if "recompile_limit" in settings else own_limit["recompile_limit"]
+        function = _counted(self._function)
         compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
         return compiled
 
@@ -207,7 +217,9 @@ class CompiledFunction:
         compiled = self._compiled
         assert compiled is not None
         try:
-            with torch_private.recurrent_layers_traced(self._has_recurrent_layers):
+            with torch_private.torch_settings(
+                traces_recurrent_layers=self._has_recurrent_layers, recompile_limit=self._recompile_limit
+            ):
                 return compiled(*args, **kwargs)
         except Exception as error:
             if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
@@ -331,6 +343,7 @@ class _Traces(threading.local):
 
 
 _traces = _Traces()
+_numbers = itertools.count()
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -343,6 +356,8 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
             count()
         return function(*args, **kwargs)
 
+    # Torch caches compiled code by code object, and limits its number: each function needs its own code object.
+    traced.__code__ = traced.__code__.replace(co_name=f"traced_{next(_numbers)}")
     return traced
 
 

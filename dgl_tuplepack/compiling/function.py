@@ -13,6 +13,7 @@ from torch import nn
 from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.compiled import CompiledFunction, CompiledModule
+from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 
 _DEFAULT_SHAPES = 4
@@ -125,6 +126,10 @@ def compile(
     _check_torch_arguments(torch_arguments)
     if torch_arguments.get("disable"):
         return function
+    if release_of(torch.__version__) < OLDEST:
+        raise CompileError(
+            f"torch {torch.__version__} is {remark_on(torch.__version__)}; install it, or call the function itself."
+        )
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
     max_shapes = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
     checked_options = _checked_options(options, torch_arguments)

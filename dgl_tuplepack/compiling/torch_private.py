@@ -9,8 +9,8 @@ import functools
 import hashlib
 import importlib
 import inspect
+import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.compiling.torch_versions import FUSION, TRIED, bugs_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 
 # Names of options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one
@@ -27,8 +28,7 @@ PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
 _SECOND_CACHE = "after-a-failure"
-# The first version of torch in which fused operations keep their order, see `our_options`.
-_FUSES_CORRECTLY = (2, 14)
+_log = logging.getLogger(__name__)
 
 
 def our_options(device: str) -> dict[str, Any]:
@@ -44,30 +44,32 @@ def our_options(device: str) -> dict[str, Any]:
 
     Notes
     -----
-    In torch 2.5 to 2.13, the CPU scheduler may recompute the loops of an operation when it fuses operations. The
+    With the bug `FUSION`, the CPU scheduler may recompute the loops of an operation when it fuses operations. The
     operation then loses its dependency on an earlier in-place operation, such as a scatter. So a later fusion may move
     the operation before the scatter. If `FUSION_OPTION` is 1, nothing is fused, so no loops are recomputed until the
     order of the operations is final. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
     (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()
-    options: dict[str, Any] = {}
-    if device == "cpu" and _version() < _FUSES_CORRECTLY:
+    options: dict[str, Any] = {THREADS_OPTION: 1, PASS_OPTION: _joint_pass()}
+    if release_of(torch.__version__) not in TRIED:
+        _log_once(f"torch {torch.__version__} is {remark_on(torch.__version__)}")
+    for name in [name for name, value in options.items() if name not in known or value is None]:
+        del options[name]
+        _log_once(f"torch {torch.__version__} has no compiler option {name!r}; compiled code is slower without it")
+    if device == "cpu" and FUSION in bugs_of(torch.__version__):
         if FUSION_OPTION not in known:
             raise CompileError(
                 f"torch {torch.__version__} may compile sums over edges wrongly, and has no option {FUSION_OPTION!r} "
-                f"to prevent that; install torch {'.'.join(map(str, _FUSES_CORRECTLY))} or newer, or do not compile."
+                "to prevent that; install a newer torch, or do not compile."
             )
         options[FUSION_OPTION] = 1
-    if THREADS_OPTION in known:
-        options[THREADS_OPTION] = 1
-    if PASS_OPTION in known and (joint_pass := _joint_pass()) is not None:
-        options[PASS_OPTION] = joint_pass
     return options
 
 
-def _version() -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+@functools.cache
+def _log_once(text: str) -> None:
+    _log.warning(text)
 
 
 @functools.cache
@@ -89,12 +91,13 @@ def use_another_cache() -> bool:
     If a process is killed while it writes a file of the cache, torch does not notice that the file is incomplete. From
     then on, compiling fails until the file is deleted.
     """
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
-    folder = Path(cache_dir())
+    inductor: Any = importlib.import_module("torch._inductor.codecache")
+    folder = Path(inductor.cache_dir())
     if folder.name == _SECOND_CACHE:
         return False
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / _SECOND_CACHE)
+    # Torch 2.14 keeps the path of the incomplete file in memory.
+    importlib.import_module("torch._inductor.utils").clear_inductor_caches()
     return True
 
 
@@ -120,6 +123,15 @@ def options_of_mode(mode: str) -> dict[str, Any] | None:
         return dict(list_mode_options(mode))
     except (ImportError, AttributeError, RuntimeError, KeyError):
         return None
+
+
+def number_of_graphs() -> int:
+    """Return how many graphs torch has compiled in this process; always 0 if torch does not count them."""
+    try:
+        from torch._dynamo.utils import counters
+    except ImportError:
+        return 0
+    return counters["stats"]["unique_graphs"]
 
 
 def _joint_pass() -> Any:
@@ -175,21 +187,24 @@ def is_about_recurrent_layers(error: BaseException) -> bool:
 
 
 @contextmanager
-def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
-    """If `enabled`, let torch trace recurrent layers (LSTM, GRU, RNN) inside this context.
+def torch_settings(*, traces_recurrent_layers: bool, recompile_limit: int | None) -> Iterator[None]:
+    """Inside this context, let torch trace recurrent layers (LSTM, GRU, RNN), and change its limit of recompilations.
 
-    The context also switches off oneDNN, so that torch splits these layers into matrix products. With oneDNN, each
-    layer is a single operation, for which torch 2.13 generates code that fails.
+    If recurrent layers are traced, the context also switches off oneDNN, so that torch splits these layers into matrix
+    products. With oneDNN, each layer is a single operation, for which torch 2.13 generates code that fails.
     """
-    if not enabled:
+    changes: dict[str, Any] = {"allow_rnn": True} if traces_recurrent_layers else {}
+    changes |= {"recompile_limit": recompile_limit} if recompile_limit is not None else {}
+    if not changes:
         yield
         return
     from torch._dynamo import config
 
     one_dnn: Any = torch.backends.mkldnn
-    before, one_dnn.enabled = one_dnn.enabled, False
+    before = one_dnn.enabled
+    one_dnn.enabled = before and not traces_recurrent_layers
     try:
-        with config.patch(allow_rnn=True):
+        with config.patch(changes):
             yield
     finally:
         one_dnn.enabled = before

@@ -79,9 +79,10 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         group: dist.ProcessGroup | None = None,
         rows: str | None = None,
     ) -> None:
-        # Older releases of torch have no argument `bias`.
-        without = {} if true_or_false("bias", bias, SchemaError) else {"bias": False}
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, **without)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        if not true_or_false("bias", bias, SchemaError):
+            # Older releases of torch have no argument `bias`.
+            self.register_parameter("bias", None)
         self.across_ranks = true_or_false("across_ranks", across_ranks, SchemaError)
         self.group = group
         self.rows = checked_rows("rows", rows)

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.compiling import torch_private
+from dgl_tuplepack.compiling.torch_versions import LSTM_STATES, bugs_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total, traced
 from tests.support.messages import refused
@@ -42,12 +44,21 @@ def test_an_lstm_in_float32_trains_through_the_whole_compiler() -> None:
     # Two steps: generated code grows with their number.
     layer, x = nn.LSTM(4, 3), torch.randn(2, 17, 4)
     before = torch.backends.mkldnn.enabled
+    step = tp.compile(lambda x: layer(x)[0])
     found, expected = (
-        torch.autograd.grad(function(x)[0].square().sum(), layer.parameters())
-        for function in (tp.compile(layer), layer)
+        torch.autograd.grad(result.square().sum(), layer.parameters()) for result in (step(x), layer(x)[0])
     )
     torch.testing.assert_close(found, expected)
     assert torch.backends.mkldnn.enabled is before
+
+
+def test_states_of_an_lstm_are_right_or_an_error() -> None:
+    layer, x = nn.LSTM(4, 3), torch.randn(2, 17, 4)
+    if LSTM_STATES in bugs_of(torch.__version__):
+        with refused(CompileError, "compiles LSTM wrongly", "result[1][0] float32 [1, 1, 17, 3]", LSTM_STATES):
+            tp.compile(layer)(x)
+    else:
+        torch.testing.assert_close(tp.compile(layer)(x), layer(x))
 
 
 def test_threads_that_begin_together_compile_once() -> None:
@@ -83,6 +94,23 @@ def test_shapes_that_are_meant_do_not_warn() -> None:
     assert [compiled(pair(rows)).item() for rows in (4, 6, 4, 6)] == [8, 12, 8, 12]
     with refused(CompileError, "for 2 shapes at most (shapes=2)", "is float64 [4, 2] on cpu"):
         compiled(pair(4, torch.float64))
+
+
+def test_each_function_is_compiled_as_often_as_its_own_shapes_allow() -> None:
+    """Torch limits how often it compiles one code object, so functions must not share one."""
+
+    def scaled(scale: float) -> Any:
+        return traced(lambda x: x.sum() * scale)
+
+    with torch._dynamo.config.patch(recompile_limit=3, accumulated_recompile_limit=3):
+        assert [scaled(i)(torch.ones(3)).item() for i in range(5)] == [0, 3, 6, 9, 12]
+
+
+def test_a_torch_that_takes_no_limit_compiles_all_allowed_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_private, "supported_arguments", lambda arguments: {})
+    compiled = traced(total, shapes=10)
+    assert [compiled(pair(rows)).item() for rows in range(2, 12)] == [*range(4, 24, 2)]
+    assert torch._dynamo.config.recompile_limit == 8
 
 
 def test_a_number_that_changes_is_an_error_that_names_a_tensor() -> None:

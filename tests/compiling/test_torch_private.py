@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core.optional import missing
 from dgl_tuplepack.compiling import torch_private
+from dgl_tuplepack.compiling.torch_versions import OLDEST, TRIED, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total
 from tests.support.messages import refused
@@ -33,20 +35,21 @@ class FakeTorch:
             fullgraph: bool = False,
             backend: Any = "inductor",
         ) -> Any:
-            self.settings.append({"options": options, "dynamic": dynamic, "fullgraph": fullgraph, "of": function})
+            self.settings.append({"options": options, "dynamic": dynamic, "fullgraph": fullgraph})
             return by(function, options or {})
 
         monkeypatch.setattr(torch, "compile", fake)
 
-    def options_for(self, function: Any) -> list[dict[str, Any] | None]:
-        return [each["options"] for each in self.settings if each["of"] is function]
+    @property
+    def options(self) -> list[dict[str, Any] | None]:
+        return [each["options"] for each in self.settings]
 
 
 def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeTorch(monkeypatch, lambda function, options: function)
     for given in (None, {"cpp.threads": 4, "triton.cudagraphs": True}, {"epilogue-fusion": False}):
         tp.compile(total, options=given)(pair(4))
-    ours, theirs, hyphens = fake.options_for(total)
+    ours, theirs, hyphens = fake.options
     assert ours is not None
     assert ours.keys() == {"joint_custom_pre_pass", "cpp.threads", "max_fusion_size"}
     assert ours["cpp.threads"] == ours["max_fusion_size"] == 1
@@ -56,7 +59,7 @@ def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -
     assert hyphens is not None
     assert hyphens["epilogue_fusion"] is False
     tp.compile(total, backend="aot_eager")(pair(4))
-    assert fake.options_for(total)[3:] == [None]
+    assert fake.options[3:] == [None]
     assert len(fake.settings) == 4
     assert all(each["dynamic"] is False and each["fullgraph"] is True for each in fake.settings)
 
@@ -66,13 +69,15 @@ def test_a_torch_that_cannot_be_made_right_is_refused(known: Any, monkeypatch: p
     monkeypatch.setattr(torch_private, "known_options", lambda: known)
     FakeTorch(monkeypatch, lambda function, options: function)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
-    with refused(CompileError, "torch 2.13.0+cpu may compile sums over edges wrongly", "install torch 2.14 or newer"):
+    with refused(CompileError, "torch 2.13.0+cpu may compile sums over edges wrongly", "install a newer torch"):
         tp.compile(total)(pair(4))
     monkeypatch.setattr(torch, "__version__", "2.14.0")
     assert tp.compile(total)(pair(4)) == 8
 
 
-@pytest.mark.parametrize(("version", "fusion"), [("2.9.1", 1), ("2.13.0+cpu", 1), ("2.14.0a0+git12", None)])
+@pytest.mark.parametrize(
+    ("version", "fusion"), [("2.11.0", 1), ("2.13.0+cpu", 1), ("2.14.0a0+git12", None), ("2.99.1", None)]
+)
 def test_fusion_is_switched_off_where_torch_is_wrong(
     version: str, fusion: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,11 +86,45 @@ def test_fusion_is_switched_off_where_torch_is_wrong(
     assert "max_fusion_size" not in torch_private.our_options("cuda")
 
 
+def test_an_unknown_version_and_an_option_that_is_gone_are_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch_private._log_once.cache_clear()
+    monkeypatch.setattr(torch, "__version__", "2.99.0+cpu")
+    FakeTorch(monkeypatch, lambda function, options: lambda *args: 2 * function(*args))
+    for _ in range(2):
+        with refused(CompileError, "wrongly"):
+            tp.compile(total)(pair(4))
+    expected = [f"torch 2.99.0+cpu is {remark_on(torch.__version__)}"]
+    assert "not one of the versions" in expected[0]
+    assert caplog.messages == expected
+    monkeypatch.setattr(torch_private, "known_options", lambda: {"joint_custom_pre_pass"})
+    for _ in range(2):
+        torch_private.our_options("cpu")
+    gone = "torch 2.99.0+cpu has no compiler option 'cpp.threads'; compiled code is slower without it"
+    assert caplog.messages == [*expected, gone]
+    torch_private._log_once.cache_clear()
+
+
+def test_a_torch_that_is_too_old_is_refused_when_compile_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.1.0")
+    oldest = ".".join(map(str, OLDEST))
+    with refused(CompileError, f"torch 2.1.0 is too old for tp.compile, which needs torch {oldest} or newer"):
+        tp.compile(total)
+    assert tp.compile(total, disable=True) is total
+
+
+def test_the_version_that_a_message_recommends_has_no_known_bugs() -> None:
+    message = str(missing("torch", ModuleNotFoundError(name="torch")))
+    recommended = message.partition('pip install "torch>=')[2].partition('"')[0]
+    assert TRIED[release_of(recommended)] == ()
+
+
 def test_a_torch_without_passes_of_users_compiles_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
     fake = FakeTorch(monkeypatch, lambda function, options: function)
     assert tp.compile(total)(pair(4)) == 8
-    assert "joint_custom_pre_pass" not in (fake.options_for(total)[0] or {})
+    assert "joint_custom_pre_pass" not in (fake.options[0] or {})
 
 
 def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,12 @@ def rows(seed: int, number: int, length: int | None = None) -> Tensor:
 
 def both(way: type[MaskedBatchNorm1d] = MaskedBatchNorm1d, **settings: Any) -> tuple[Any, MaskedBatchNorm1d]:
     """Torch's layer and ours with equal parameters, none of them at its initial value."""
-    plain, masked = (kind(C, dtype=torch.float64, **settings) for kind in (nn.BatchNorm1d, way))
+    masked = way(C, dtype=torch.float64, **settings)
+    bias = settings.pop("bias", True)
+    plain = nn.BatchNorm1d(C, dtype=torch.float64, **settings)
+    if not bias:
+        # Older releases of torch have no argument `bias`.
+        plain.register_parameter("bias", None)
     for number, parameter in enumerate(plain.parameters()):
         parameter.data.copy_(torch.tensor([0.5, -2.0, 3.0]) + number)
     masked.load_state_dict(plain.state_dict())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from importlib import metadata
 from pathlib import Path
 
 import dgl
@@ -109,3 +110,32 @@ def test_info_shows_the_transform(tmp_path: Path, run: Run) -> None:
     shown = json.loads(run("info", tmp_path / "s", "--json").out)
     assert shown["pre_transform"]["transform"].startswith("AddSelfLoop(")
     assert "transformed by" in run("info", tmp_path / "s").out
+
+
+@pytest.mark.parametrize(
+    ("installed", "remark"),
+    [
+        ("2.1.0", "too old for tp.compile, which needs torch "),
+        ("2.13.0+cpu", "known bugs: sums over edges may be wrong"),
+        ("2.14.1", "known bugs: none"),
+        ("2.99.0", "not one of the versions that tp.compile was tried on (2.11, "),
+        (None, None),
+    ],
+)
+def test_info_says_what_is_known_about_the_installed_torch(
+    installed: str | None, remark: str | None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = metadata.version
+
+    def version(package: str) -> str:
+        if package != "torch":
+            return real(package)
+        if installed is None:
+            raise metadata.PackageNotFoundError
+        return installed
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = json.loads(run("info", "--system", "--json").out)
+    assert found["torch"] == (installed or "absent")
+    assert ("tp.compile" in found) == (remark is not None)
+    assert found.get("tp.compile", "").startswith(remark or "")

@@ -15,6 +15,7 @@ import typer
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._version import __version__
+from dgl_tuplepack.compiling.torch_versions import remark_on
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.tools.cli import options
@@ -189,6 +190,8 @@ def _versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "absent"
+    if found["torch"] != "absent":
+        found["tp.compile"] = remark_on(found["torch"])
     return found
 
 
