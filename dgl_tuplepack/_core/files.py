@@ -30,17 +30,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` completely, or raise FormatError and leave no partial file.
-
-    If `path` is a link, the file that it points to is written. An existing path must be a plain file, since the final
-    renaming would replace a device or a pipe.
-    """
-    path = as_path(path)
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "a device or a pipe"
-        raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
+    """Write `content` to `writable(path)` completely, or raise FormatError and leave no partial file."""
+    path = writable(path)
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
         with writing(path):
@@ -54,6 +45,22 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         # The partial file still exists only if writing failed.
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Return `path`, or the target if it is a link; raise FormatError if `write_bytes` could not write there.
+
+    An existing path must be a plain file, since the final renaming would replace a device or a pipe.
+    """
+    path = as_path(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe"
+        raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise FormatError(f"cannot write {path}: {path.parent} is no folder that accepts files; create the folder.")
+    return path
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-import numba
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, whole_number
@@ -35,15 +34,13 @@ def library_versions() -> dict[str, str]:
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": numba.__version__,
-        "highspy": _version_of_highspy(),
+        # Importing these packages to read their versions would take longer.
+        "numba": _version_of("numba"),
+        "highspy": _version_of("highspy"),
     }
 
 
-@functools.cache
-def _version_of_highspy() -> str:
-    # Importing `highspy` to read its version would take longer.
-    return metadata.version("highspy")
+_version_of = functools.cache(metadata.version)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,25 @@ def test_the_package_alone_loads_none_of_the_heavy_modules() -> None:
     assert loaded == ["[]"]
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["--version"], ["--versoin"]])
+def test_help_and_usage_errors_of_the_command_line_load_no_kernels(arguments: list[str]) -> None:
+    lines = output_of(
+        f"""
+        import contextlib, io, sys
+        from dgl_tuplepack.tools.cli import main
+
+        sys.argv[1:] = {arguments!r}
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            try:
+                main()
+            except SystemExit as stopped:
+                code = stopped.code
+        print(code, bool(out.getvalue()), [m for m in ("numba", "torch", "matplotlib") if m in sys.modules])
+        """
+    )
+    assert lines == [f"{2 if arguments == ['--versoin'] else 0} True []"]
+
+
 def test_planning_from_end_to_end_without_torch_and_dgl() -> None:
     lines = output_of(
         HIDDEN

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import struct
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 
 import dgl_tuplepack as tp
 from tests.support.command import Run
+from tests.support.processes import ROOT
 from tests.support.shards import write_bins
 from tests.support.stores import data_of, molecules
 
@@ -36,6 +41,26 @@ def test_shards_are_written_shown_and_verified(tmp_path: Path, run: Run) -> None
         assert run("verify", place).out == f"{place}: {graphs} graphs, intact\n"
     (data_of(tmp_path / "one") / "plan.json").unlink()
     assert "intact; it has no plans" in run("verify", tmp_path / "one").out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal of POSIX")
+@pytest.mark.processes
+def test_preprocess_shows_a_line_before_it_reads(tmp_path: Path) -> None:
+    import fcntl
+    import termios
+
+    (source,) = write_bins(tmp_path, 1)
+    ours, theirs = os.openpty()
+    # Rows and columns; a bar shows nothing in a terminal of width 0.
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    command = [sys.executable, "-m", "dgl_tuplepack", "preprocess", source, "--out", tmp_path / "out"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=ROOT)
+    os.write(theirs, b"end")
+    shown = os.read(ours, 2**16).decode()
+    assert (done.returncode, "graphs" in done.stdout) == (0, True), shown
+    assert "".join(shown.split()).startswith("readingthegraphs"), shown
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path, run: Run) -> None:

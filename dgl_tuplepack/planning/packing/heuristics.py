@@ -13,14 +13,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX, real_number, shown
-from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
 from dgl_tuplepack.errors import InputError, MethodError
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import components_of_kind
+
+if TYPE_CHECKING:
+    from dgl_tuplepack._core.kernels.types import Rule
 
 Heuristic = str | Sequence[float]
 
@@ -45,10 +48,10 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
         weights = _integer_weights(heuristic, limits)
         return _weighted(f"weights {tuple(weights)!r}", weights, limits)
     if heuristic == "product":
-        return _checked_priority(heuristic, PRODUCT, math.prod(limits.values), limits)
+        return _checked_priority(heuristic, math.prod(limits.values), limits)
     if heuristic in ("maximum", "minimum"):
-        kind, largest = (MAXIMUM, max(limits.values)) if heuristic == "maximum" else (MINIMUM, min(limits.values))
-        return _checked_priority(heuristic, kind, largest, limits)
+        largest = max(limits.values) if heuristic == "maximum" else min(limits.values)
+        return _checked_priority(heuristic, largest, limits)
     if heuristic == "sum":
         return _weighted(heuristic, [1] * len(limits.values), limits)
     chosen = components_of_kind(limits.components, heuristic + "s")
@@ -75,7 +78,7 @@ def check_heuristic(heuristic: object) -> None:
         )
 
 
-def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
+def _checked_priority(name: str, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
     """Return a priority; raise MethodError if `largest`, its largest value, reaches 2**63 - 1: kernels add 1 to it."""
     if largest >= INT64_MAX:
         raise MethodError(
@@ -83,6 +86,9 @@ def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weight
             "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals "
             "of all graphs."
         )
+    from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
+
+    kind = {"product": PRODUCT, "maximum": MAXIMUM, "minimum": MINIMUM}.get(name, WEIGHTED_SUM)
     return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
 
 
@@ -108,4 +114,4 @@ def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
 def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
     """Return the priority of a weighted sum, with one weight for each component."""
     largest = sum(weight * limit for weight, limit in zip(weights, limits.values, strict=True))
-    return _checked_priority(name, WEIGHTED_SUM, largest, limits, weights)
+    return _checked_priority(name, largest, limits, weights)

@@ -6,10 +6,11 @@ Every run of the command line imports all commands, so a command imports torch o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._version import __version__
@@ -43,9 +44,25 @@ def demo(
         print_json(result)
 
 
+class _PlainFlags:
+    """Flags, --help among them, show no type in the help; newer versions of Typer would show <bool>."""
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            parameter.metavar = "" if getattr(parameter, "is_flag", False) else parameter.metavar
+        return parameters
+
+
+class _Command(_PlainFlags, TyperCommand): ...
+
+
+class _Group(_PlainFlags, TyperGroup): ...
+
+
 # Markdown joins the lines of a paragraph, so that help wraps only at the width of the terminal.
 app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+    cls=_Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 _PANELS = {
@@ -55,7 +72,7 @@ _PANELS = {
 }
 for panel, commands in _PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(cls=_Command, rich_help_panel=panel)(command)
 
 
 def _show_version(requested: bool) -> None:

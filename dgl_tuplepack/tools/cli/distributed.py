@@ -14,6 +14,7 @@ from dgl_tuplepack.tools.cli.output import print_json, print_line, print_table
 from dgl_tuplepack.tools.cli.source import open_source
 
 _EDGES, _FEATURES = ("csv", "numpy", "parquet"), ("numpy", "parquet")
+_FEW = options.at_most(2**20)
 
 Graphs = Annotated[str, typer.Argument(metavar="SOURCE", help=f"One of: {options.GRAPHS}.", show_default=False)]
 Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph.")]
@@ -22,7 +23,7 @@ Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph
 def chunk(
     source: Graphs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the chunks.", show_default=False)],
-    chunks: Annotated[int, typer.Option(metavar="N", min=1, max=2**20, help="Number of chunks.")] = 8,
+    chunks: Annotated[int, typer.Option(metavar="N", min=1, callback=_FEW, help="Number of chunks.")] = 8,
     edges_as: Annotated[
         str, typer.Option(help=f"Format of edges: one of {', '.join(_EDGES)}.", callback=options.one_of(_EDGES))
     ] = "csv",
@@ -55,7 +56,7 @@ def chunk(
 def partition(
     source: Graphs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the partition.", show_default=False)],
-    parts: Annotated[int, typer.Option(metavar="N", min=1, max=2**20, help="Number of parts.", show_default=False)],
+    parts: Annotated[int, typer.Option(metavar="N", min=1, callback=_FEW, help="Number of parts.", show_default=False)],
     balance: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Balance this split or node mask too, such as train; may be repeated."),

@@ -11,7 +11,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack._core.files import writable
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.readers.kinds import paths
 from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.planning.limits import Limits
@@ -39,11 +40,15 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
     return check
 
 
-def _at_most_int64(number: int | None) -> int | None:
-    """Raise BadParameter for numbers beyond int64. Typer's `max` is not used: it would show the range in the help."""
-    if number is not None and number > INT64_MAX:
-        raise typer.BadParameter(f"{number} is more than {INT64_MAX}.")
-    return number
+def at_most(most: int) -> Callable[[int | None], int | None]:
+    """Return a callback that refuses larger numbers. Typer's `max` would show the range in the help."""
+
+    def check(number: int | None) -> int | None:
+        if number is not None and number > most:
+            raise typer.BadParameter(f"{number} is more than {most}.")
+        return number
+
+    return check
 
 
 Source = Annotated[
@@ -52,14 +57,14 @@ Source = Annotated[
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
 Split = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
 MaxGraphs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, callback=_at_most_int64, help="Maximum graphs per pack.")
+    int | None, typer.Option(metavar="N", min=1, callback=at_most(INT64_MAX), help="Maximum graphs per pack.")
 ]
 GraphsPerBatch = Annotated[
     int | None,
     typer.Option(
         metavar="N",
         min=1,
-        callback=_at_most_int64,
+        callback=at_most(INT64_MAX),
         help="Mean number of graphs per batch; corresponds to the batch_size of other loaders; "
         f"default: {GRAPHS_PER_BATCH}, if the largest graph allows it.",
     ),
@@ -68,14 +73,15 @@ GivenLimits = Annotated[
     list[str] | None,
     typer.Option(
         "--limits",
-        metavar="NODES,EDGES[,GRAPHS]",
-        help="Limits of a pack, such as 222,502, or by component, such as nodes:user=90,edges:likes=200. "
-        f"For shape buckets (commands plan and preprocess only), repeat --limits {FEWEST} to {MOST} times, smallest "
-        "first.",
+        metavar="LIMITS",
+        help="Limits of a pack: NODES,EDGES[,GRAPHS], such as 222,502, or NAME=NUMBER for each component, joined by "
+        "commas. For shape buckets (commands plan and preprocess only), repeat --limits "
+        f"{FEWEST} to {MOST} times, smallest first.",
     ),
 ]
 MultipleOf = Annotated[
-    int, typer.Option(metavar="N", min=1, max=2**31, help="Make padded shapes multiples of this, such as 8, 64 or 128.")
+    int,
+    typer.Option(metavar="N", min=1, callback=at_most(2**31), help="Make padded shapes multiples of this, such as 64."),
 ]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[
@@ -149,13 +155,12 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str, str], 
     return values
 
 
-def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Raise an error if the output `path` is a folder, or does not end in one of `endings`."""
+def check_file(option: str, path: Path | None, endings: Sequence[str] = ()) -> None:
+    """Raise an error if the output file `path` cannot be written, or does not end in one of `endings`, if any."""
     if path is None:
         return
-    if path.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder; give the path of a file.")
-    if path.suffix.lower() not in endings:
+    writable(path)
+    if endings and path.suffix.lower() not in endings:
         raise typer.BadParameter(f"{option} must end in {', '.join(endings)}, but is {path}; rename it.")
 
 

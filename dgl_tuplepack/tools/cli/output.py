@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -71,16 +72,29 @@ def print_csv(text: str) -> None:
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
     """Print a table with its first column left-aligned; mark row `best` by colour and by the word "best"."""
-    # Names may look like markup, so every cell is plain text.
-    table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
-    for number, heading in enumerate(headings):
-        table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
     if best is not None:
-        table.add_column("")
-    for number, row in enumerate(rows):
-        mark = [] if best is None else ["best" if number == best else ""]
-        table.add_row(*(_text(shown(cell)) for cell in [*row, *mark]), style="bold green" if number == best else None)
-    Console().print(table)
+        headings, rows = [*headings, ""], [[*row, "best" if at == best else ""] for at, row in enumerate(rows)]
+    cells = [[printable(shown(cell)) for cell in row] for row in rows]
+    # Names may look like markup, so every cell is plain text.
+    texts, console, frame = list(map(_text, headings)), Console(), 3 * len(headings) + 1
+    columns = [[row[at] for row in cells] for at in range(len(headings))]
+    whole = [all(cell[:1].isdigit() for cell in column) for column in columns]
+    widths = [max(map(cell_len, [heading, *column])) for heading, column in zip(headings, columns, strict=True)]
+    # In a narrow terminal, numbers stay whole: headings get a line for each word, and cells may lose their padding.
+    if sum(widths) + frame > console.width:
+        texts = [Text("\n").join(map(_text, heading.split())) for heading in headings]
+        shortened = zip(headings, columns, whole, strict=True)
+        widths = [
+            max(map(cell_len, heading.split() + column * number), default=1) for heading, column, number in shortened
+        ]
+        console.width = max(console.width, sum(widths) + len(headings) + 1)
+    table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
+    table.padding = (0, int(sum(widths) + frame <= console.width))
+    for number, text in enumerate(texts):
+        table.add_column(text, justify="right" if number else "left", overflow="fold", no_wrap=whole[number])
+    for number, row in enumerate(cells):
+        table.add_row(*map(_text, row), style="bold green" if number == best else None)
+    console.print(table)
 
 
 def _text(text: str, style: str = "") -> Text:

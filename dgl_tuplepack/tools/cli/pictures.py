@@ -47,7 +47,7 @@ def report(
     The page advises limits for --graphs-per-batch. Its plans use these limits, unless --limits are given.
     """
     limits = _one_shape(options.given_limits(given))
-    options.check_ending("--out", out, (".html", ".htm"))
+    options.check_file("--out", out, (".html", ".htm"))
     histogram = read_histogram(source, root, split)
     write_report(
         histogram, out, name=name or _name(source), limits=limits,
@@ -82,7 +82,7 @@ def plot(
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
-    options.check_ending("--out", out, ENDINGS)
+    options.check_file("--out", out, ENDINGS)
     limits = _one_shape(options.given_limits(given, graphs_per_batch))
     histogram = read_histogram(source, root, split)
     check = two_components if picture in ("sizes", "search") else columns_of

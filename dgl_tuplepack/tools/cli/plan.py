@@ -45,6 +45,7 @@ def plan(
     Without --limits, find limits for --graphs-per-batch, as dgl-tuplepack limits does.
     """
     options.check_output(as_json, as_csv)
+    options.check_file("--out", out)
     limits, packs = options.given_limits(given, graphs_per_batch), 1
     heuristic = options.heuristic(heuristic_name) or "product"
     histogram = read_histogram(source, root, split)

@@ -31,7 +31,7 @@ def sizes(
     and give the file as SOURCE, or pipe it and give - as SOURCE.
     """
     options.check_output(as_json, as_csv)
-    options.check_ending("--out", out, (".json", ".csv"))
+    options.check_file("--out", out, (".json", ".csv"))
     histogram = read_histogram(source, root, split)
     save_to(out, histogram.save)
     if as_json:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.compiling.torch_versions import remark_on
 from dgl_tuplepack.errors import FormatError
@@ -70,7 +71,7 @@ def preprocess(
     seed: options.Seed = 0,
     workers: options.Workers = None,
     dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
+        str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as host:8786.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -99,20 +100,27 @@ def preprocess(
         _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
 
 
+def _reading() -> Any:
+    """Show one line in the ``with`` block: imports and a pass over the sizes may take long before the first bar."""
+    return progress_bar(desc="reading the graphs", bar_format="{desc}", leave=False)
+
+
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     """Write one store, and print its summary."""
-    from dgl_tuplepack.storage.preprocessing import preprocess as run
+    with _reading():
+        from dgl_tuplepack.storage.preprocessing import preprocess as run
 
-    done = run(source, out, **settings)
+        done = run(source, out, **settings)
     plans = {split: summarise(plan) for split, plan in done.plans.items()}
     _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans})
 
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     """Write a sharded dataset, and print its summary."""
-    from dgl_tuplepack.storage.shards.run import preprocess_shards as run
+    with _reading():
+        from dgl_tuplepack.storage.shards.run import preprocess_shards as run
 
-    done = run(shards, out, **settings)
+        done = run(shards, out, **settings)
     _show_preprocessed(done, as_json, {name: list(getattr(done, name)) for name in ("written", "kept", "planned")})
     if as_json:
         return

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, whole_number
-from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack._core.files import writable, write_text
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.planning.bounds import without_oversize
@@ -61,8 +61,7 @@ def write_report(
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder, or its folder does not exist; choose another path.")
+    writable(path)
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     choice("oversize", oversize, OVERSIZE, LimitsError)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.random import random_bits
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
@@ -96,6 +95,8 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
     """Return the patterns to fix, each with its number of packs: whole packs, or else patterns that repeat most."""
+    from dgl_tuplepack._core.kernels.random import random_bits
+
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):

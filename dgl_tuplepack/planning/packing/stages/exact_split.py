@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._core.kernels.random import random_bits
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
@@ -161,6 +160,8 @@ def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
 
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
     """Remove some random packs from `done`, the list of finished packs, and return these packs."""
+    from dgl_tuplepack._core.kernels.random import random_bits
+
     return [
         done.pop(int(random_bits(key, np.uint64(_REOPEN + number)) % np.uint64(len(done))))
         for number in range(min(_REOPENED, len(done)))

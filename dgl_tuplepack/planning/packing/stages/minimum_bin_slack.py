@@ -6,20 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.bin_slack import (
-    BLOCK,
-    ENTRIES,
-    PACKS,
-    PATTERNS,
-    STEPS,
-    Classes,
-    Goal,
-    Left,
-    Pack,
-    Written,
-    fill_packs,
-)
-from dgl_tuplepack._core.kernels.fenwick import tree_of
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
@@ -102,6 +88,9 @@ class _Filling:
     """A run of packs with the same component weights and the same order of classes."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
+        from dgl_tuplepack._core.kernels.bin_slack import BLOCK, Classes, Goal, Left, Pack
+        from dgl_tuplepack._core.kernels.fenwick import tree_of
+
         # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
@@ -172,6 +161,8 @@ class _Filling:
 
     def _slice(self, state: IntArray) -> tuple[Patterns, int]:
         """Call the kernel once; return the patterns that it found, and its number of steps."""
+        from dgl_tuplepack._core.kernels.bin_slack import ENTRIES, PACKS, PATTERNS, STEPS, Written, fill_packs
+
         remaining = self.left.remaining
         most = min(_MOST_PATTERNS, int(remaining.sum()))
         # entries: a row of classes (positions in `order`) and a row of multiplicities; 8 per pattern on average.
