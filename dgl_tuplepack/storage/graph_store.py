@@ -324,8 +324,8 @@ def write_graphs(
         name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
         if uses > 1:
             raise SizesError(f"{uses} splits have the name {name!r:.200} as text; give each its own name.")
-        if num_graphs is not None:
-            # Refuse ids out of range before any graph is written.
+        # Refuse ids out of range before any graph is written; a dataset without graphs is refused below.
+        if num_graphs:
             for ids in chosen.values():
                 as_ids(ids, num_graphs)
         schema, blocks = blocks_of(opened, ties, indices)

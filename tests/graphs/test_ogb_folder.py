@@ -280,6 +280,7 @@ def test_impossible_sizes_and_splits_are_refused(tmp_path: Path) -> None:
     (folder / "split" / "random" / "valid.csv.gz").unlink()
     with refused(FormatError, "valid.csv.gz"):
         tp.GraphStore.write(tmp_path / "store", OgbFolder(folder, add_inverse_edge=False))
+    write_table(folder / "split" / "random" / "valid.csv.gz", np.array([[1]]))
     path = folder / "raw" / "num-node-list.csv.gz"
     write_table(path, np.array([[3], [-1], [5], [2], [4], [1]]))
     with refused(FormatError, path.name):
