@@ -20,3 +20,11 @@ def shuffled(values: NDArray[np.int64], key: np.uint64) -> NDArray[np.int64]:
 
     shuffle_segments(values, np.array([0, len(values)]), key)
     return values
+
+
+def random_fractions(key: np.uint64, number: int) -> NDArray[np.float64]:
+    """Return `number` random numbers in [0, 1), float64, from the stream `key`."""
+    from dgl_tuplepack._core.kernels.random import random_bits
+
+    bits = random_bits.py_func(key, np.arange(number, dtype=np.uint64))  # type: ignore[attr-defined]
+    return (bits >> np.uint64(11)) / np.float64(1 << 53)  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, joined
 from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
 from dgl_tuplepack.planning.packing.stages.sequence import (
     LAST_NEW_TURN,
@@ -27,6 +28,7 @@ from dgl_tuplepack.planning.packing.stages.sequence import (
     Round,
     best_fits,
     close_gap,
+    deal_and_repair,
     fill_levels,
     raise_bound,
     round_lp,
@@ -42,6 +44,7 @@ Stage = Callable[[Round], None]
 STAGES: tuple[Stage, ...] = (
     raise_bound,
     search_longer,
+    deal_and_repair,
     best_fits,
     fill_levels,
     close_gap,
@@ -91,6 +94,8 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
 # if a pack holds more than _MANY_GRAPHS graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
+_MANY_IN_A_PACK = 6
+_DEAL = 9
 # Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
 _WORK_PER_SIZE = 5
 # Best fit packs all classes together if the array `sizes` has at most _MOST_TOGETHER numbers, and the work is at most
@@ -111,6 +116,13 @@ def first_patterns(
         return _repeated(instance, 1, bound, Tuning(steps=100, turn=sample), effort), "minimum_bin_slack"
     effort.spend(_WORK_PER_SIZE * instance.sizes.size * len(instance.limits))
     graphs, packs = histogram.num_graphs, needed_packs(instance)
+    if graphs > _MANY_IN_A_PACK * packs:
+        # The first plan must not run out of effort; its work is counted afterwards.
+        always = Effort(1 << 62)
+        patterns = dealt_near(instance, bound, packs + packs // 100, key_of(int(sample), 0, _DEAL), always)
+        effort.spend(always.spent)
+        if patterns is not None:
+            return patterns, "deal_and_repair"
     suits_best_fit = graphs <= min(_MANY_GRAPHS * packs, _MANY_OF_A_SIZE * classes)
     fitted = _fitted(histogram, limits, effort) if suits_best_fit else None
     if fitted is not None:

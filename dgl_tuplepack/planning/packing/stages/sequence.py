@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds import lifted_bound
 from dgl_tuplepack.planning.bounds.effort import Effort
@@ -23,6 +24,7 @@ from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.planning.packing.patterns import Patterns
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt, dealt_near, work_of_dealing
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
 from dgl_tuplepack.planning.packing.stages.level_filling import level_filling
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
@@ -141,12 +143,35 @@ def best_fits(current: Round) -> None:
         current.best.offer(patterns, f"best_fit {name}")
 
 
+# Fraction of the remaining effort that a turn of `deal_and_repair` may use. For each graph, units of work of the repair
+# at first; each later turn may do _MORE_REPAIR times as much as the turn before.
+_DEALING_SHARE = 0.3
+_REPAIR_WORK, _MORE_REPAIR = 100, 4
+
+
+def deal_and_repair(current: Round) -> None:
+    """Deal all graphs to the fewest packs that may suffice, and repair these packs (every turn, while this helps)."""
+    instance, best, turn = current.instance, current.best, current.turn
+    if current.graphs_per_pack <= _MANY_GRAPHS:
+        return
+    share = current.effort.portion(int(_DEALING_SHARE * current.effort.left))
+    key = key_of(int(current.start), current.trial, _DEAL)
+    if current.is_first_turn:
+        best.offer(dealt_near(instance, best.bound, best.packs - 1, key, share), "deal_and_repair")
+    elif best.method == "deal_and_repair" and share.left > work_of_dealing(instance, best.packs):
+        work = _REPAIR_WORK * instance.num_graphs * _MORE_REPAIR ** min(turn, 20)
+        best.offer(dealt(instance, best.packs - 1, key, work, share), "deal_and_repair")
+
+
 def fill_levels(current: Round) -> None:
     """Run level filling if packs hold many graphs (first turn of the first round only)."""
     if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
         patterns = level_filling(current.instance, current.best.bound, current.effort)
         current.best.offer(patterns, "level_filling")
 
+
+# A purpose for `key_of`.
+_DEAL = 8
 
 # `Tuning.kept` in successive turns.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)

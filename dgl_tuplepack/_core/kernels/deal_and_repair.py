@@ -1,0 +1,259 @@
+"""Deal graphs to packs of nearly equal load, and repair packs that exceed a limit by moving and swapping graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.kernels._jit import helper, jit
+from dgl_tuplepack._core.kernels.random import random_bits
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntCube, IntMatrix, IntVector, array_type
+
+ConstShortMatrix = Annotated[NDArray[np.int32], array_type(np.int32, 2, const=True)]
+
+# A round of `repair` tries at most this many partners for each pack that exceeds a limit.
+_TRIES = 50
+# Units of work (see `planning.bounds.effort`) of a try, besides the compared pairs; and pairs in a unit, for each
+# component.
+_WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
+# A try compares at most this many graphs of each pack.
+_WINDOW = 64
+# `repair` gives up after _MOST_ROUNDS rounds, or _IDLE_ROUNDS rounds in a row that each remove less than 1 / _GAIN of
+# the excess.
+_MOST_ROUNDS, _IDLE_ROUNDS, _GAIN = 50, 3, 50
+
+
+class Packs(NamedTuple):
+    """P packs of at most M graphs each, as `repair` changes them.
+
+    ``members[p, :counts[p]]`` has the graphs of pack p, int64 ``[P, M]``; `loads` ``[P, d]`` their total sizes.
+    """
+
+    members: IntMatrix
+    counts: IntVector
+    loads: IntMatrix
+
+
+@jit
+def deal(directions: ConstShortMatrix, steps: ConstShortMatrix, packs: int, assigned: IntVector) -> None:
+    """Deal N graphs, in order, to `packs` packs: each to the pack whose load points least in the graph's direction.
+
+    `directions` and `steps` are int32 ``[N, d]``. The loads of the packs are sums of `steps`; the first pack whose load
+    has the smallest scalar product with the graph's direction gets the graph. `assigned` ``[N]`` gets the packs.
+
+    Time O(N P d), in operations that run on several packs at once.
+    """
+    components = directions.shape[1]
+    loads = np.zeros((components, packs), dtype=np.int32)
+    products = np.empty(packs, dtype=np.int32)
+    for graph in range(len(directions)):
+        direction, row = directions[graph, 0], loads[0]
+        for pack in range(packs):
+            products[pack] = direction * row[pack]
+        for component in range(1, components):
+            direction, row = directions[graph, component], loads[component]
+            for pack in range(packs):
+                products[pack] += direction * row[pack]
+        least = products[0]
+        for pack in range(packs):
+            least = min(least, products[pack])
+        chosen = 0
+        while products[chosen] != least:
+            chosen += 1
+        assigned[graph] = chosen
+        for component in range(components):
+            loads[component, chosen] += steps[graph, component]
+
+
+@helper
+def _below(bits: np.uint64, bound: int) -> int:
+    """Return an integer in ``0..bound - 1`` from random bits; the bias is below ``bound * 2**-32``."""
+    return np.int64(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))  # type: ignore[return-value]
+
+
+@helper
+def _best_exchange(ours: IntMatrix, theirs: IntMatrix, above: IntMatrix) -> tuple[int, int]:
+    """Return the exchange of graphs between two packs that leaves the least excess, or -1, -1 if none reduces it.
+
+    If neither pack exceeds a limit, return an exchange after which this still holds.
+
+    `ours` ``[A, d]`` and `theirs` ``[B, d]`` have the sizes of the graphs that may be exchanged. `above` ``[2, d]`` has
+    the loads of the two packs minus the limits. Among equally good exchanges, the first is returned.
+    """
+    components = above.shape[1]
+    least, ours_at, theirs_at = 0, -1, -1
+    for component in range(components):
+        least += max(above[0, component], 0) + max(above[1, component], 0)
+    least = max(least, 1)
+    for mine in range(len(ours)):
+        for other in range(len(theirs)):
+            excess = 0
+            for component in range(components):
+                change = ours[mine, component] - theirs[other, component]
+                excess += max(above[0, component] - change, 0) + max(above[1, component] + change, 0)
+            if excess < least:
+                least, ours_at, theirs_at = excess, mine, other
+        if least == 0:
+            break
+    return ours_at, theirs_at
+
+
+@helper
+def _candidates(
+    sizes: ConstIntMatrix, packs: Packs, pack: int, moves: bool, bits: np.uint64, places: IntVector, found: IntMatrix
+) -> int:
+    """Write the places and the sizes of graphs of a pack that may be exchanged; return their number.
+
+    At most ``len(places)`` graphs in a row are chosen, from a random first graph on. With `moves`, a free place counts
+    as a graph of size 0, the last row of `sizes`.
+    """
+    count = packs.counts[pack]
+    most = count + 1 if moves and count < packs.members.shape[1] else count
+    number: int = min(most, len(places))
+    place = _below(bits, max(most, 1))
+    for at in range(number):
+        graph = packs.members[pack, place] if place < count else len(sizes) - 1
+        places[at] = place
+        for component in range(sizes.shape[1]):
+            found[at, component] = sizes[graph, component]
+        place = place + 1 if place + 1 < most else 0
+    return number
+
+
+@helper
+def _exchange(sizes: ConstIntMatrix, packs: Packs, pack: int, place: int, other: int, other_place: int) -> None:
+    """Exchange the graphs at two places; a graph that is exchanged with a free place moves there."""
+    members, counts, loads = packs
+    mine = members[pack, place] if place < counts[pack] else len(sizes) - 1
+    theirs = members[other, other_place] if other_place < counts[other] else len(sizes) - 1
+    for component in range(sizes.shape[1]):
+        change = sizes[mine, component] - sizes[theirs, component]
+        loads[pack, component] -= change
+        loads[other, component] += change
+    members[pack, place], members[other, other_place] = theirs, mine
+    if place == counts[pack]:
+        counts[pack] += 1
+        counts[other] -= 1
+        members[other, other_place] = members[other, counts[other]]
+    elif other_place == counts[other]:
+        counts[other] += 1
+        counts[pack] -= 1
+        members[pack, place] = members[pack, counts[pack]]
+
+
+@helper
+def _excess_of(packs: Packs, pack: int, limits: ConstIntVector) -> int:
+    """Return by how much the load of a pack exceeds the limits, summed over the components."""
+    excess = 0
+    for component in range(len(limits)):
+        excess += max(packs.loads[pack, component] - limits[component], 0)
+    return excess
+
+
+@helper
+def _excess(packs: Packs, limits: ConstIntVector) -> tuple[int, int]:
+    """Return the excess of all packs together, and the number of packs that exceed a limit."""
+    total, exceeding = 0, 0
+    for pack in range(len(packs.counts)):
+        excess = _excess_of(packs, pack, limits)
+        total += excess
+        exceeding += excess > 0
+    return total, exceeding
+
+
+class _Space(NamedTuple):
+    """Arrays for one try: places and sizes of the graphs of two packs; loads of the packs minus the limits."""
+
+    places: IntMatrix
+    sizes: IntCube
+    above: IntMatrix
+
+
+@helper
+def _space(components: int) -> _Space:
+    return _Space(
+        np.empty((2, _WINDOW), dtype=np.int64),
+        np.empty((2, _WINDOW, components), dtype=np.int64),
+        np.empty((2, components), dtype=np.int64),
+    )
+
+
+@helper
+def _try_exchange(
+    sizes: ConstIntMatrix,
+    limits: ConstIntVector,
+    packs: Packs,
+    moves: bool,
+    pack: int,
+    key: np.uint64,
+    counter: np.uint64,
+    space: _Space,
+) -> int:
+    """Make the best exchange between a pack and a random other pack, if there is one; return the units of work."""
+    other = _below(random_bits(key, counter), len(packs.counts))
+    if other == pack:
+        return _WORK_PER_TRY
+    places, found, above = space
+    for component in range(len(limits)):
+        above[0, component] = packs.loads[pack, component] - limits[component]
+        above[1, component] = packs.loads[other, component] - limits[component]
+    ours = _candidates(sizes, packs, pack, moves, random_bits(key, counter + np.uint64(1)), places[0], found[0])
+    theirs = _candidates(sizes, packs, other, moves, random_bits(key, counter + np.uint64(2)), places[1], found[1])
+    mine, its = _best_exchange(found[0, :ours], found[1, :theirs], above)
+    if mine >= 0:
+        _exchange(sizes, packs, pack, places[0, mine], other, places[1, its])
+    return ours * theirs * len(limits) // _PAIRS_PER_WORK + _WORK_PER_TRY
+
+
+@jit
+def repair(
+    sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, moves: bool, key: np.uint64, budget: int
+) -> tuple[int, int]:
+    """Exchange graphs between packs until no pack exceeds a limit; return the packs that still do, and the work done.
+
+    Each pack that exceeds a limit tries random other packs. With each of them, it makes the exchange of two graphs that
+    reduces the excess of both packs most, summed over the components; with `moves`, a graph may also move. So the sizes
+    ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits are about equal. The last row of `sizes` is 0.
+
+    The search also stops if it makes hardly any progress, or after `budget` units of work. `key` determines all random
+    choices.
+
+    Time O(W^2 d) for each try, for packs of up to W = 64 graphs; with more graphs, a try compares 64 graphs of each
+    pack.
+    """
+    space = _space(len(limits))
+    counter, work, idle = np.uint64(0), 0, 0
+    total, exceeding = _excess(packs, limits)
+    for _ in range(_MOST_ROUNDS):
+        for pack in range(len(packs.counts)):
+            for _ in range(_TRIES):
+                if work > budget or _excess_of(packs, pack, limits) == 0:
+                    break
+                work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, space)
+                counter += np.uint64(3)
+        before = total
+        total, exceeding = _excess(packs, limits)
+        idle = idle + 1 if total > before - before // _GAIN else 0
+        if exceeding == 0 or idle == _IDLE_ROUNDS or work > budget:
+            break
+    return exceeding, work
+
+
+@jit
+def stir(sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, key: np.uint64, rounds: int, budget: int) -> int:
+    """Exchange graphs between packs within the limits, so that all packs stay within them; return the work done.
+
+    In each of `rounds` rounds, each pack tries one random other pack, and makes the first exchange that is possible,
+    beginning with a random graph of each. The arguments are those of `repair`.
+    """
+    space = _space(len(limits))
+    counter, work = np.uint64(0), 0
+    for _ in range(rounds):
+        for pack in range(len(packs.counts)):
+            if work > budget:
+                return work
+            work += _try_exchange(sizes, limits, packs, False, pack, key, counter, space)
+            counter += np.uint64(3)
+    return work
