@@ -48,8 +48,9 @@ def dealt_near(instance: Instance, bound: int, most: int, key: np.uint64, effort
 
 def work_of_dealing(instance: Instance, packs: int) -> int:
     """Return the units of work of `dealt`, without the repair."""
-    graphs = min(instance.num_graphs, _MOST_GRAPHS)
-    return graphs * (_WORK_PER_GRAPH + min(packs, GROUP) * len(instance.limits) // _PRODUCTS_PER_WORK)
+    graphs, groups = min(instance.num_graphs, _MOST_GRAPHS), -(-packs // GROUP)
+    runs = min(graphs, groups * len(instance.counts))
+    return graphs * _WORK_PER_GRAPH + runs * (packs // groups) * len(instance.limits) // _PRODUCTS_PER_WORK
 
 
 def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: Effort) -> Patterns | None:
@@ -67,11 +68,12 @@ def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: 
     if number == 0 or not counts.any():
         return None
     effort.spend(work_of_dealing(instance, number))
-    classes = np.repeat(np.arange(len(counts)), counts)
     parts = instance.sizes / instance.limits
-    assigned = dealt_evenly(parts, classes, np.argsort(-parts.max(axis=1)[classes], kind="stable"), number)
+    order = np.argsort(-parts.sum(axis=1), kind="stable")
+    classes = np.repeat(order, counts[order])
+    assigned = dealt_evenly(parts, classes, number)
     packs = OpenPacks.of(instance.sizes, instance.limits, assigned, classes, number, _FREE)
-    effort.spend(packs.repair(moves=True, key=key, budget=min(budget, effort.left)))
+    effort.spend(packs.repair(moves=True, key=key, budget=min(budget, effort.left // 2)))
     exceeding = packs.exceeding()
     if effort.exhausted or len(exceeding) > number // _LEFT_OVER:
         return None
@@ -89,8 +91,7 @@ def _shortened(instance: Instance, members: IntArray) -> int:
         above = sizes.sum(axis=0) - instance.limits
         if (above <= 0).all():
             return number
-        # excess[i]: what remains without graph i. Of graphs that leave equal excess, the smallest is taken out.
-        excess = (np.maximum(above - sizes, 0) / instance.limits).sum(axis=1)
-        chosen = int(np.lexsort(((sizes / instance.limits).max(axis=1), excess))[0])
+        # The graph that is taken out is the one whose size is closest to the excess.
+        chosen = int((np.abs(np.maximum(above, 0) - sizes) / instance.limits).sum(axis=1).argmin())
         number -= 1
         members[[chosen, number]] = members[[number, chosen]]

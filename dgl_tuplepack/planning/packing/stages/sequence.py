@@ -26,7 +26,6 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
 from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt, dealt_near, work_of_dealing
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
-from dgl_tuplepack.planning.packing.stages.level_filling import level_filling
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
 from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
@@ -161,13 +160,6 @@ def deal_and_repair(current: Round) -> None:
     elif best.method == "deal_and_repair" and share.left > work_of_dealing(instance, best.packs):
         work = _REPAIR_WORK * instance.num_graphs * _MORE_REPAIR ** min(turn, 20)
         best.offer(dealt(instance, best.packs - 1, key, work, share), "deal_and_repair")
-
-
-def fill_levels(current: Round) -> None:
-    """Run level filling if packs hold many graphs (first turn of the first round only)."""
-    if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
-        patterns = level_filling(current.instance, current.best.bound, current.effort)
-        current.best.offer(patterns, "level_filling")
 
 
 # A purpose for `key_of`.
