@@ -22,7 +22,7 @@ _TRIES = 50
 # component.
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
-_WINDOW = 64
+_WINDOW = 32
 # `repair` gives up after _MOST_ROUNDS rounds, or _IDLE_ROUNDS rounds in a row that each remove less than 1 / _GAIN of
 # the excess.
 _MOST_ROUNDS, _IDLE_ROUNDS, _GAIN = 50, 3, 50
@@ -256,7 +256,7 @@ def repair(
     The search also stops if it makes hardly any progress, or after `budget` units of work. `key` determines all random
     choices.
 
-    Time O(W^2 d) for each try, for packs of up to W = 64 graphs; with more graphs, a try compares 64 graphs of each
+    Time O(W^2 d) for each try, for packs of up to W = 32 graphs; with more graphs, a try compares 32 graphs of each
     pack.
     """
     space = _space(len(limits))

@@ -21,7 +21,7 @@ _WORK_PER_GRAPH, _PRODUCTS_PER_WORK = 20, 40
 # at most bound / _ENOUGH packs above it.
 _ATTEMPTS, _PART, _ENOUGH = 5, 4000, 1000
 # Units of work of the repair in an attempt, for each graph and component.
-_REPAIR_WORK = 40
+_REPAIR_WORK = 120
 # Unused places in each pack, which let graphs move.
 _FREE = 16
 # If more than one pack in _LEFT_OVER exceeds a limit after the repair, it has failed.

@@ -144,7 +144,7 @@ def best_fits(current: Round) -> None:
 
 # Fraction of the remaining effort that a turn of `deal_and_repair` may use. For each graph, units of work of the repair
 # at first; each later turn may do _MORE_REPAIR times as much as the turn before.
-_DEALING_SHARE = 0.3
+_DEALING_SHARE = 0.5
 _REPAIR_WORK, _MORE_REPAIR = 100, 4
 
 
