@@ -82,16 +82,26 @@ class Space:
     def neighbours(self, point: Point, scale: float) -> list[Point]:
         """Return limits that differ from `point` by about `scale` mean graphs.
 
-        They are larger or smaller in one component or in all components, or larger in one and smaller in another.
+        They are larger or smaller in one component or in all components, or larger in one and smaller in the component
+        before or after it (cyclically). These are O(k) limits; with up to three components, they are all such pairs.
         """
         # moves[i]: distance in component i, at least one step.
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
-        k = len(point)
-        directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
-        directions += [(-1,) * k, (1,) * k] if k > 1 else []
-        directions += [tuple((j == a) - (j == b) for j in range(k)) for a in range(k) for b in range(k) if a != b]
-        moved = ([v + d * m for v, d, m in zip(point, direction, moves, strict=True)] for direction in directions)
-        return [self.rounded(values) for values in moved]
+        k, same = len(point), self.rounded(point)
+        lower = self.rounded(value - move for value, move in zip(point, moves, strict=True))
+        higher = self.rounded(value + move for value, move in zip(point, moves, strict=True))
+        # A change is a dict: component -> its new limit.
+        changes = [{i: moved[i]} for i in range(k) for moved in (lower, higher)]
+        changes += [dict(enumerate(lower)), dict(enumerate(higher))] if k > 1 else []
+        pairs = [(a, b) for a in range(k) for b in sorted({(a - 1) % k, (a + 1) % k} - {a})]
+        changes += [{a: higher[a], b: lower[b]} for a, b in pairs]
+        near = []
+        for change in changes:
+            limits = list(same)
+            for i, limit in change.items():
+                limits[i] = limit
+            near.append(tuple(limits))
+        return near
 
     def graphs_in(self, point: Point) -> float:
         """Return how many mean graphs fit within `point`, in the component that has room for the fewest."""
