@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.search import LimitsSearch, search_limits
-from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE
+from dgl_tuplepack.planning.search.strategies import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 _log = logging.getLogger(__name__)

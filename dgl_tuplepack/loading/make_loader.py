@@ -20,7 +20,7 @@ from dgl_tuplepack.loading.splits import Split, plans_of, plans_of_stores, shuff
 from dgl_tuplepack.loading.views import padded_view, plain_view
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE
+from dgl_tuplepack.planning.search.strategies import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import StoredGraphs

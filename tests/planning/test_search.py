@@ -16,10 +16,8 @@ from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
 from dgl_tuplepack.planning.metrics import harmonic_mean
 from dgl_tuplepack.planning.search import evaluation, strategy_of
-from dgl_tuplepack.planning.search.budget import Budget
-from dgl_tuplepack.planning.search.reach import Target
 from dgl_tuplepack.planning.search.space import space_of
-from dgl_tuplepack.planning.search.strategy import Strategy
+from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
 

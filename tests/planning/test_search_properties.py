@@ -14,7 +14,7 @@ from dgl_tuplepack import SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search import Candidate, LimitsSearch, evaluation
 from dgl_tuplepack.planning.search.space import space_of
-from dgl_tuplepack.planning.search.strategy import Strategy
+from dgl_tuplepack.planning.search.strategies import Strategy
 from tests.support.strategies import Problem, problems
 
 FEW = st.integers(1, 3)

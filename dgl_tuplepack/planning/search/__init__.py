@@ -13,13 +13,10 @@ from dgl_tuplepack.planning.buckets import FEWEST, MOST
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.search.buckets import search_buckets
-from dgl_tuplepack.planning.search.budget import Budget
-from dgl_tuplepack.planning.search.evaluation import affordable, evaluating
-from dgl_tuplepack.planning.search.graphs_per_batch import GraphsPerBatch
-from dgl_tuplepack.planning.search.reach import Smallest, Target
+from dgl_tuplepack.planning.search.evaluation import Evaluation, affordable, progress
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.space import Space, space_of
-from dgl_tuplepack.planning.search.strategy import AUTO, Strategy
+from dgl_tuplepack.planning.search.space import space_of
+from dgl_tuplepack.planning.search.strategies import AUTO, Budget, GraphsPerBatch, Smallest, Strategy, Target
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
@@ -154,23 +151,17 @@ def search_limits(
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
-    candidates, best = _candidates(histogram, space, strategy, cap)
-    return LimitsSearch(strategy.name, strategy.aim, candidates, best, multiple_of, dropped)
-
-
-def _candidates(
-    histogram: SizeHistogram, space: Space, strategy: Strategy, cap: int | None
-) -> tuple[tuple[Candidate, ...], int]:
-    """Plan candidates; return them in ascending order of their limits, and the index of the best candidate."""
-    # Limits of usual size: the work of one plan within them decides how many candidates there may be, `plans`.
+    # Limits of usual size: the work of one plan within them decides how many candidates there may be.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
     maxima = dict(zip(histogram.components, usual, strict=True))
-    plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans)
-    with evaluating(histogram.without_ids(), cap, plans) as evaluation:
+    with progress() as bar:
+        plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans, bar)
+        evaluation = Evaluation(histogram.without_ids(), cap, plans, bar)
         strategy.search(evaluation, space)
-        best = list(evaluation.results)[strategy.order(evaluation)[0]]
-        points = sorted(evaluation.results)
-        return tuple(evaluation.candidate(point, strategy.packs) for point in points), points.index(best)
+    points = sorted(evaluation.results)
+    best = points.index(list(evaluation.results)[strategy.order(evaluation)[0]])
+    candidates = tuple(evaluation.candidate(point, strategy.packs) for point in points)
+    return LimitsSearch(strategy.name, strategy.aim, candidates, best, multiple_of, dropped)
 
 
 def search_for_batches(

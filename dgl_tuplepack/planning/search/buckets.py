@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from dgl_tuplepack.errors import LimitsError, SearchError
 from dgl_tuplepack.planning.buckets import Buckets
@@ -13,10 +13,10 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.buckets import pack_buckets
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.search.evaluation import affordable, available_cores
-from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
+from dgl_tuplepack.planning.search.evaluation import affordable, in_threads, progress
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import Point, Space
+from dgl_tuplepack.planning.search.strategies import TOLERANCE, GraphsPerBatch
 
 # The smallest shape of each candidate has room for _FIRST to _LAST times as many graphs of mean size as a pack should
 # hold.
@@ -36,7 +36,6 @@ def search_buckets(
     largest = space.rounded(space.smallest)
     asked, packs = strategy.graphs_per_batch, strategy.packs
     maxima = dict(zip(space.components, largest, strict=True))
-    widest = Limits.from_components(maxima, cap)
     tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
         raise SearchError(
@@ -44,8 +43,9 @@ def search_buckets(
             f"{maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, choose "
             "smaller batches, or more packs_per_batch."
         )
-    most = affordable(histogram, widest, _SCALES, shapes)
-    candidates = tuple(_candidates(histogram, tried, strategy, most))
+    with progress() as bar:
+        most = affordable(histogram, Limits.from_components(maxima, cap), _SCALES, bar, shapes)
+        candidates = tuple(_candidates(histogram, tried, strategy, most, bar))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
@@ -60,14 +60,16 @@ def search_buckets(
     return search
 
 
-def _candidates(histogram: SizeHistogram, tried: list[Buckets], strategy: GraphsPerBatch, most: int) -> list[Candidate]:
+def _candidates(
+    histogram: SizeHistogram, tried: list[Buckets], strategy: GraphsPerBatch, most: int, bar: Any
+) -> list[Candidate]:
     """Plan at most `most` of the buckets `tried`, evenly spaced, then some near the best; return them, best first."""
     totals = histogram.totals()
 
-    def planned(limits: Buckets) -> Candidate:
+    def planned(at: int) -> Candidate:
         """Plan packs with an effort of 0, and return the candidate."""
-        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
-        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, strategy.packs)
+        plan = pack_buckets(histogram, tried[at], METHODS["auto"], Settings(effort=0.0))
+        return Candidate(tried[at], plan.packs_of_shapes, histogram.num_graphs, totals, strategy.packs)
 
     def order(found: Candidate) -> tuple[float, int]:
         """Return the sort key: the distance from the requested number of graphs per batch, then padded slots."""
@@ -77,14 +79,13 @@ def _candidates(histogram: SizeHistogram, tried: list[Buckets], strategy: Graphs
     found: dict[int, Candidate] = {}
     step = -(-len(tried) // most)
     chosen = list(range(0, len(tried), step))
-    with ThreadPoolExecutor(available_cores()) as threads:
-        while chosen:
-            found.update(zip(chosen, threads.map(planned, [tried[at] for at in chosen]), strict=True))
-            best = min(found, key=lambda at: order(found[at]))
-            distance, _ = order(found[best])
-            step //= 2
-            near = (best - step, best + step) if distance > TOLERANCE else ()
-            chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
+    while chosen:
+        found.update(zip(chosen, in_threads(planned, chosen, bar), strict=True))
+        best = min(found, key=lambda at: order(found[at]))
+        distance, _ = order(found[best])
+        step //= 2
+        near = (best - step, best + step) if distance > TOLERANCE else ()
+        chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
     return sorted(found.values(), key=order)
 
 

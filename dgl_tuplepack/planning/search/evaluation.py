@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +22,23 @@ from dgl_tuplepack.planning.search.result import Candidate
 from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 # Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
-# Units of work of each plan for each size class, in addition to the work that `first_plan` counts.
+# Units of work for each size class, besides the work that `first_patterns` counts. They include the bounds of the
+# first _PAIRS pairs of components; each other pair takes _WORK_PER_PAIR, and _OF_CLASS for each class.
 _WORK_PER_CLASS = 40
+_PAIRS, _WORK_PER_PAIR, _OF_CLASS = 10, 4000, 6
 
 
-def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int = 1) -> int:
+def progress() -> Any:
+    """Return a bar that counts plans; it shows if the search takes long."""
+    return progress_bar(desc="limits", unit=" plans", delay=DELAY)
+
+
+def affordable(histogram: SizeHistogram, limits: Limits, most: int, bar: Any, plans: int = 1) -> int:
     """Return how many candidates may be tried, at most `most`, if each candidate needs `plans` plans.
 
     The work of a candidate is estimated from one plan within `limits`.
@@ -37,48 +46,51 @@ def affordable(histogram: SizeHistogram, limits: Limits, most: int, plans: int =
     # An effort of 0 still counts the work, and `first_plan` always finishes.
     effort = Effort(0)
     first_plan(histogram, limits, effort)
-    work = effort.spent + _WORK_PER_CLASS * len(histogram)
-    return max(_FEWEST, min(most, _WORK // (plans * work)))
+    # If this plan took long, show the bar now.
+    bar.update(0)
+    return max(_FEWEST, min(most, _WORK // (plans * effort.spent)))
 
 
 def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
     """Return the patterns of "auto" with an effort of 0; count the work in `effort`."""
     instance = as_instance(histogram, limits)
+    classes, components = instance.sizes.shape
+    pairs = max(0, components * (components + 1) // 2 - _PAIRS)
+    effort.spend(_WORK_PER_CLASS * classes + pairs * (_WORK_PER_PAIR + _OF_CLASS * classes))
     return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
 
-@contextmanager
-def evaluating(histogram: SizeHistogram, cap: int | None, plans: int) -> Iterator[Evaluation]:
-    """Provide an empty `Evaluation` of at most `plans` candidates, with threads on all cores and a progress bar."""
-    threads = ThreadPoolExecutor(available_cores())
-    try:
-        with progress_bar(desc="limits", unit=" plans", delay=DELAY) as bar:
-            yield Evaluation(histogram, cap, plans, threads, bar)
-    finally:
-        # An interrupted search does not run the plans that are still queued.
-        threads.shutdown(cancel_futures=True)
+def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], bar: Any) -> list[_Result]:
+    """Return the result for each item, computed in threads on all cores; update the bar after each item.
+
+    After an error or an interrupt, items that are still queued are not computed.
+    """
+    results = []
+    with ThreadPoolExecutor(available_cores()) as threads:
+        for result in threads.map(function, items):
+            results.append(result)
+            bar.update()
+    return results
 
 
 class Evaluation:
     """The candidates evaluated so far; each is planned once, independently of the others."""
 
-    def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, executor: Executor, bar: Any) -> None:
-        self.histogram, self.cap = histogram, cap
-        self.plans = plans
+    def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, bar: Any) -> None:
+        # plans: maximum number of candidates.
+        self.histogram, self.cap, self.plans = histogram, cap, plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> [number of packs, largest content of a pack in each component].
         self.results: dict[Point, list[int]] = {}
         # Limits [M, k] and number of packs [M] of every candidate, int64, in the order in which they were added.
         self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
         self.packs: IntArray = np.empty(0, dtype=np.int64)
-        self._executor, self._bar = executor, bar
+        self._bar = bar
 
     def add(self, points: Iterable[Point], most: int | None = None) -> None:
         """Make a plan for each of the limits in `points` that has no plan yet, at most `most` plans."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
-        for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
-            self.results[point] = found
-            self._bar.update()
+        self.results.update(zip(fresh, in_threads(self._planned, fresh, self._bar), strict=True))
         self.limits = np.array(list(self.results), dtype=np.int64)
         self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 

@@ -17,7 +17,7 @@ from dgl_tuplepack.planning.search import (
     search_limits,
     strategy_of,
 )
-from dgl_tuplepack.planning.search.strategy import AUTO, Strategy
+from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_line, print_result, print_table
 from dgl_tuplepack.tools.cli.source import read_histogram
