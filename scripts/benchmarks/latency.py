@@ -18,7 +18,7 @@ from benchmarks import shapes
 from benchmarks.literature import FAMILIES, Case
 from benchmarks.packing import BENCHMARK, in_new_process
 from benchmarks.tables import JsonOption, show, write_json
-from dgl_tuplepack import Limits, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, pack, search_limits
 
 app = typer.Typer()
 
@@ -64,6 +64,12 @@ def random_cases() -> Iterator[Case]:
             yield FAMILIES[family](np.random.default_rng([4, seed]), 3000)
 
 
+def with_relations(relations: int) -> SizeHistogram:
+    """Return the sizes of 12 heterographs, each with edges of a fifth of the relations."""
+    sizes = [[3 + i % 4, *[int((k + i) % 5 == 0) for k in range(relations)]] for i in range(12)]
+    return SizeHistogram.from_sizes(GraphSizes(sizes, ("nodes:e", *[f"edges:e:r{k}:e" for k in range(relations)])))
+
+
 def calls() -> Mapping[str, Call]:
     """Return the calls to measure, by name."""
     many = SizeHistogram.from_sizes(np.random.default_rng(1).integers(1, 1001, (100_000, 2)))
@@ -73,19 +79,27 @@ def calls() -> Mapping[str, Call]:
         name: (lambda case=case: pack(case.histogram, case.limits))  # type: ignore[misc]
         for name, case in cases.items()
     }
-    ascending = [Limits(500, 500), Limits(750, 750), Limits(1000, 1000)]
-    return packed | {
-        "pack molhiv": lambda: pack(molhiv, Limits(222, 502, 256)),
-        "pack 3,000, three shapes": lambda: pack(
-            few.histogram, [Limits(64, 160, 8), Limits(128, 320, 16), Limits(256, 640, 32)]
-        ),
-        "pack 100,000, three shapes": lambda: pack(many, ascending),
-        "limits molhiv": lambda: search_limits(molhiv, graphs_per_batch=64),
-        "limits 3,000": lambda: search_limits(few.histogram, graphs_per_batch=64),
-        "limits 100,000": lambda: search_limits(many, graphs_per_batch=64),
-        "limits 100,000, smallest": lambda: search_limits(many),
-        "limits 100,000, two shapes": lambda: search_limits(many, graphs_per_batch=2, shapes=2),
+    typed: dict[str, Call] = {
+        f"limits {number} relations": (lambda number=number: search_limits(with_relations(number), graphs_per_batch=4))  # type: ignore[misc]
+        for number in (15, 30, 60, 100)
     }
+    ascending = [Limits(500, 500), Limits(750, 750), Limits(1000, 1000)]
+    return (
+        packed
+        | typed
+        | {
+            "pack molhiv": lambda: pack(molhiv, Limits(222, 502, 256)),
+            "pack 3,000, three shapes": lambda: pack(
+                few.histogram, [Limits(64, 160, 8), Limits(128, 320, 16), Limits(256, 640, 32)]
+            ),
+            "pack 100,000, three shapes": lambda: pack(many, ascending),
+            "limits molhiv": lambda: search_limits(molhiv, graphs_per_batch=64),
+            "limits 3,000": lambda: search_limits(few.histogram, graphs_per_batch=64),
+            "limits 100,000": lambda: search_limits(many, graphs_per_batch=64),
+            "limits 100,000, smallest": lambda: search_limits(many),
+            "limits 100,000, two shapes": lambda: search_limits(many, graphs_per_batch=2, shapes=2),
+        }
+    )
 
 
 @app.command("latency-one", hidden=True)

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,69 @@ def test_on_the_ray_none_or_one_component_is_larger_in_turn(k: int) -> None:
     points = space.ray(1.5, 1.5, k + 1)
     larger = [[a > b for a, b in zip(point, points[0], strict=True)] for point in points]
     assert larger == [[component == turn - 1 for component in range(k)] for turn in range(k + 1)]
+
+
+def with_relations(relations: int) -> SizeHistogram:
+    """Twelve graphs, each with edges of a fifth of the relations."""
+    rows = [[3 + i % 4, *[int((k + i) % 5 == 0) for k in range(relations)]] for i in range(12)]
+    return SizeHistogram.from_sizes(tp.GraphSizes(rows, ("nodes:e", *[f"edges:e:r{k}:e" for k in range(relations)])))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 30])
+def test_near_limits_are_all_exchanges_of_few_components_and_linearly_many_of_many(k: int) -> None:
+    space = space_of(SizeHistogram.from_counts({(10,) * k: 50, (11,) * k: 1}, tuple(f"edges:{i}" for i in range(k))), 1)
+    point = (40,) * k
+    near = space.neighbours(point, 1.0)
+    single = [{i: move} for i in range(k) for move in (-10, 10)]
+    together = [dict.fromkeys(range(k), move) for move in (-10, 10)] if k > 1 else []
+    exchanged = [{a: 10, b: -10} for a in range(k) for b in range(k) if a != b]
+    wanted = [tuple(40 + moves.get(i, 0) for i in range(k)) for moves in [*single, *together, *exchanged]]
+    if k <= 3:
+        assert near == wanted
+    else:
+        assert set(near) < set(wanted)
+        assert len(set(near)) == len(near) == 4 * k + 2
+
+
+@pytest.mark.parametrize("asked", [{"graphs_per_batch": 4}, {"budget": 400}, {"target": 0.5}, {}], ids=str)
+def test_a_search_of_many_relations_looks_at_few_limits(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = []
+    bounds = evaluation.Evaluation.bounds_on_packs
+
+    def counted(self: evaluation.Evaluation, points: Any) -> Any:
+        looked_at.append(len(points))
+        return bounds(self, points)
+
+    monkeypatch.setattr(evaluation.Evaluation, "bounds_on_packs", counted)
+    search = search_limits(with_relations(60), **asked)
+    assert len(search) <= Strategy.plans
+    # A search that tries each pair of components at each leader looks at about 300,000.
+    assert sum(looked_at) < 60_000
+
+
+def test_many_components_leave_fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_WORK", 10_000_000)
+    sizes = np.random.default_rng(0).integers(0, 9, (30, 20))
+    for components, least, most in ((3, 100, 200), (20, evaluation._FEWEST, 15)):
+        names = tuple(f"edges:{i}" for i in range(components))
+        found = search_limits(tp.GraphSizes(sizes[:, :components], names), graphs_per_batch=5)
+        assert least <= len(found) <= most
+
+
+@pytest.mark.parametrize(("number", "shapes"), [(32, None), (4, 2)])
+def test_a_search_that_takes_long_shows_how_many_plans_it_has_made(
+    number: int, shapes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(evaluation, "DELAY", 0)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    search = search_limits(MOLHIV, graphs_per_batch=number, shapes=shapes)
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "limits: 0 plans" in shown
+    assert f"limits: {len(search)} plans" in shown
 
 
 @pytest.mark.parametrize("number", [16, 32, 100, 1000])

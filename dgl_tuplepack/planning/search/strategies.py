@@ -44,7 +44,7 @@ _SPREAD, _CLOSER = 0.35, 0.25
 _ROUND, _FEWEST_IN_ROUND = 0.125, 8
 # A round looks at no further leader after this many numbers (limits near leaders x components). With up to three
 # components, all leaders together have fewer.
-_SEEN_IN_ROUND = 1_000_000
+_SEEN_IN_ROUND = 400_000
 
 
 @dataclass(frozen=True, kw_only=True)
