@@ -23,10 +23,6 @@ _TRIES = 50
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
 _WINDOW = 32
-# `repair` gives up after _MOST_ROUNDS rounds, or _IDLE_ROUNDS rounds in a row that each remove less than 1 / _GAIN of
-# the excess.
-_MOST_ROUNDS, _IDLE_ROUNDS, _GAIN = 50, 3, 50
-
 
 class Packs(NamedTuple):
     """P packs of at most M graphs each, as `repair` changes them.
@@ -253,26 +249,25 @@ def repair(
     reduces the excess of both packs most, summed over the components; with `moves`, a graph may also move. So the sizes
     ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits are about equal. The last row of `sizes` is 0.
 
-    The search also stops if it makes hardly any progress, or after `budget` units of work. `key` determines all random
-    choices.
+    The search ends as soon as `budget` units of work will probably not suffice. `key` determines all random choices.
 
     Time O(W^2 d) for each try, for packs of up to W = 32 graphs; with more graphs, a try compares 32 graphs of each
     pack.
     """
     space = _space(len(limits))
-    counter, work, idle = np.uint64(0), 0, 0
+    counter, work = np.uint64(0), 0
     total, exceeding = _excess(packs, limits)
-    for _ in range(_MOST_ROUNDS):
+    while exceeding:
+        before, begun = total, work
         for pack in range(len(packs.counts)):
             for _ in range(_TRIES):
                 if work > budget or _excess_of(packs, pack, limits) == 0:
                     break
                 work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, space)
                 counter += np.uint64(3)
-        before = total
         total, exceeding = _excess(packs, limits)
-        idle = idle + 1 if total > before - before // _GAIN else 0
-        if exceeding == 0 or idle == _IDLE_ROUNDS or work > budget:
+        # At the pace of this round, the excess would outlast the budget. Later rounds are slower.
+        if float(total) * (work - begun) > float(before - total) * (budget - work):
             break
     return exceeding, work
 

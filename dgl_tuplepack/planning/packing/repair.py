@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # could add up to more than _MOST, nothing is exchanged, so that no sum overflows int64.
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Graphs are dealt to groups of at most this many packs.
-GROUP = 2000
+GROUP = 1000
 # Directions are scaled to _DIRECTION, and loads so that the products are about _PRODUCT, which fits into int32.
 _DIRECTION, _PRODUCT = 1 << 9, 1 << 30
 
@@ -123,7 +123,7 @@ def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
     Notes
     -----
     Each graph goes to the pack whose load has the smallest scalar product with the size of the graph. Time O(N P d) for
-    groups of at most 2,000 packs, where each group gets a sample of the graphs; less if rows repeat.
+    groups of at most 1,000 packs, where each group gets a sample of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 
