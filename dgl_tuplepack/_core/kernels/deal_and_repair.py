@@ -24,6 +24,7 @@ _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
 _WINDOW = 32
 
+
 class Packs(NamedTuple):
     """P packs of at most M graphs each, as `repair` changes them.
 

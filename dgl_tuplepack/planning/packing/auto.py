@@ -117,7 +117,7 @@ def first_patterns(
     graphs, packs = histogram.num_graphs, needed_packs(instance)
     if graphs > _MANY_IN_A_PACK * packs:
         # The first attempt must not run out of effort.
-        allowed = Effort(work_of_dealing(instance, packs) * 2 + _MOST_WORK_OF_PARTS)
+        allowed = Effort(max(work_of(1) - effort.spent, 3 * work_of_dealing(instance, packs)))
         targets = [bound + bound // 100, bound + bound // 1000, bound]
         key = key_of(int(sample), 0, _DEAL)
         patterns = dealt_near(instance, targets, packs + packs // 50, key, _REPAIR_WORK, allowed)

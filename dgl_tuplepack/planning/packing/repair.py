@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Graphs are dealt to groups of at most this many packs.
 GROUP = 1000
-# Directions are scaled to _DIRECTION, and loads so that the products are about _PRODUCT, which fits into int32.
-_DIRECTION, _PRODUCT = 1 << 9, 1 << 30
+# Directions are scaled to _DIRECTION, and loads so that the products of full packs are about _PRODUCT. Packs with up to
+# eight times as much still fit into int32.
+_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.planning.bounds.effort import Effort
-from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.packing.repair import GROUP, OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
@@ -50,9 +50,11 @@ def dealt_near(
 
 def work_of_dealing(instance: Instance, packs: int) -> int:
     """Return the units of work of `dealt`, without the repair."""
-    graphs, groups = min(instance.num_graphs, _MOST_GRAPHS), -(-packs // GROUP)
+    shares = -(-instance.num_graphs // _MOST_GRAPHS)
+    graphs, packs = instance.num_graphs // shares, packs // shares
+    groups = -(-packs // GROUP)
     runs = min(graphs, groups * len(instance.counts))
-    return graphs * _WORK_PER_GRAPH + runs * (packs // groups) * len(instance.limits) // _PRODUCTS_PER_WORK
+    return graphs * _WORK_PER_GRAPH + runs * packs // max(groups, 1) * len(instance.limits) // _PRODUCTS_PER_WORK
 
 
 def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: Effort) -> Patterns | None:
@@ -65,9 +67,12 @@ def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: 
 
     Time O(N P d) to deal N graphs, at most 2^20, to groups of P packs, at most 1,000; plus the repair.
     """
-    shares = max(1, -(-instance.num_graphs // _MOST_GRAPHS))
-    counts, number = instance.counts // shares, target // shares
-    if number == 0 or not counts.any():
+    shares = -(-instance.num_graphs // _MOST_GRAPHS)
+    counts = instance.counts // shares
+    # The graphs that equal shares leave over get packs of their own.
+    left_over = instance.with_counts(instance.counts % shares)[0]
+    number = (target - (needed_packs(left_over) if shares > 1 else 0)) // shares
+    if number <= 0 or not counts.any():
         return None
     effort.spend(work_of_dealing(instance, number))
     parts = instance.sizes / instance.limits
