@@ -180,6 +180,5 @@ def _draw_limits(ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxi
         style = {"color": drawing.ACCENT, "linestyle": "--" if inside else "none", "linewidth": 1.3}
         for draw in draws if inside else ():
             draw(value, **style)
-        text = f"limit: {value:,} {name}" + ("" if inside else " (beyond the picture)")
-        marginals[0].plot([], [], label=text, **style)
+        marginals[0].plot([], [], label=f"limit: {value:,} {name}{'' if inside else ' (beyond the picture)'}", **style)
     marginals[0].legend(**drawing.LEGEND_ABOVE)
