@@ -65,8 +65,8 @@ def deal(
 ) -> None:
     """Deal N graphs, in order, to `packs` packs: each to the pack whose load points least in the graph's direction.
 
-    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both are int32
-    ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction. `assigned`
+    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both arrays
+    are int32 ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction. `assigned`
     ``[N]`` gets the packs.
 
     Time O(P d) for each run of graphs with the same row, in operations that run on several packs at once, and

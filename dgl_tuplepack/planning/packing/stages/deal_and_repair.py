@@ -30,8 +30,8 @@ def dealt_near(
 ) -> Patterns | None:
     """Pack all graphs into about ``targets[0]`` packs, then into ``targets[1]``, fewer, and so on (see `dealt`).
 
-    Leave out targets above `most`, and stop at the first attempt that saves no pack. An attempt may spend `work` units on
-    the repair, for each graph and component. Return None if no patterns have at most `most` packs, or if the effort
+    Leave out targets above `most`, and stop at the first attempt that saves no pack. An attempt may spend `work` units
+    on the repair, for each graph and component. Return None if no patterns have at most `most` packs, or if the effort
     runs out.
     """
     best: Patterns | None = None
