@@ -184,9 +184,11 @@ class PackBatchSampler(Sampler[list[int]]):
         else:
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
-        self.limits: Any = static_limits(limits, [plan])
+        static = static_limits(limits, [plan])
+        self.limits: Any = static
         packs = Packs.of(plan, self._class_offsets)
-        exchanged = ExchangedPacks(packs, self.limits, self.seed) if self.content == "exchange" else None
+        is_exchanged = self.content == "exchange" and isinstance(static, Limits)
+        exchanged = ExchangedPacks(packs, static, self.seed) if is_exchanged else None
         self._epochs = Epochs(
             packs, exchanged, self._members, self._class_offsets, self.seed, self.content, self.shuffle,
             self.packs_per_batch, self.num_replicas, self.drop_last,

@@ -24,7 +24,7 @@ def check_no_replanning(what: str, content: Any, replan_every: Any) -> None:
     if content == "repack" or replan_every is not None:
         raise SamplerError(
             f"the {what} have content={content!r} and replan_every={replan_every!r}, but new plans in later epochs were "
-            "removed; use content='exchange', which changes the graphs of all packs in each epoch, without replan_every."
+            "removed; use content='exchange', which deals all graphs to packs in each epoch, without replan_every."
         )
 
 

@@ -93,7 +93,8 @@ def test_sizes_of_any_scale(scale: int) -> None:
 
 def test_graphs_without_nodes_and_packs_of_one_graph() -> None:
     sizes = tp.GraphSizes(np.concatenate([np.zeros((30, 2), int), DISTINCT.array]))
-    for limits in (tp.Limits(100, 100), tp.Limits(100, 100, graphs=1), tp.Limits(10**6, 10**6), tp.Limits(100, 100, 99)):
+    for most, graphs in ((100, None), (100, 1), (100, 99), (10**6, None)):
+        limits = tp.Limits(most, most, graphs)
         for method in ("auto", "none", "next_fit"):
             plan = tp.pack(sizes, limits, method=method)
             sampler = tp.PackBatchSampler(sizes, limits, plan=plan, content="exchange")

@@ -234,7 +234,6 @@ def test_numpy_integers_are_integers() -> None:
         ({"content": "repack", "shuffle": False}, ("content='repack'", "use content='exchange'")),
         ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("use content='exchange'",)),
         *[({"replan_every": v}, (f"replan_every={v!r}", "use content='exchange'", "without")) for v in (1, 5, 0, "2")],
-        ({"content": "exchange", "limits": [LIMITS, tp.Limits(99, 99)]}, ("one shape", "use content='resample'")),
         *[
             ({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v)))
             for v in (0, 1.0, "2", True)
@@ -254,6 +253,11 @@ def test_numpy_integers_are_integers() -> None:
 def test_settings_that_cannot_be(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
     with refused(SamplerError, *parts):
         sampler(**settings)
+
+
+def test_exchange_needs_one_shape() -> None:
+    with refused(SamplerError, "content='exchange'", "one shape", "use content='resample'"):
+        tp.PackBatchSampler(SIZES, [LIMITS, tp.Limits(99, 99)], content="exchange")
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None, False])
