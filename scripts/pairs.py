@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -55,7 +56,7 @@ def meeting_again(sampler: tp.PackBatchSampler, number: int, epochs: int) -> tup
     for epoch in range(epochs + 1):
         sampler.set_epoch(epoch)
         of_epochs.append(pairs_of(list(sampler), number))
-    again = [len(np.intersect1d(one, after)) / len(one) for one, after in zip(of_epochs, of_epochs[1:], strict=False)]
+    again = [len(np.intersect1d(one, after)) / len(one) for one, after in pairwise(of_epochs)]
     return float(np.mean(again)), float(np.mean([len(each) for each in of_epochs])) / (number * (number - 1) / 2)
 
 

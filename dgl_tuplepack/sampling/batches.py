@@ -24,9 +24,9 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.checks import (
-    check_plan,
     check_content,
     check_no_replanning,
+    check_plan,
     default_content,
     labels_of_graphs,
     split_oversize,
@@ -187,8 +187,9 @@ class PackBatchSampler(Sampler[list[int]]):
         static = static_limits(limits, [plan])
         self.limits: Any = static
         packs = Packs.of(plan, self._class_offsets)
-        is_exchanged = self.content == "exchange" and isinstance(static, Limits)
-        exchanged = ExchangedPacks(packs, static, self.seed) if is_exchanged else None
+        exchanged = None
+        if self.content == "exchange" and isinstance(static, Limits):
+            exchanged = ExchangedPacks(packs, static, self.seed)
         self._epochs = Epochs(
             packs, exchanged, self._members, self._class_offsets, self.seed, self.content, self.shuffle,
             self.packs_per_batch, self.num_replicas, self.drop_last,

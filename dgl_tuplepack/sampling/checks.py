@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 def check_no_replanning(what: str, content: Any, replan_every: Any) -> None:
     """Raise SamplerError if `what`, which has these settings, would make new plans in later epochs."""
-    if content == "repack" or replan_every is not None:
+    if (isinstance(content, str) and content == "repack") or replan_every is not None:
         raise SamplerError(
-            f"the {what} have content={content!r} and replan_every={replan_every!r}, but new plans in later epochs were "
-            "removed; use content='exchange', which deals all graphs to packs in each epoch, without replan_every."
+            f"the {what} have content={content!r} and replan_every={replan_every!r}, but new plans in later epochs "
+            "were removed; use content='exchange', which deals all graphs to packs in each epoch, without replan_every."
         )
 
 

@@ -46,8 +46,8 @@ edges.
 
 - "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
 - "Resample" and "fixed" decide
-  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a new
-  plan for each epoch; version 0.1.0 was the last to have it.
+  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a
+  new plan for each epoch; version 0.1.0 was the last to have it.
 - The "unbiased" loss divides the summed losses of a batch by `sampler.graphs_per_batch`, and the "biased" loss by the
   number of graphs in this batch ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
 
