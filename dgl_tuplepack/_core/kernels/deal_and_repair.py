@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heapreplace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -13,16 +14,15 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 ConstShortMatrix = Annotated[NDArray[np.int32], array_type(np.int32, 2, const=True)]
 
+# The first graphs of a run of equal graphs are dealt without a heap.
+_SHORT_RUN = 8
 # A round of `repair` tries at most this many partners for each pack that exceeds a limit.
 _TRIES = 50
 # Units of work (see `planning.bounds.effort`) of a try, besides the compared pairs; and pairs in a unit, for each
 # component.
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
-_WINDOW = 64
-# `repair` gives up after _MOST_ROUNDS rounds, or _IDLE_ROUNDS rounds in a row that each remove less than 1 / _GAIN of
-# the excess.
-_MOST_ROUNDS, _IDLE_ROUNDS, _GAIN = 50, 3, 50
+_WINDOW = 32
 
 
 class Packs(NamedTuple):
@@ -36,35 +36,68 @@ class Packs(NamedTuple):
     loads: IntMatrix
 
 
+@helper
+def _least(values: NDArray[np.int32]) -> int:
+    """Return the first position of the smallest value."""
+    least = values[0]
+    for position in range(len(values)):
+        least = min(least, values[position])
+    position = 0
+    while values[position] != least:
+        position += 1
+    return position
+
+
+@helper
+def _add(
+    directions: ConstShortMatrix, steps: ConstShortMatrix, size: int, pack: int,
+    loads: NDArray[np.int32], products: NDArray[np.int32],
+) -> None:  # fmt: skip
+    """Add a graph to the load of a pack, and to the product of the pack with the graph's direction."""
+    for component in range(len(loads)):
+        loads[component, pack] += steps[size, component]
+        products[pack] += directions[size, component] * steps[size, component]
+
+
 @jit
-def deal(directions: ConstShortMatrix, steps: ConstShortMatrix, packs: int, assigned: IntVector) -> None:
+def deal(
+    directions: ConstShortMatrix, steps: ConstShortMatrix, rows: ConstIntVector, packs: int, assigned: IntVector
+) -> None:
     """Deal N graphs, in order, to `packs` packs: each to the pack whose load points least in the graph's direction.
 
-    `directions` and `steps` are int32 ``[N, d]``. The loads of the packs are sums of `steps`; the first pack whose load
-    has the smallest scalar product with the graph's direction gets the graph. `assigned` ``[N]`` gets the packs.
+    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both are int32
+    ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction. `assigned`
+    ``[N]`` gets the packs.
 
-    Time O(N P d), in operations that run on several packs at once.
+    Time O(P d) for each run of graphs with the same row, in operations that run on several packs at once, and
+    O(log P) for each graph of a run.
     """
     components = directions.shape[1]
     loads = np.zeros((components, packs), dtype=np.int32)
     products = np.empty(packs, dtype=np.int32)
-    for graph in range(len(directions)):
-        direction, row = directions[graph, 0], loads[0]
+    graph = 0
+    while graph < len(rows):
+        size, first = rows[graph], graph
         for pack in range(packs):
-            products[pack] = direction * row[pack]
+            products[pack] = directions[size, 0] * loads[0, pack]
         for component in range(1, components):
-            direction, row = directions[graph, component], loads[component]
+            direction, row = directions[size, component], loads[component]
             for pack in range(packs):
                 products[pack] += direction * row[pack]
-        least = products[0]
-        for pack in range(packs):
-            least = min(least, products[pack])
-        chosen = 0
-        while products[chosen] != least:
-            chosen += 1
-        assigned[graph] = chosen
-        for component in range(components):
-            loads[component, chosen] += steps[graph, component]
+        while graph < len(rows) and rows[graph] == size and graph < first + _SHORT_RUN:
+            assigned[graph] = _least(products)
+            _add(directions, steps, size, assigned[graph], loads, products)
+            graph += 1
+        if graph == len(rows) or rows[graph] != size:
+            continue
+        # The rest of a long run: the pack with the least product is always the first of a heap.
+        heap = [(products[pack], pack) for pack in range(packs)]
+        heapify(heap)
+        while graph < len(rows) and rows[graph] == size:
+            chosen = assigned[graph] = heap[0][1]
+            _add(directions, steps, size, chosen, loads, products)
+            heapreplace(heap, (products[chosen], chosen))
+            graph += 1
 
 
 @helper
@@ -217,26 +250,25 @@ def repair(
     reduces the excess of both packs most, summed over the components; with `moves`, a graph may also move. So the sizes
     ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits are about equal. The last row of `sizes` is 0.
 
-    The search also stops if it makes hardly any progress, or after `budget` units of work. `key` determines all random
-    choices.
+    The search ends as soon as `budget` units of work will probably not suffice. `key` determines all random choices.
 
-    Time O(W^2 d) for each try, for packs of up to W = 64 graphs; with more graphs, a try compares 64 graphs of each
+    Time O(W^2 d) for each try, for packs of up to W = 32 graphs; with more graphs, a try compares 32 graphs of each
     pack.
     """
     space = _space(len(limits))
-    counter, work, idle = np.uint64(0), 0, 0
+    counter, work = np.uint64(0), 0
     total, exceeding = _excess(packs, limits)
-    for _ in range(_MOST_ROUNDS):
+    while exceeding:
+        before, begun = total, work
         for pack in range(len(packs.counts)):
             for _ in range(_TRIES):
                 if work > budget or _excess_of(packs, pack, limits) == 0:
                     break
                 work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, space)
                 counter += np.uint64(3)
-        before = total
         total, exceeding = _excess(packs, limits)
-        idle = idle + 1 if total > before - before // _GAIN else 0
-        if exceeding == 0 or idle == _IDLE_ROUNDS or work > budget:
+        # At the pace of this round, the excess would outlast the budget. Later rounds are slower.
+        if float(total) * (work - begun) > float(before - total) * (budget - work):
             break
     return exceeding, work
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 # could add up to more than _MOST, nothing is exchanged, so that no sum overflows int64.
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Graphs are dealt to groups of at most this many packs.
-GROUP = 2000
-# Directions and loads are scaled to about these numbers. The products of up to 16 components then fit into int32.
-_DIRECTION, _LOAD = 1 << 12, 1 << 14
+GROUP = 1000
+# Directions are scaled to _DIRECTION, and loads so that the products of full packs are about _PRODUCT. Packs with up to
+# eight times as much still fit into int32.
+_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,7 @@ class OpenPacks:
         return sizes, self.limits * factors, Packs(self.members, self.counts, self.loads * factors)
 
 
-def dealt_evenly(shares: FloatArray, rows: IntArray, order: IntArray, packs: int) -> IntArray:
+def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
     """Deal graphs to packs so that the loads of all packs are nearly equal; return the pack of each graph.
 
     Parameters
@@ -115,29 +116,28 @@ def dealt_evenly(shares: FloatArray, rows: IntArray, order: IntArray, packs: int
     shares
         Sizes of graphs or of size classes, as shares of the limits, float64 ``[C, d]``, at most 1.
     rows
-        Row in `shares` of each graph, int64 ``[N]``.
-    order
-        Order in which the graphs are dealt, int64 ``[N]``; the first graphs should be large.
+        Row in `shares` of each graph, int64 ``[N]``, in the order in which they are dealt; large graphs should come
+        first.
     packs
         Number of packs P, >= 1.
 
     Notes
     -----
     Each graph goes to the pack whose load has the smallest scalar product with the size of the graph. Time O(N P d) for
-    groups of at most 2,000 packs; each group gets a sample of the graphs.
+    groups of at most 1,000 packs, where each group gets a sample of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 
     # A graph of size 0 has the direction 0.
     directions = (shares / np.maximum(shares.max(axis=1), 1e-300)[:, None] * _DIRECTION).astype(np.int32)
-    steps = (shares * _LOAD).astype(np.int32)
+    steps = (shares * (_PRODUCT // (_DIRECTION * shares.shape[1]))).astype(np.int32)
     assigned = np.empty(len(rows), dtype=np.int64)
     groups, first = -(-packs // GROUP), 0
     for group in range(groups):
-        graphs = order[group::groups]
+        of_group = np.ascontiguousarray(rows[group::groups])
         number = packs // groups + (group < packs % groups)
-        of_group = np.empty(len(graphs), dtype=np.int64)
-        deal(directions[rows[graphs]], steps[rows[graphs]], number, of_group)
-        assigned[graphs] = first + of_group
+        chosen = np.empty(len(of_group), dtype=np.int64)
+        deal(directions, steps, of_group, number, chosen)
+        assigned[group::groups] = first + chosen
         first += number
     return assigned
