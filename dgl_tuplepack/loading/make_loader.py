@@ -116,7 +116,7 @@ def packed_loader(
         Whether batches come in random order, with different content in each epoch (see `content` of
         `PackBatchSampler`). With splits, True shuffles the split "train", which must exist; a tuple of names shuffles
         the named splits. The other splits are read completely, in the order of their plans. If any split is shuffled,
-        `content`, `replan_every` and `drop_last` apply only to the shuffled splits.
+        `content` and `drop_last` apply only to the shuffled splits.
     padded
         Whether batches are `PaddedBatch`, whose shapes are static. False: batches without padding, as DGL's
         collate makes them; they never exceed the limits.
@@ -150,7 +150,7 @@ def packed_loader(
         True: copy any dataset; reading an item twice must return the same item. False: read items one by one for each
         batch.
     settings
-        Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
+        Settings that are passed on: content, num_replicas, rank and drop_last to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
         transform_seed, ties, indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`;
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
@@ -265,15 +265,11 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
 def _sampler(
     sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
-    """Return the sampler of a split.
-
-    A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one.
-    """
-    replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
+    """Return the sampler of a split."""
     return PackBatchSampler(
         sizes,
         choice.limits,
-        plan=None if replans and name not in request.plans else choice.plans[name],
+        plan=choice.plans[name],
         packs_per_batch=choice.packs_per_batch,
         shuffle=shuffle,
         seed=request.seed,

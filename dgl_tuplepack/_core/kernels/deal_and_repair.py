@@ -274,16 +274,24 @@ def repair(
 
 
 @jit
-def stir(sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, key: np.uint64, rounds: int, budget: int) -> int:
+def stir(
+    sizes: ConstIntMatrix,
+    limits: ConstIntVector,
+    packs: Packs,
+    chosen: ConstIntVector,
+    key: np.uint64,
+    rounds: int,
+    budget: int,
+) -> int:
     """Exchange graphs between packs within the limits, so that all packs stay within them; return the work done.
 
-    In each of `rounds` rounds, each pack tries one random other pack, and makes the first exchange that is possible,
-    beginning with a random graph of each. The arguments are those of `repair`.
+    In each of `rounds` rounds, each pack in `chosen` tries one random other pack, and makes the first exchange that is
+    possible, beginning with a random graph of each. The other arguments are those of `repair`.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0
     for _ in range(rounds):
-        for pack in range(len(packs.counts)):
+        for pack in chosen:
             if work > budget:
                 return work
             work += _try_exchange(sizes, limits, packs, False, pack, key, counter, space)

@@ -87,13 +87,13 @@ class OpenPacks:
             return 0
         return repair(*scaled, moves, key, budget)[1]
 
-    def stir(self, *, key: np.uint64, rounds: int, budget: int) -> int:
-        """Exchange random graphs so that all packs stay within the limits; return the units of work done."""
+    def stir(self, chosen: IntArray, *, key: np.uint64, rounds: int, budget: int) -> int:
+        """Exchange random graphs of the packs `chosen` with all packs, within the limits; return the work done."""
         from dgl_tuplepack._core.kernels.deal_and_repair import stir
 
         if (scaled := self._scaled()) is None:
             return 0
-        return stir(*scaled, key, rounds, budget)
+        return stir(*scaled, chosen, key, rounds, budget)
 
     def _scaled(self) -> tuple[IntArray, IntArray, Packs] | None:
         """Return the first arguments of the kernels, or None if sums could overflow."""
