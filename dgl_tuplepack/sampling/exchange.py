@@ -91,9 +91,8 @@ class ExchangedPacks:
         """Deal graphs to a number of packs in random order; return the packs, some of which may exceed a limit."""
         shares = sizes / limits
         factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
-        order = np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")
-        assigned = dealt_evenly(shares, graphs, order, number)
-        packs = OpenPacks.of(sizes, limits, assigned, graphs, number, _FREE)
+        ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
+        packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
         budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
         packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
         return packs

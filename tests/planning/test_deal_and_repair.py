@@ -93,7 +93,7 @@ def test_stirring_keeps_packs_within_the_limits_within_them(packs, key, rounds):
     limits = np.maximum(packs.limits, packs.loads.max(axis=0))
     packs = OpenPacks(packs.sizes, limits, packs.members, packs.counts)
     graphs, counts = Counter(packs.graphs.tolist()), packs.counts.copy()
-    packs.stir(key=key, rounds=rounds, budget=10**9)
+    packs.stir(np.arange(len(counts)), key=key, rounds=rounds, budget=10**9)
     assert not len(packs.exceeding())
     assert Counter(packs.graphs.tolist()) == graphs
     assert (packs.counts == counts).all()
@@ -108,7 +108,7 @@ def test_a_repair_moves_graphs_to_unused_places_and_stirring_changes_most_packs(
     assert sorted(full.counts.tolist()) != [1, 4]
     packs = OpenPacks.of(np.ones((200, 1), dtype=int), np.array([10]), np.arange(200) // 10, np.arange(200), 20, 0)
     before = [set(row) for row in packs.members.tolist()]
-    packs.stir(key=np.uint64(3), rounds=20, budget=10**9)
+    packs.stir(np.arange(20), key=np.uint64(3), rounds=20, budget=10**9)
     assert all(len(old & set(new)) < 6 for old, new in zip(before, packs.members.tolist(), strict=True))
 
 
