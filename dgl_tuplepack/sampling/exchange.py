@@ -16,7 +16,7 @@ from dgl_tuplepack.sampling.packs import Packs
 # Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
 # If dealt packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 # Most units of work (see `Effort`) of a repair: a number for each graph and component, plus another one.
 _REPAIR_WORK = 100, 5_000_000
 # The same for stirring, and its rounds. Where packs hold few graphs, most tries of a round find no exchange.
@@ -91,9 +91,8 @@ class ExchangedPacks:
         """Deal graphs to a number of packs in random order; return the packs, some of which may exceed a limit."""
         shares = sizes / limits
         factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
-        order = np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")
-        assigned = dealt_evenly(shares, graphs, order, number)
-        packs = OpenPacks.of(sizes, limits, assigned, graphs, number, _FREE)
+        ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
+        packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
         budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
         packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
         return packs
