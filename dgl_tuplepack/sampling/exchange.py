@@ -16,7 +16,7 @@ from dgl_tuplepack.sampling.packs import Packs
 # Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
 # If dealt packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 # Most units of work (see `Effort`) of a repair: a number for each graph and component, plus another one.
 _REPAIR_WORK = 100, 5_000_000
 # The same for stirring, and its rounds. Where packs hold few graphs, most tries of a round find no exchange.
