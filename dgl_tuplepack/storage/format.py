@@ -14,7 +14,7 @@ from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
 from dgl_tuplepack._core.files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
-from dgl_tuplepack.graphs.blocks import ENDS, EdgeType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
@@ -46,6 +46,11 @@ Key = tuple[Any, ...]
 
 # Allowed names of files and folders; file systems allow 255 bytes.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+
+
+def offsets_key(t: GraphType) -> Key:
+    """Return the key of the array with the offsets of a type."""
+    return "node_offsets" if isinstance(t, str) else "edge_offsets", t, None
 
 
 @dataclass(frozen=True)
@@ -237,16 +242,14 @@ class StoreMetadata:
         # The array of size classes has one column for each type, then one column for the number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
         endpoints: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
-        offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
-        offsets += [("edge_offsets", t, None) for t in self.edge_types]
+        types = (*self.node_types, *self.edge_types)
         if (
-            any(shapes[key] != (self.num_graphs + 1,) for key in offsets)
+            any(shapes[offsets_key(t)] != (self.num_graphs + 1,) for t in types)
             or any(len(shapes[key]) != 1 for key in endpoints)
             or any(entry.shape[0] != self.num_graphs for entry in self.of_content("label"))
             or shapes["size_classes", None, None][1:] != (columns,)
         ):
             raise ValueError("offsets, endpoints, labels or size classes have the wrong shape")
-        types: list[str | EdgeType] = [*self.node_types, *self.edge_types]
         for t in types:
             # Raises ValueError if the arrays of a type differ in length.
             self.num_rows(t)

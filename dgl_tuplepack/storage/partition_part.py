@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.files import is_there
+from dgl_tuplepack._core.files import is_there, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType
@@ -32,7 +32,6 @@ from dgl_tuplepack.graphs.readers.partition import (
 from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import chosen_block
 
@@ -68,7 +67,7 @@ def write_part(task: PartTask) -> bool:
         pass
     partial = task.out / f".part{task.part}.{secrets.token_hex(8)}.partial"
     try:
-        with writing_to(folder):
+        with writing(folder):
             partial.mkdir()
             _write(task, partial)
             if folder.exists():

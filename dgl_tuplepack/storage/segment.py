@@ -23,7 +23,15 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, allowed_storage, dtype_name
+from dgl_tuplepack.storage.format import (
+    DTYPES,
+    ArrayEntry,
+    Key,
+    StoreMetadata,
+    allowed_storage,
+    dtype_name,
+    offsets_key,
+)
 
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
@@ -37,20 +45,18 @@ class Segment:
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data
-        self.schema: Schema = metadata.schema
         self.entries = {(entry.content, entry.type, entry.name): entry for entry in metadata.arrays}
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
         # The numbers of rows are the last offsets: read now, since `open_array` has just read the end of each file.
-        types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
-        self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
+        schema = metadata.schema
+        self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in schema.types.values()}
         for t, rows in self.rows.items():
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
-
-        self.schema = replace(self.schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
+        self.schema = replace(schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
 
     def settled(self, schema: Schema) -> Segment:
         """Return the segment with the features of `schema` for types without nodes (edges), which have no rows here."""
@@ -103,14 +109,13 @@ class Segment:
 
     def offsets(self, type_: GraphType) -> IntArray:
         """Return the row of the first node (edge) of each graph, then the number of all rows, int64 ``[N + 1]``."""
-        return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
+        return self._arrays[offsets_key(type_)]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
         """Sizes of all graphs."""
-        types: tuple[GraphType, ...] = (*self.schema.node_types, *self.schema.edge_types)
         try:
-            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in types]
+            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in self.rows]
             return GraphSizes(np.stack(columns, axis=1), self.schema.components)
         except SizesError as error:
             raise FormatError(f"{self.path} has damaged offsets ({error}); write the store again.") from error
@@ -186,8 +191,7 @@ class Segment:
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
         """Raise FormatError: the offsets of a graph are outside the store."""
-        content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
-        self._refuse(self.entries[content, type_, None], f"points outside the store for graph {graph_id}")
+        self._refuse(self.entries[offsets_key(type_)], f"points outside the store for graph {graph_id}")
 
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._core.checks import as_path, true_or_false
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
+from dgl_tuplepack.storage.folder import LOCK, is_begun, locked
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
 from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
 from dgl_tuplepack.storage.multi_store import MultiStore
@@ -171,7 +172,7 @@ def preprocess_shards(
         changed = _manifest(out) != manifest
         if changed:
             # Delete the old manifest now: after an interruption, it would not describe the shards and plans on disk.
-            with writing_to(out):
+            with writing(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
             planned = run_all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
@@ -243,7 +244,7 @@ def _manifest(out: Path) -> Manifest | None:
 def _locked_folder(out: Path) -> Iterator[None]:
     """Make the folder and lock it for this run; raise FormatError if `_check_folder` refuses the folder."""
     with locked(out, functools.partial(_check_folder, out)):
-        with writing_to(out):
+        with writing(out):
             # Check again, now under the lock: another run may have changed the folder since the first check.
             _check_folder(out)
             # A killed process leaves partial manifests behind.

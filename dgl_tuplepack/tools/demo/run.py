@@ -16,6 +16,7 @@ from rich.text import Text
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
@@ -31,7 +32,6 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.tools.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.tools.demo.model import MaskedGIN
@@ -50,7 +50,7 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     Print the results to `console`, and write two pictures to the folder `out`, which is created if needed. Use
     `num_graphs` of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
     """
-    with writing_to(out):
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
