@@ -158,26 +158,13 @@ class StoreMetadata:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
-        features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
-            "node_feature": {t: {} for t in self.node_types},
-            "edge_feature": {t: {} for t in self.edge_types},
-        }
-        for content, by_type in features.items():
-            for entry in self.of_content(content):
-                by_type[entry.type][str(entry.name)] = entry.spec
-        return Schema(
-            node_types=self.node_types,
-            edge_types=self.edge_types,
-            node_features=features["node_feature"],
-            edge_features=features["edge_feature"],
-            labels={str(entry.name): entry.spec for entry in self.of_content("label")},
-            idtype=getattr(torch, self.idtype),
-            has_ids=True,
-            graph_names=self.graph_names,
-            ties=self.ties,
-            indices=self.indices,
-            pyg=self.pyg,
-        )
+        contents = ("node_feature", "edge_feature", "label")
+        entries = (entry for content in contents for entry in self.of_content(content))
+        columns = (((entry.content, entry.type, str(entry.name)), entry.spec) for entry in entries)
+        return Schema.of_columns(
+            self.node_types, self.edge_types, columns, idtype=getattr(torch, self.idtype), has_ids=True,
+            graph_names=self.graph_names, ties=self.ties, indices=self.indices, pyg=self.pyg,
+        )  # fmt: skip
 
     @property
     def checksum(self) -> str:
@@ -242,7 +229,7 @@ class StoreMetadata:
         # The array of size classes has one column for each type, then one column for the number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
         endpoints: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
-        types = (*self.node_types, *self.edge_types)
+        types: tuple[GraphType, ...] = (*self.node_types, *self.edge_types)
         if (
             any(shapes[offsets_key(t)] != (self.num_graphs + 1,) for t in types)
             or any(len(shapes[key]) != 1 for key in endpoints)

@@ -282,8 +282,3 @@ class ChunkedSource(SizedSource):
     def of_object(cls, given: Any) -> Source | None:
         """Recognise a `ChunkedGraph`."""
         return cls(given) if isinstance(given, ChunkedGraph) else None
-
-    def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs as blocks, in the order of the graph ids."""
-        blocks: Iterator[GraphBlock] = self._given.blocks()
-        return blocks

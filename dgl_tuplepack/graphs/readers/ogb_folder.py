@@ -254,11 +254,6 @@ class OgbSource(SizedSource):
         """Recognise an `OgbFolder`."""
         return cls(given) if isinstance(given, OgbFolder) else None
 
-    def blocks(self) -> Iterator[GraphBlock] | None:
-        """Yield all graphs in order, a few thousand at a time."""
-        blocks: Iterator[GraphBlock] = self._given.blocks()
-        return blocks
-
 
 def folder_of(root: Path, name: str) -> Path:
     """Return the folder that OGB makes in `root` for a dataset of this name; the folder need not exist."""
