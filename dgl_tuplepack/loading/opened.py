@@ -108,7 +108,8 @@ def opened(
     elif isinstance(items, StoredGraphs):
         store = None
     else:
-        store = stored_copy(items, in_memory, _is_pyg_or_collated_alike if is_plain else None, declared or {})
+        allows = (lambda item: is_pyg(item) or is_collated_alike(item)) if is_plain else None
+        store = stored_copy(items, in_memory, allows, declared or {})
     items = items if store is None else store
     return Graphs(items, np.arange(len(items)), store is not None, (declared or {}).get("levels"))
 
@@ -183,7 +184,3 @@ def is_collated_alike_by_pyg(item: Any) -> bool:
         return False
     values = [value for storage in item.stores for value in storage.values()]
     return all(type(value) in (Tensor, bool, int, float, type(None)) for value in values)
-
-
-def _is_pyg_or_collated_alike(item: Any) -> bool:
-    return is_pyg(item) or is_collated_alike(item)

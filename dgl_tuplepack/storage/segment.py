@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
@@ -155,13 +154,11 @@ class Segment:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        of_nodes, of_edges, labels = schema.arranged(
+            lambda column: as_tensor(self._arrays[column][spans[column[1]]], schema.spec_of(column).dtype)
+        )
         graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
-
-    def _tensor(self, key: Key, rows: slice) -> Tensor:
-        """Return a copy of some rows of an array as a tensor, in the dtype of the schema."""
-        return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
         """Return rows of an array, in the dtype of the schema; for bfloat16, the bits as uint16."""

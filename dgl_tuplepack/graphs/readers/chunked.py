@@ -66,13 +66,7 @@ class ChunkedGraph:
     at a time is memory-mapped; CSV and parquet files stay in memory.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        graph_ids: Any = None,
-        absolute_paths: bool = False,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, graph_ids: Any = None, absolute_paths: bool = False) -> None:
         self.path, self._given = as_path(path).absolute(), graph_ids
         self._absolute = true_or_false("absolute_paths", absolute_paths)
         self._document = read_json(self.path / METADATA)

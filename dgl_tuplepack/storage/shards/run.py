@@ -262,12 +262,8 @@ def _check_folder(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None:
         return
+    others = [name for name in names if name not in (LOCK, MANIFEST) and not name.startswith(f".{MANIFEST}.")]
     # A run that did not finish leaves its lock file.
-    others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
+    others = [name for name in others if not is_begun(out / name)] if LOCK in names else names
     if others:
         raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a path in the folder of a dataset may come from a run that did not finish."""
-    return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)

@@ -52,16 +52,12 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     bar.ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
-    ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
+    best = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
+    label = drawing.wrapped([f"best: {best[0]}", *best[1:-1], f"{best[-1]} ({search.best.harmonic_mean:.2%})"])
+    ax.scatter(*limits[search.best_index], marker="*", s=230, label=label, zorder=4, **_MARKER)
     across, up = (drawing.label(search.components[column]) for column in columns)
     ax.set(xlabel=f"limit of {across}", ylabel=f"limit of {up}")
     for axis in (ax.xaxis, ax.yaxis):
         drawing.set_whole(axis)
     ax.legend(**drawing.LEGEND_ABOVE)
     return ax
-
-
-def _best_label(search: LimitsSearch) -> str:
-    limits = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
-    limits[-1] += f" ({search.best.harmonic_mean:.2%})"
-    return drawing.wrapped([f"best: {limits[0]}", *limits[1:]])
