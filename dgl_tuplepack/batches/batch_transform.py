@@ -115,7 +115,6 @@ class BatchTransform:
 
 
 def _named(ids: Sequence[int | None]) -> str:
-    """Return the name of a batch in messages."""
     if not ids:
         return "a padding-only batch"
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""

@@ -155,7 +155,6 @@ class CompiledFunction:
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare a call with the uncompiled function."""
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
         # The compiler pass of this package makes dropout draw uniform numbers.
@@ -236,7 +235,6 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Return the function to call after torch's compiler has failed."""
         if not self._has_changed_cache and torch_private.use_another_cache():
             self._has_changed_cache = True
             return self._wrapped_by_torch(self._device)

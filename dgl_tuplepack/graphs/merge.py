@@ -44,7 +44,8 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         if not is_nodes:
             # In the order of edge ids: with some sparse formats, DGL returns edges in another order.
             src, dst, ids = graph.edges(form="all", order=None, etype=type_in_graph)
-            made.ends[t] = tuple(torch.empty_like(end).index_put_((ids,), end) for end in (src, dst))
+            src, dst = (torch.empty_like(end).index_put_((ids,), end) for end in (src, dst))
+            made.ends[t] = src, dst
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, type_in_graph)
         for name, spec in specs[t].items():
@@ -89,7 +90,6 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
 
 
 def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
-    """Return `dgl.batch` of the graphs; for named graphs, a dict with the batch of each name."""
     names = graph_names(graphs[0])
     return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 

@@ -63,7 +63,6 @@ class GraphTransform:
             ]
 
     def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
-        """Return the transformed copy of the graph of one item."""
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
         # Drawing random numbers is an error without an id; without a known epoch, they may repeat in each epoch.
         is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))

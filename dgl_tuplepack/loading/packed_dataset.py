@@ -245,7 +245,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid."""
     number = len(limits.components)
     PackBatchSampler(
         GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings

@@ -93,7 +93,6 @@ def document_of(schema: Any) -> dict[str, Any]:
 
 
 def _schema_of(document: Mapping[str, Any]) -> Any:
-    """Return the schema from a document of `document_of`."""
     import torch
 
     from dgl_tuplepack.graphs.pyg_layout import PygLayout, type_of_json

@@ -289,7 +289,6 @@ def _datasets_in(path: Path) -> list[Path]:
 
 
 def _read_column(path: Path) -> IntArray:
-    """Read all rows of a CSV file with one integer column."""
     pandas = load("pandas")
     try:
         with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:

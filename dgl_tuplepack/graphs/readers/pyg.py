@@ -68,7 +68,6 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _total(self) -> int:
-        """Number of graphs in the whole dataset."""
         # A HeteroData has a dict of slices for each storage.
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
@@ -250,7 +249,6 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 
 
 def _data_of(dataset: Any) -> Any:
-    """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
         # PyG warns against direct use of `data`. Here the tensors are cut by the slices, as in PyG itself.
         warnings.simplefilter("ignore")

@@ -185,20 +185,18 @@ def preprocess_shards(
         )  # fmt: skip
 
 
-def verify_shards(
-    path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
-) -> MultiStore:
+def verify_shards(path: str | os.PathLike[str], *, workers: int | None = 1) -> MultiStore:
     """Check every byte of every shard, and check the plans of each shard.
 
     The plans must be for the graphs of the shard, and must have the limits and the seed of the manifest.
 
-    `workers` and `executor` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were
-    written, and FormatError if the manifest has changed, or does not describe the shards.
+    `workers` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were written, and
+    FormatError if the manifest has changed, or does not describe the shards.
     """
     folder, processes = as_path(path).absolute(), number_of_processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
-    with submitting(min(processes, len(tasks)), executor) as submit:
+    with submitting(min(processes, len(tasks))) as submit:
         run_all(submit, verify_shard, tasks, "shards")
     return MultiStore(folder)
 

@@ -27,18 +27,9 @@ if TYPE_CHECKING:
     from dgl_tuplepack.storage.graph_store import StoredGraphs
 
 # Packages that `info --system` shows.
-_PACKAGES = [
-    "torch",
-    "dgl",
-    "torch_geometric",
-    "ogb",
-    "numpy",
-    "numba",
-    "highspy",
-    "scipy",
-    "torchdata",
-    "pytorch_lightning",
-]
+_PACKAGES = (
+    "torch", "dgl", "torch_geometric", "ogb", "numpy", "numba", "highspy", "scipy", "torchdata", "pytorch_lightning",
+)  # fmt: skip
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
 Sources = Annotated[
@@ -105,7 +96,6 @@ _READING = "reading the graphs"
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    """Write one store, and print its summary."""
     with notice(_READING):
         from dgl_tuplepack.storage.preprocessing import preprocess as run
 
@@ -115,7 +105,6 @@ def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, A
 
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    """Write a sharded dataset, and print its summary."""
     with notice(_READING):
         from dgl_tuplepack.storage.shards.run import preprocess_shards as run
 
@@ -189,7 +178,6 @@ def info(
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, the operating system and packages, and the number of processors."""
     found = {"dgl_tuplepack": __version__, "python": platform.python_version(), "system": platform.platform()}
     found["processors"] = str(os.cpu_count())
     for package in _PACKAGES:

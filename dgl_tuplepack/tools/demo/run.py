@@ -67,7 +67,6 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
 
 
 def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
-    """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
     # Of several plans with the fewest packs, choose the last, because the baselines come first.
@@ -113,7 +112,6 @@ def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> 
 
 
 def _framework(console: Console) -> str:
-    """Return the framework of the layers: "dgl" or, if DGL is not installed, "torch"."""
     try:
         load("dgl")
     except MissingDependencyError as error:
@@ -213,7 +211,6 @@ def _table(rows: list[Contender], best: Contender) -> Table:
 
 
 def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
-    """Draw two pictures into the folder `out`, and return their paths."""
     figures = load("matplotlib.figure")
     sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
     sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())

@@ -121,7 +121,6 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
 
 
 def _difference(packs: int, per_cent: float) -> str:
-    """Return how far a plan is above the lower bound, as text."""
     if 0 < per_cent < _NEGLIGIBLE:
         return f"+{packs:,} packs"
     if abs(per_cent) < 1:
