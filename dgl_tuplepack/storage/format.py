@@ -78,6 +78,12 @@ class ArrayEntry:
         return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
 
     @classmethod
+    def without_rows(cls, key: Key, spec: ArraySpec) -> ArrayEntry:
+        """Return the entry of an array without rows, which has no file."""
+        (content, t, name), dtype = key, dtype_name(spec, str(key))
+        return cls("", content, t, name, dtype, allowed_storage(content, dtype)[0], (0, *spec.shape), "", "")
+
+    @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ArrayEntry:
         """Check one entry of the list `arrays` and return it."""
         values = {**document, "shape": tuple(whole_number("a shape", n, 0) for n in document["shape"])}

@@ -22,15 +22,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import (
-    DTYPES,
-    ArrayEntry,
-    Key,
-    StoreMetadata,
-    allowed_storage,
-    dtype_name,
-    offsets_key,
-)
+from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, offsets_key
 
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
@@ -64,10 +56,8 @@ class Segment:
         made.entries, made._arrays = dict(self.entries), dict(self._arrays)
         for key, spec in made.schema.columns():
             if key[1] in self.schema.empty - made.schema.empty:
-                dtype = dtype_name(spec, str(key))
-                stored, shape = allowed_storage(key[0], dtype)[0], (0, *spec.shape)
-                made.entries[key] = ArrayEntry("", *key, dtype, stored, shape, "", "")
-                made._arrays[key] = np.empty(shape, stored)
+                made.entries[key] = entry = ArrayEntry.without_rows(key, spec)
+                made._arrays[key] = np.empty(entry.shape, entry.stored)
         return made
 
     @classmethod
