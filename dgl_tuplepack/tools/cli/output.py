@@ -78,7 +78,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any
     # Names may look like markup, so every cell is plain text.
     parts, console, frame = [[heading] for heading in headings], Console(), 3 * len(headings) + 1
     columns = [[row[at] for row in cells] for at in range(len(headings))]
-    whole = [all(cell[:1].isdigit() for cell in column) for column in columns]
+    whole = [all(cell[:1].isdigit() or cell in ("", "best") for cell in column) for column in columns]
     widths = [max(map(cell_len, lines + column)) for lines, column in zip(parts, columns, strict=True)]
     # In a narrow terminal, numbers stay whole: headings get a line for each word, and cells may lose their padding.
     if sum(widths) + frame > console.width:

@@ -24,6 +24,7 @@ from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.function import compile
+from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError
 from dgl_tuplepack.loading.predictions import Predictions
 from dgl_tuplepack.nn import masked_loss
@@ -136,7 +137,7 @@ class _Trainer:
         self.model = MaskedGIN(nodes, bonds, "kind", width=_WIDTH, framework=framework)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
         self.losses = nn.BCEWithLogitsLoss(reduction="none")
-        self.compiled_loss = compile(self.loss)
+        self.compiled_loss = compile(self.loss, disable=release_of(torch.__version__) < OLDEST)
 
     def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
         """Return the loss of a batch; `count` is the mean number of graphs per batch."""
@@ -164,7 +165,7 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
     trainer = _Trainer(framework)
     # The `count` of the loss does not affect the speed, so any number will do.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
-    return bool(trainer.compiled_loss.is_compiled)
+    return getattr(trainer.compiled_loss, "is_compiled", False)
 
 
 def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
+# Maximum characters per line of the legend.
+_WIDTH = 44
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
 # White markers with a black edge stand out on light and on dark dots.
@@ -52,12 +55,18 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     bar.ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
-    best = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
-    label = drawing.wrapped([f"best: {best[0]}", *best[1:-1], f"{best[-1]} ({search.best.harmonic_mean:.2%})"])
-    ax.scatter(*limits[search.best_index], marker="*", s=230, label=label, zorder=4, **_MARKER)
+    ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
     across, up = (drawing.label(search.components[column]) for column in columns)
     ax.set(xlabel=f"limit of {across}", ylabel=f"limit of {up}")
     for axis in (ax.xaxis, ax.yaxis):
         drawing.set_whole(axis)
     ax.legend(**drawing.LEGEND_ABOVE)
     return ax
+
+
+def _best_label(search: LimitsSearch) -> str:
+    limits = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
+    limits[-1] += f" ({search.best.harmonic_mean:.2%})"
+    # Lines break only between limits.
+    text = f"best: {', '.join(limits)}".replace(" ", "\xa0").replace(",\xa0", ", ")
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")
