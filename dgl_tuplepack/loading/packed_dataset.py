@@ -245,7 +245,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid."""
     number = len(limits.components)
     # With two graphs of one size, no default of `content` is reported.
     sizes = GraphSizes(np.ones((2, number), np.int64), limits.components)

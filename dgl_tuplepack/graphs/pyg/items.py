@@ -29,12 +29,7 @@ from dgl_tuplepack.graphs.pyg.join import described, join_graphs
 from dgl_tuplepack.graphs.pyg.joined_data import JoinedData, merged
 from dgl_tuplepack.graphs.pyg.levels import schema_of_joined, warn_of_texts
 from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
-from dgl_tuplepack.graphs.pyg.structure import (
-    check_ends,
-    check_shifts,
-    refuse_without_types,
-    types_of,
-)
+from dgl_tuplepack.graphs.pyg.structure import check_ends, check_shifts, refuse_without_types, types_of
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     ENDPOINTS,

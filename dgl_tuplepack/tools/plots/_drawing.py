@@ -50,7 +50,6 @@ def label(name: str) -> str:
 
 
 def _fonts() -> list[Any]:
-    """Return the fonts that matplotlib tries for each character."""
     manager = load("matplotlib.font_manager")
     families = manager.FontProperties().get_family()
     return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]
