@@ -3,7 +3,8 @@
     python3.11 scripts/oldest.py [FOLDER]
 
 The environment is made anew in FOLDER (`.venv-oldest`). The test packs, reads a store, makes loaders for DGL and for
-PyG, and calls the command line. `tp.compile` is not part of it: docs/explain/compile.md says which torch it needs.
+PyG, and calls the command line, the demo included. `tp.compile` is not part of it: docs/explain/compile.md says which
+torch it needs.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ COMMANDS = (
     "--version", "info --system", "verify store", "info store", "sizes store", "limits store", "plan store --json",
     "preprocess store --out copy", "report store --out report.html", "plot sizes store --out sizes.png",
     "chunk store --out chunks --chunks 2 --edges-as parquet", "partition store --out parts --parts 2",
+    "demo --graphs 300 --epochs 1",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""Count the pairs of graphs that never share a pack as plans change: `python scripts/pairs.py`."""
+"""Count the pairs of graphs that never share a pack, and those that meet again: `python scripts/pairs.py`."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -31,26 +32,62 @@ def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArr
     return float((pairs * ~met)[chosen].sum() / max(pairs[chosen].sum(), 1.0))
 
 
+def materials(number: int, seed: int, nodes: int) -> tuple[tp.GraphSizes, tp.Limits]:
+    """Return sizes as those of materials, atoms and edges within a cutoff, and limits for packs of `nodes` atoms."""
+    rng = np.random.default_rng(seed)
+    atoms = np.clip(np.exp(rng.normal(np.log(22), 0.8, number)), 1, 444).astype(int)
+    edges = (atoms * np.clip(rng.lognormal(np.log(50), 0.45, number), 4, 120)).astype(int)
+    return tp.GraphSizes(np.stack([atoms, edges], axis=1)), tp.Limits(nodes, int(edges.sum() / atoms.sum() * nodes))
+
+
+def pairs_of(packs: list[list[int]], number: int) -> NDArray[np.int64]:
+    """Return the pairs of graphs that share a pack, each as one number; there are `number` graphs."""
+    found = []
+    for pack in packs:
+        ids = np.sort(pack)
+        rows, columns = np.triu_indices(len(ids), 1)
+        found.append(ids[rows] * number + ids[columns])
+    return np.concatenate(found)
+
+
+def meeting_again(sampler: tp.PackBatchSampler, number: int, epochs: int) -> tuple[float, float]:
+    """Return the share of the pairs in a pack that share a pack in the next epoch again, and that share by chance."""
+    of_epochs = []
+    for epoch in range(epochs + 1):
+        sampler.set_epoch(epoch)
+        of_epochs.append(pairs_of(list(sampler), number))
+    again = [len(np.intersect1d(one, after)) / len(one) for one, after in pairwise(of_epochs)]
+    return float(np.mean(again)), float(np.mean([len(each) for each in of_epochs])) / (number * (number - 1) / 2)
+
+
 @app.command()
 def pairs(
-    nodes: Annotated[int, typer.Option(help="Maximum nodes per pack.")] = 222,
-    edges: Annotated[int, typer.Option(help="Maximum edges per pack.")] = 502,
-    every: Annotated[int, typer.Option(help="Epochs per plan.")] = 1,
-    epochs: Annotated[int, typer.Option(help="Epochs to count.")] = 9,
+    nodes: Annotated[int, typer.Option(help="Maximum nodes per pack of ogbg-molhiv.")] = 222,
+    edges: Annotated[int, typer.Option(help="Maximum edges per pack of ogbg-molhiv.")] = 502,
+    graphs: Annotated[int, typer.Option(help="Number of synthetic materials.")] = 5000,
+    epochs: Annotated[int, typer.Option(help="Epochs to count.")] = 20,
     seed: int = 0,
 ) -> None:
-    """Print the share of such pairs in ogbg-molhiv's training graphs after each epoch, with one pack per batch."""
+    """Print the pairs that cannot meet in ogbg-molhiv, and the pairs that meet again in ogbg-molhiv and in materials.
+
+    A batch is one pack.
+    """
     histogram = tp.load_example("ogbg-molhiv")
-    sizes = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
-    sampler = tp.PackBatchSampler(sizes, tp.Limits(nodes, edges), seed=seed, replan_every=every)
+    molhiv = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0)), tp.Limits(nodes, edges)
     everyone, large = np.ones(len(histogram), dtype=bool), histogram.sizes[:, 0] >= LARGE
-    met = np.zeros((len(histogram), len(histogram)), dtype=bool)
-    typer.echo(f"{'epochs':>6} {'all pairs':>10} {f'with a graph of {LARGE}+ nodes':>27}")
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        met |= together(sampler.plan)
-        apart, apart_large = (share_apart(met, histogram.counts, chosen) for chosen in (everyone, large))
-        typer.echo(f"{epoch + 1:6} {apart:10.1%} {apart_large:27.1%}")
+    met = together(tp.pack(histogram, molhiv[1], seed=seed))
+    apart, apart_large = (share_apart(met, histogram.counts, chosen) for chosen in (everyone, large))
+    typer.echo(f"cannot meet with resample: {apart:.1%} of all pairs, {apart_large:.1%} with a graph of {LARGE}+ nodes")
+    typer.echo(f"{'graphs':>30} {'content':>9} {'meet again':>11} {'by chance':>10}")
+    for name, (sizes, limits) in (
+        ("ogbg-molhiv", molhiv),
+        (f"{graphs} materials", materials(graphs, seed, 1024)),
+    ):
+        plan = tp.pack(sizes, limits, seed=seed)
+        for content in ("resample", "exchange"):
+            sampler = tp.PackBatchSampler(sizes, limits, plan=plan, content=content, seed=seed)
+            again, chance = meeting_again(sampler, len(sizes), epochs)
+            typer.echo(f"{name:>30} {content:>9} {again:11.3%} {chance:10.3%}")
 
 
 if __name__ == "__main__":

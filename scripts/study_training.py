@@ -74,7 +74,7 @@ def pairs(epochs: Annotated[int, typer.Option(min=1)] = 50, out: OutOption = RES
     histogram = tp.load_example("ogbg-molhiv")
     sizes = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
     arms = [arm for arm in ARMS if arm.loss == "unbiased"]
-    arms += [Arm("packed", 1, "fixed"), Arm("packed", 1, "repack")]
+    arms += [Arm("packed", 1, "fixed"), Arm("packed", 1, "exchange")]
     lines = ["batches,packs,content,epochs,share,expected"]
     for arm in arms:
         share = list(shares_met(batches_of(sizes, LIMITS, arm, epochs), len(sizes)))[-1]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.tools.demo.model import MaskedGIN
 
 
-Content = StrEnum("Content", ["fixed", "resample", "repack"])
+Content = StrEnum("Content", ["fixed", "resample", "exchange"])
 Framework = StrEnum("Framework", ["dgl", "pyg"])
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

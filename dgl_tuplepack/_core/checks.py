@@ -71,18 +71,17 @@ def real_number(
     least: float = -math.inf,
     above: float = -math.inf,
     most: float = math.inf,
-    below: float = math.inf,
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
     """Return `value` as an int if it is an integer, else as a float; raise `error` if it is not allowed.
 
     Only finite real numbers within the bounds are allowed, and no bools. `least` and `most` are inclusive bounds,
-    `above` and `below` exclusive bounds.
+    `above` is an exclusive bound.
     """
     number = _as_real(value)
-    if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
-        bounds = ((">=", least), ("above", above), ("at most", most), ("below", below))
+    if number is None or not (math.isfinite(number) and least <= number <= most and above < number):
+        bounds = ((">=", least), ("above", above), ("at most", most))
         allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
         raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {shown(value)}; {hint}")
     return int(value) if isinstance(value, Integral) else number

@@ -224,8 +224,12 @@ def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an error of the system in the ``with`` block into a FormatError that names `path`."""
+    """Turn an error of the system in the ``with`` block into a FormatError that names `path`.
+
+    The block must not read from a source of graphs: errors of the source would get the wrong message.
+    """
     try:
         yield
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
+        # filelock raises NotImplementedError on a file system without locks.
         raise FormatError(cannot("write", path, error)) from error

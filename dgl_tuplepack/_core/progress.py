@@ -27,7 +27,7 @@ def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **
     return tqdm(items, **settings)
 
 
-def notice(text: str, graphs: int) -> Any:
+def notice(text: str, graphs: int = _MANY) -> Any:
     """Show the text in a ``with`` block whose steps cannot be counted; show nothing if it has few `graphs` to do."""
     return progress_bar(desc=text, bar_format="{desc}", leave=False, hidden=graphs < _MANY)
 

@@ -143,7 +143,6 @@ class PaddedBatch(BatchContent):
         return _to_pyg()(self)
 
     def _build_graph(self) -> Any:
-        """Build the graph, or a dict of graphs by name, from the tensors."""
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -200,7 +199,6 @@ class PaddedBatch(BatchContent):
 
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
-    """Return the function that makes PyG batches."""
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 

@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.compiling.torch_private import version_of
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
-from dgl_tuplepack.graphs.schema import ArraySpec, as_label
+from dgl_tuplepack.graphs.schema import ArraySpec, as_label, listed, specs_of
 from dgl_tuplepack.graphs.transform import check_callable
 
 # Fields of a batch that a transform may change, directly or through the graph of the batch.
@@ -44,7 +44,7 @@ class BatchTransform:
         self.transform, self.draws = transform, Draws(seed)
         # None while the empty batch is transformed, so that its result is not compared with anything.
         self._specs: dict[_Group, dict[str, ArraySpec]] | None = None
-        self._specs = {group: _specs(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
+        self._specs = {group: specs_of(columns) for group, columns, *_ in _columns(self(empty, [], 0))}
 
     def __call__(self, batch: PaddedBatch, ids: Sequence[int | None], epoch: int | None) -> PaddedBatch:
         """Transform a batch in place; raise TransformError if the transform fails, or if its result is not allowed.
@@ -105,17 +105,16 @@ class BatchTransform:
                         f"after the transform {self.name}, the {content} {name!r} of {where} is {shape}, but must have "
                         f"{slots} rows, one for each slot."
                     )
-            found_specs = _specs(columns)
+            found_specs = specs_of(columns)
             expected = found_specs if self._specs is None else self._specs[content, t]
             if found_specs != expected:
                 raise TransformError(
-                    f"after the transform {self.name}, {where} has these {content}s: {_listed(found_specs)}, but a "
-                    f"padding-only batch has {_listed(expected)}; all batches need the same names, shapes and dtypes."
+                    f"after the transform {self.name}, {where} has these {content}s: {listed(found_specs)}, but a "
+                    f"padding-only batch has {listed(expected)}; all batches need the same names, shapes and dtypes."
                 )
 
 
 def _named(ids: Sequence[int | None]) -> str:
-    """Return the name of a batch in messages."""
     if not ids:
         return "a padding-only batch"
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
@@ -136,14 +135,6 @@ def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], in
     for e, features in batch._edge_features.items():
         yield ("edge feature", e), features, batch._num_real_edges[e], len(batch._edge_masks[e])
     yield ("label", None), batch._labels_by_name(), batch.num_real_graphs, len(batch.graph_mask)
-
-
-def _specs(columns: dict[str, Tensor]) -> dict[str, ArraySpec]:
-    return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in columns.items()}
-
-
-def _listed(specs: dict[str, ArraySpec]) -> str:
-    return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:

@@ -100,18 +100,15 @@ class BatchContent:
     @property
     def node_graph_slots(self) -> Any:
         """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
-        masks = self._node_masks
-        return self._one_or_all(
-            {t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in self._nodes_per_graph.items()}
-        )
+        return self._graph_slots(self._nodes_per_graph, self._node_masks)
 
     @property
     def edge_graph_slots(self) -> Any:
         """Graph slot of each edge, int64 ``[E]``."""
-        masks = self._edge_masks
-        return self._one_or_all(
-            {e: slots_and_pointers(e, n, len(masks[e]))[0] for e, n in self._edges_per_graph.items()}
-        )
+        return self._graph_slots(self._edges_per_graph, self._edge_masks)
+
+    def _graph_slots(self, counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> Any:
+        return self._one_or_all({t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in counts.items()})
 
     @property
     def row_pointers(self) -> Any:

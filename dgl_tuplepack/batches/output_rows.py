@@ -78,7 +78,6 @@ def output_rows(batch: Any, of: str) -> OutputRows:
 
 
 def _of_padded(batch: BatchContent, of: str) -> OutputRows:
-    """Return the rows of a component of a `PaddedBatch`."""
     ids, number, num_graphs = _ids(batch.graph_ids), batch.num_real_graphs, len(batch.graph_mask)
     if of == GRAPHS:
         return OutputRows(ids, number, num_graphs)
@@ -91,7 +90,6 @@ def _of_padded(batch: BatchContent, of: str) -> OutputRows:
 
 
 def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
-    """Return the rows of a component of the tensors of a `PaddedBatch`."""
     if batch.row_pointers is not None and of != GRAPHS:
         raise InputError(f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead.")
     node_type, edge_type = batch.type_names or ("nodes", "edges")
@@ -109,7 +107,6 @@ def _of_tensors(batch: BatchTensors, of: str) -> OutputRows:
 
 
 def _of_pyg(batch: Any, of: str) -> OutputRows:
-    """Return the rows of a component of a PyG batch."""
     ids = _ids(batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None))
     # Only a batch made by `PaddedBatch.pyg` or a store has an origin.
     origin = batch.__dict__.get("_origin")

@@ -288,7 +288,6 @@ class _Same:
 def _cached_template(
     node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
 ) -> Template:
-    """Return the template of padded batches with these types, features and labels."""
     return Template(attribute_names(node_types, edge_types, columns, layout.layout), True, has_ids)
 
 
@@ -392,7 +391,6 @@ def _check_rows(values: Any, key: str, dim: int, slots: int, real: int) -> None:
 
 
 def _changed(key: str, how: str) -> SchemaError:
-    """Return the error for an attribute that the user has changed."""
     return SchemaError(
         f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
         "graphs before the change, or change a clone()."

@@ -86,13 +86,8 @@ class PaddedShape:
             )
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        fields = {
-            "limits": limits,
-            "packs_per_batch": packs,
-            "num_graphs": num_graphs,
-            "slots": slots,
-            "most": {**most_by_component, "graphs": packs * most_graphs},
-        }
+        most = {**most_by_component, "graphs": packs * most_graphs}
+        fields = {"limits": limits, "packs_per_batch": packs, "num_graphs": num_graphs, "slots": slots, "most": most}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         if self.nbytes > (memory := _memory()):
@@ -276,7 +271,6 @@ def _plain(value: Any, what: str) -> Any:
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:
-    """Return whether a value is a number that a dtype can hold."""
     # `math.isfinite` fails for integers beyond the range of floats.
     if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
         return False

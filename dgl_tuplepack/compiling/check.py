@@ -77,7 +77,9 @@ def check_call(
         first_line = str(error).partition("\n")[0][:200]
         return Checked(skipped=f"on copies of its tensors, it raises {type(error).__name__}: {first_line}")
     names = _names(modules, reference, paths)
-    if written_names := _written(reference, modules, names):
+    written_ids = [id(each.original) for each in reference.copies if each.is_written()]
+    buffer_ids = {id(each) for each in buffers_of(modules).values()}
+    if written_names := [names[each] for each in written_ids if each not in buffer_ids]:
         return Checked(writes=", ".join(written_names[:3]))
     if reference.draws and not same_draws:
         functions = ", ".join(sorted(reference.draws))
@@ -105,13 +107,6 @@ def check_call(
         not_finite=_not_finite(expected, names),
         is_conclusive=is_conclusive(expected) or runs_on_several_ranks(),
     )
-
-
-def _written(reference: Reference, modules: list[nn.Module], names: Mapping[Any, str]) -> list[str]:
-    """Return the names of the tensors that a run wrote to, except buffers."""
-    written_ids = [id(each.original) for each in reference.copies if each.is_written()]
-    buffer_ids = {id(each) for each in buffers_of(modules).values()}
-    return [names[each] for each in written_ids if each not in buffer_ids]
 
 
 def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:

@@ -166,7 +166,6 @@ def _norm_of_different(value: Tensor, found: Tensor) -> float:
 
 
 def _norm(value: Tensor) -> float:
-    """Return the norm of the finite entries."""
     return math.sqrt(sum(float(a.masked_fill(~a.isfinite(), 0).square().sum()) for a, _ in _chunks(value, value)))
 
 
@@ -209,7 +208,6 @@ def is_conclusive(values: Values) -> bool:
 
 
 def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
-    """Return the name of a result in a message."""
     group, name = key
     if group == "buffer":
         return names[name]

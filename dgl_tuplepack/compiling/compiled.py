@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import breaks, torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
@@ -126,7 +126,7 @@ class CompiledFunction:
                     self._comparisons_left = _MAX_COMPARISONS if self._check else 0
                 self._compiled_shapes.append(shapes)
             text = f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"
-            with progress_bar(desc=text, bar_format="{desc}", leave=False):
+            with notice(text):
                 self._compare_if_unchecked(args, kwargs)
             self._signatures.add(signature)
             _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
@@ -155,7 +155,6 @@ class CompiledFunction:
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
-        """Compare a call with the uncompiled function."""
         leaves, options = arguments_of(self._function, args, kwargs), self._inductor_options
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
         # The compiler pass of this package makes dropout draw uniform numbers.
@@ -236,7 +235,6 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Return the function to call after torch's compiler has failed."""
         if not self._has_changed_cache and torch_private.use_another_cache():
             self._has_changed_cache = True
             return self._wrapped_by_torch(self._device)

@@ -46,7 +46,9 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
     of_backward: set[Node] = set()
     cheap: set[Node] = set()
     for node in graph.nodes:
-        if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
+        # The backward pass begins with the gradients of outputs.
+        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+        if is_tangent or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
             # Inputs of the graph (placeholders) exist anyway.
@@ -54,11 +56,6 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
             if cheap.issuperset(input_masks):
                 cheap.add(node)
                 yield node
-
-
-def _is_tangent(node: Node) -> bool:
-    """Return whether a node is the gradient of an output; the backward pass begins with these nodes."""
-    return node.op == "placeholder" and "tangents" in str(node.target)
 
 
 def _is_bool_on_cpu(node: Node) -> bool:

@@ -103,24 +103,22 @@ def use_another_cache() -> bool:
 
 def known_options() -> frozenset[str] | None:
     """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch cannot list them."""
-    if problem_at_start() is not None:
-        return None
-    try:
-        from torch._inductor import list_options
-
-        return frozenset(list_options())
-    except (ImportError, AttributeError):
-        return None
+    options = _listed_by_torch("list_options")
+    return None if options is None else frozenset(options)
 
 
 def options_of_mode(mode: str) -> dict[str, Any] | None:
     """Return the options that a mode of ``torch.compile`` stands for; None if torch cannot list them."""
+    options = _listed_by_torch("list_mode_options", mode)
+    return None if options is None else dict(options)
+
+
+def _listed_by_torch(function: str, *arguments: str) -> Any:
+    """Return the result of a function of torch's compiler; None if the compiler lacks it, or it fails."""
     if problem_at_start() is not None:
         return None
     try:
-        from torch._inductor import list_mode_options
-
-        return dict(list_mode_options(mode))
+        return getattr(importlib.import_module("torch._inductor"), function)(*arguments)
     except (ImportError, AttributeError, RuntimeError, KeyError):
         return None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
@@ -37,6 +38,11 @@ def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], na
     if len(node_types) == len(edge_types) == 1:
         return HOMOGENEOUS
     return (*map(node_component, node_types), *map(edge_component, edge_types))
+
+
+def rows_of_spans(first: IntArray, lengths: IntArray) -> IntArray:
+    """Return the integers of all spans, one span after the other; span i is ``first[i]:first[i] + lengths[i]``."""
+    return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,6 @@ def graph_blocks(
         return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
     schema = schema_of(first, levels=levels)
     blocks = _blocks(schema, (ties, indices), itertools.chain([first], iterator))
-    if not schema.empty:
-        # The first item settles the schema, so that callers can check it before more items are read.
-        return schema.with_declared(ties, indices), blocks
     block = next(blocks)
     return block.schema, itertools.chain([block], blocks)
 
@@ -69,7 +66,6 @@ def _blocks(schema: Schema, declared: tuple[Any, Any], items: Iterable[Any]) -> 
 
 
 def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
-    """Return joined graphs as a block."""
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
@@ -95,7 +91,6 @@ def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
 
 
 def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
-    """Yield (graph, label) for each graph of one block."""
     # numbers[t][i]: number of nodes (edges) of type t in graph i.
     numbers = {t: counts.tolist() for t, counts in (*block.num_nodes.items(), *block.num_edges.items())}
 

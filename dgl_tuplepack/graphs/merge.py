@@ -10,7 +10,6 @@ from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.items import Parts
 from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, graph_names, is_pyg, located_types
@@ -43,7 +42,10 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         numbers = graph.batch_num_nodes if is_nodes else graph.batch_num_edges
         made.lengths[t] = numbers(type_in_graph).long()
         if not is_nodes:
-            made.ends[t] = _edges_by_id(graph, type_in_graph)
+            # In the order of edge ids: with some sparse formats, DGL returns edges in another order.
+            src, dst, ids = graph.edges(form="all", order=None, etype=type_in_graph)
+            src, dst = (torch.empty_like(end).index_put_((ids,), end) for end in (src, dst))
+            made.ends[t] = src, dst
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, type_in_graph)
         for name, spec in specs[t].items():
@@ -62,12 +64,6 @@ def _nothing(schema: Schema) -> JoinedGraphs:
         dict.fromkeys([*types, None], 0), dict.fromkeys(types, none), dict.fromkeys(schema.edge_types, (none, none)),
         columns,
     )  # fmt: skip
-
-
-def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return endpoints in the order of edge ids; with some sparse formats, DGL returns edges in another order."""
-    src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
-    return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
 
 
 def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
@@ -94,7 +90,6 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
 
 
 def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
-    """Return `dgl.batch` of the graphs; for named graphs, a dict with the batch of each name."""
     names = graph_names(graphs[0])
     return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 

@@ -133,13 +133,13 @@ class PygLayout:
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
         """Return the layout from a document of `as_document`. There are no checks, since its file has a checksum."""
-        dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
-        rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
-        ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
+        dims = {(content, type_of_json(t), name): dim for content, t, name, dim in document["dims"]}
+        rows = {(content, type_of_json(t), name): number for content, t, name, number in document["rows"]}
+        ends = {type_of_json(e): (type_of_json(t), key) for e, t, key in document.get("ends", ())}
         return cls(dims, rows, tuple(document["counted"]), ends)
 
 
-def _type(entry: Any) -> Any:
+def type_of_json(entry: Any) -> Any:
     """Return a type that was read from JSON, where an edge type is a list instead of a tuple."""
     return tuple(entry) if isinstance(entry, list) else entry
 

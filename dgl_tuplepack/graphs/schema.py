@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -149,11 +149,23 @@ class Schema:
             yield from ((("edge_feature", edge_type, name), spec) for name, spec in specs.items())
         yield from ((("label", None, name), spec) for name, spec in self.labels.items())
 
+    @classmethod
+    def of_columns(
+        cls, node_types: Sequence[str], edge_types: Sequence[Any], columns: Iterable[tuple[Column, ArraySpec]],
+        **others: Any,
+    ) -> Schema:  # fmt: skip
+        """Return the schema with these features and labels."""
+        owners = {"node_feature": node_types, "edge_feature": edge_types, "label": (None,)}
+        specs: dict[str, dict[Any, Any]] = {content: {t: {} for t in types} for content, types in owners.items()}
+        for (content, t, name), spec in columns:
+            specs[content][t][name] = spec
+        nodes, edges, labels = specs.values()
+        return cls(tuple(node_types), tuple(edge_types), nodes, edges, labels[None], **others)
+
     def spec_of(self, column: Column) -> ArraySpec:
         """Return the shape and dtype of a feature or label."""
-        content, t, name = column
-        by_type: Any = self.node_features if content == "node_feature" else self.edge_features
-        return self.labels[name] if content == "label" else by_type[t][name]
+        _, t, name = column
+        return self.labels[name] if t is None else self.features[t][name]
 
     def arranged(
         self, value: Callable[[Column], Value]
@@ -288,6 +300,11 @@ def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
     return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in features.items()}
 
 
+def listed(specs: Mapping[str, ArraySpec]) -> str:
+    """Return specs as text."""
+    return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
+
+
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
     """Raise SchemaError if features or labels differ in names, shapes or dtypes.
 
@@ -295,10 +312,6 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
     """
     if found == expected:
         return
-
-    def listed(specs: Mapping[str, ArraySpec]) -> str:
-        return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
-
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
     both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
     steps += [f"convert {_quoted(n)} to {str(new.dtype)[6:]}" for n, old, new in both if old.dtype != new.dtype]

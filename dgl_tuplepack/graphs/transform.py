@@ -16,7 +16,6 @@ from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, 
 from dgl_tuplepack.graphs.items import Parts
 from dgl_tuplepack.graphs.named import (
     by_name,
-    counts_of,
     features_of,
     graph_names,
     is_graph,
@@ -26,6 +25,7 @@ from dgl_tuplepack.graphs.named import (
     own_type,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.items import counts_with_levels
 
 # Identifier of the random stream that transforms use.
 _GRAPHS = 5
@@ -63,14 +63,13 @@ class GraphTransform:
             ]
 
     def _transformed(self, part: Parts, where: str, stream: int, epoch_is_known: bool) -> Any:
-        """Return the transformed copy of the graph of one item."""
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
         # Drawing random numbers is an error without an id; without a known epoch, they may repeat in each epoch.
         is_watched = part.id is None or (not epoch_is_known and self.draws.may_repeat(part.id))
         before = states() if is_watched else None
         # Some DGL transforms change the features of their argument in place.
         graph = _copied(part.graph)
-        counts = _counts(graph, where, self.levels)
+        counts = counts_with_levels(graph, where, self.levels)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -128,7 +127,7 @@ class GraphTransform:
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
         """Refuse (TransformError) other types, more nodes (edges), or fewer nodes (edges) if a label indexes them."""
-        now = _counts(found, where, self.levels)
+        now = counts_with_levels(found, where, self.levels)
         remedy = (
             "but sizes were read before the transform, and plans and limits depend on these sizes; pass the transform "
             "as pre_transform when you write a store, or apply it to the dataset before sizes are read."
@@ -226,12 +225,3 @@ def _copied(graph: Any) -> Any:
         for name in list(features):
             features[name] = features[name].clone()
     return copied
-
-
-def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
-    """Return the number of nodes and edges of each type of a graph, of named graphs together, or of a PyG graph."""
-    if not is_pyg(graph):
-        return counts_of(graph)
-    from dgl_tuplepack.graphs.pyg.items import counts_of_graph
-
-    return counts_of_graph(graph, where, levels or {})

@@ -6,19 +6,17 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Unpack, overload
 
-import numpy as np
-
 from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.view import CollatedView
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.loading.choice import Choice, Request, choose
 from dgl_tuplepack.loading.counted import CountedSizes
-from dgl_tuplepack.loading.opened import opened
+from dgl_tuplepack.loading.opened import Graphs, opened
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.settings import DECLARED, LoaderSettings, Settings
-from dgl_tuplepack.loading.splits import Split, plans_of, plans_of_stores, shuffled_of, splits_of
+from dgl_tuplepack.loading.splits import plans_of, plans_of_stores, shuffled_of, splits_of
 from dgl_tuplepack.loading.views import padded_view, plain_view
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search.strategies import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
@@ -116,7 +114,7 @@ def packed_loader(
         Whether batches come in random order, with different content in each epoch (see `content` of
         `PackBatchSampler`). With splits, True shuffles the split "train", which must exist; a tuple of names shuffles
         the named splits. The other splits are read completely, in the order of their plans. If any split is shuffled,
-        `content`, `replan_every` and `drop_last` apply only to the shuffled splits.
+        `content` and `drop_last` apply only to the shuffled splits.
     padded
         Whether batches are `PaddedBatch`, whose shapes are static. False: batches without padding, as DGL's
         collate makes them; they never exceed the limits.
@@ -150,7 +148,7 @@ def packed_loader(
         True: copy any dataset; reading an item twice must return the same item. False: read items one by one for each
         batch.
     settings
-        Settings that are passed on: content, num_replicas, rank, drop_last and replan_every to `PackBatchSampler`;
+        Settings that are passed on: content, num_replicas, rank and drop_last to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
         transform_seed, ties, indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`;
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
@@ -207,11 +205,10 @@ def packed_loader(
         # A collate function or transform of the user needs the original items.
         in_memory = False
     declared = {name: passed_on.batch.get(name) for name in DECLARED}
-    by_name: dict[str, Split]
+    by_name: dict[str, Graphs]
     shuffled: Collection[str]
     if splits is None:
-        graphs = opened(source, in_memory, not padded, declared)
-        by_name = {_ALL: (graphs, graphs.sizes(declared))}
+        by_name = {_ALL: opened(source, in_memory, not padded, declared)}
         shuffled = (_ALL,) if true_or_false("shuffle", shuffle, InputError) else ()
         plans: Any = {} if plan is None else {_ALL: plan}
     else:
@@ -220,18 +217,17 @@ def packed_loader(
     stored = plans_of_stores(by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
     leading = tuple(shuffled) or tuple(by_name)
-    choice = choose({name: sizes for name, (_, sizes) in by_name.items()}, leading, request)
+    choice = choose({name: graphs.sizes for name, graphs in by_name.items()}, leading, request)
     loaders = {}
-    for name, (graphs, sizes) in by_name.items():
-        sampler = _sampler(sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
+    for name, graphs in by_name.items():
+        sampler = _sampler(graphs.sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
         if padded:
-            view = padded_view(graphs, sizes, sampler.limits, choice.packs_per_batch, passed_on.batch)
+            view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
-            view = plain_view(graphs, sizes, passed_on.collate, passed_on.batch, with_ids)
+            view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
         if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
             # Graphs of a store cannot change.
-            most = [[choice.packs_per_batch * n for n in each.values] for each in all_of(as_shapes(sampler.limits))]
-            view.collated = CountedSizes(sizes, graphs.ids, np.array(most), declared["levels"]).collated
+            view.collated = CountedSizes(graphs, sampler.limits, choice.packs_per_batch).collated
         loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=choice.search, **passed_on.loader)
     if request.graphs_per_batch is not None:
         # Each shuffled split is trained on; the other splits share one number.
@@ -265,15 +261,11 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
 def _sampler(
     sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
-    """Return the sampler of a split.
-
-    A sampler that makes new plans in later epochs also makes the first plan, unless the user gave one.
-    """
-    replans = settings.get("content") == "repack" or settings.get("replan_every") is not None
+    """Return the sampler of a split."""
     return PackBatchSampler(
         sizes,
         choice.limits,
-        plan=None if replans and name not in request.plans else choice.plans[name],
+        plan=choice.plans[name],
         packs_per_batch=choice.packs_per_batch,
         shuffle=shuffle,
         seed=request.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import warnings
@@ -19,6 +20,7 @@ from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
 from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
+from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
@@ -43,30 +45,34 @@ class Graphs:
         int64 ``[N]``, positions in the user's source. Items that have ids of their own keep their own ids.
     is_copy
         Whether `items` is a temporary store of graphs that the user passed in another form.
+    levels
+        For PyG graphs: attribute -> level, set by the user.
     """
 
     items: Any
     ids: IntArray
     is_copy: bool = False
+    levels: Levels | None = None
 
-    def schema(self, sizes: GraphSizes) -> Schema:
-        """Return the types, features and labels of the graphs, which have these sizes."""
-        return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.examples(sizes))
+    @property
+    def schema(self) -> Schema:
+        """Types, features and labels of the graphs."""
+        return self.items.schema if isinstance(self.items, StoredGraphs) else schema_of_example(self.examples)
 
-    def sizes(self, declared: Mapping[str, Any]) -> GraphSizes:
-        """Return the sizes; for PyG graphs, ``declared["levels"]`` assigns attributes to nodes, edges or graphs."""
-        if isinstance(self.items, StoredGraphs):
-            return self.items.sizes
-        return sizes_of(self.items, levels=declared.get("levels"))
+    @functools.cached_property
+    def sizes(self) -> GraphSizes:
+        """Sizes of the graphs."""
+        return self.items.sizes if isinstance(self.items, StoredGraphs) else sizes_of(self.items, levels=self.levels)
 
-    def examples(self, sizes: GraphSizes) -> Examples:
-        """Return the first item, and for each type, the first item that has nodes (edges) of it."""
+    @property
+    def examples(self) -> Examples:
+        """The first item, and for each type, the first item that has nodes (edges) of it."""
         # For a type that no graph has, `argmax` returns 0.
-        return Examples(self.items[i] for i in sorted({0, *(sizes.array > 0).argmax(axis=0).tolist()}))
+        return Examples(self.items[i] for i in sorted({0, *(self.sizes.array > 0).argmax(axis=0).tolist()}))
 
-    def identified(self, sizes: GraphSizes) -> tuple[Examples, IntArray | str]:
+    def identified(self) -> tuple[Examples, IntArray | str]:
         """Return the `examples` with ids, and the ids of all items: "own" if the items carry ids, else `ids`."""
-        examples = self.examples(sizes)
+        examples = self.examples
         if isinstance(examples[0], Identified):
             return examples, "own"
         own = parts_of(examples[0], "item 0").id
@@ -76,9 +82,11 @@ class Graphs:
 
     def split(self, ids: IntArray) -> Graphs:
         """Return the graphs at the positions `ids`; the graphs keep their ids."""
-        if isinstance(self.items, StoredGraphs):
-            return Graphs(self.items.split(ids), ids, self.is_copy)
-        return Graphs(Subset(self.items, ids.tolist()), ids)
+        is_stored = isinstance(self.items, StoredGraphs)
+        items = self.items.split(ids) if is_stored else Subset(self.items, ids.tolist())
+        split = Graphs(items, ids, self.is_copy, self.levels)
+        split.__dict__["sizes"] = self.sizes.take(ids)
+        return split
 
 
 def opened(
@@ -100,9 +108,10 @@ def opened(
     elif isinstance(items, StoredGraphs):
         store = None
     else:
-        store = stored_copy(items, in_memory, _is_pyg_or_collated_alike if is_plain else None, declared or {})
+        allows = (lambda item: is_pyg(item) or is_collated_alike(item)) if is_plain else None
+        store = stored_copy(items, in_memory, allows, declared or {})
     items = items if store is None else store
-    return Graphs(items, np.arange(len(items)), store is not None)
+    return Graphs(items, np.arange(len(items)), store is not None, (declared or {}).get("levels"))
 
 
 def stored_copy(
@@ -175,7 +184,3 @@ def is_collated_alike_by_pyg(item: Any) -> bool:
         return False
     values = [value for storage in item.stores for value in storage.values()]
     return all(type(value) in (Tensor, bool, int, float, type(None)) for value in values)
-
-
-def _is_pyg_or_collated_alike(item: Any) -> bool:
-    return is_pyg(item) or is_collated_alike(item)

@@ -112,7 +112,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         num_replicas: int | None = None,
         rank: int | None = None,
         oversize: str = "error",
-        replan_every: int | None = None,
+        replan_every: None = None,
         multiple_of: int = 1,
         label_fill: Fill = 0,
         feature_fill: Fill = 0,
@@ -245,11 +245,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    """Raise an error if sampler settings are invalid."""
     number = len(limits.components)
-    PackBatchSampler(
-        GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
-    )
+    # With two graphs of one size, no default of `content` is reported.
+    sizes = GraphSizes(np.ones((2, number), np.int64), limits.components)
+    PackBatchSampler(sizes, limits, num_replicas=1, rank=0, **settings)
 
 
 def _opened(source: Any, limits: Limits | None) -> StoredGraphs:

@@ -18,6 +18,7 @@ from dgl_tuplepack.loading.whole import log_workers
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.batches import PackBatchSampler
+from dgl_tuplepack.sampling.checks import check_no_replanning
 from dgl_tuplepack.storage.view import BatchView, is_one_id
 
 # Version of the state that `PackedLoader.state_dict` returns.
@@ -156,7 +157,7 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def plan(self) -> PackPlan:
-        """The plan of the current epoch."""
+        """The plan of the sampler."""
         return self.sampler.plan
 
     @property
@@ -242,7 +243,7 @@ class PackedLoader(DataLoader[Any]):
         of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)
         latest = next(of_epoch, self._position)
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
-        plan = self.sampler._epochs.plans.of(position.epoch).plan.fingerprint
+        plan = self.sampler.plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
         return {**progress, **self.sampler._settings(), "plan": plan, "trains": self._trains}
 
@@ -300,12 +301,12 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
     missing = [name for name in ("epoch", "position", *settings, "plan") if name not in state]
     if missing:
         raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned.")
+    check_no_replanning("settings of the state", state["content"], state.get("replan_every"))
     for name, value in settings.items():
         _check_same(name, state[name], value)
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
-    # Check the plan last: it may take long to make the plan of that epoch.
-    _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
-    length = sampler._epochs.length(epoch)
+    _check_same("plan", state["plan"], sampler.plan.fingerprint)
+    length = len(sampler)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
     return _Position(epoch, batches, length)
 
@@ -313,9 +314,11 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
 def _check_same(name: str, saved: Any, value: Any) -> None:
     """Raise SamplerError if the setting `name` of a state differs from the sampler's `value`."""
     if saved != value:
+        # A default may have changed since the state was saved.
+        same = f"the same settings and graphs{f' (pass content={saved!r})' if name == 'content' else ''}"
         raise SamplerError(
             f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or lose "
-            "graphs, so use the same settings and graphs, or begin the epoch again."
+            f"graphs, so use {same}, or begin the epoch again."
         )
 
 

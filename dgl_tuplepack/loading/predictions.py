@@ -210,7 +210,6 @@ def _joined(tensors: Sequence[tuple[Tensor, int]]) -> Tensor:
 
 
 def _repeated(ids: IntArray) -> IntArray:
-    """Return the ids that occur more than once."""
     values, counts = np.unique(ids, return_counts=True)
     return values[counts > 1]
 

@@ -25,7 +25,7 @@ class SamplerSettings(TypedDict, total=False):
     num_replicas: int | None
     rank: int | None
     drop_last: bool
-    replan_every: int | None
+    replan_every: None
 
 
 class BatchSettings(TypedDict, total=False):

@@ -12,18 +12,15 @@ from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.loading.opened import Graphs, opened
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.storage.plans import plan_file
 from dgl_tuplepack.storage.selection import check_same_schema
-
-Split = tuple[Graphs, GraphSizes]
 
 # The split that ``shuffle=True`` shuffles.
 _TRAINING = "train"
 
 
-def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan]:
+def plans_of(plan: object, splits: Mapping[str, Graphs]) -> Mapping[str, PackPlan]:
     """Return `plan`, the user's plans by split name; an empty dict if it is None."""
     if plan is None:
         return {}
@@ -34,20 +31,20 @@ def plans_of(plan: object, splits: Mapping[str, Split]) -> Mapping[str, PackPlan
     return plan
 
 
-def plans_of_stores(splits: Mapping[str, Split]) -> dict[str, PackPlan]:
+def plans_of_stores(splits: Mapping[str, Graphs]) -> dict[str, PackPlan]:
     """Return the plans that `preprocess` wrote into the stores of the splits, by split name.
 
     Return an empty dict if any split has no plan for exactly its graphs.
     """
     plans = {}
-    for name, (graphs, sizes) in splits.items():
+    for name, graphs in splits.items():
         # A `GraphStore` has one segment, whose attribute `data` is the folder of arrays and plans.
         file = plan_file(graphs.items.segments[0].data, name) if isinstance(graphs.items, GraphStore) else None
         if file is None or not file.exists():
             return {}
         plan = PackPlan.load(file)
         # The user's split may share its name with a split of the store, but have other graphs.
-        if plan.histogram != SizeHistogram.from_sizes(sizes).without_ids():
+        if plan.histogram != SizeHistogram.from_sizes(graphs.sizes).without_ids():
             return {}
         plans[name] = plan
     return plans
@@ -59,8 +56,8 @@ def splits_of(
     in_memory: bool | None,
     is_plain: bool,
     declared: Mapping[str, Any],
-) -> dict[str, Split]:
-    """Return the graphs and sizes of each split, by name.
+) -> dict[str, Graphs]:
+    """Return the graphs of each split, by name.
 
     `source` is a mapping from split names to sources, or one source. For one source, `splits` maps names to ids; True:
     the splits that the source defines. For `in_memory`, `is_plain` and `declared` see `opened`.
@@ -75,8 +72,7 @@ def splits_of(
         wrong = [name for name in source if not isinstance(name, str)]
         if wrong:
             raise InputError(f"names of splits must be strings, but one is {shown(wrong[0])}.")
-        each_opened = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
-        by_name = {name: (graphs, graphs.sizes(declared)) for name, graphs in each_opened.items()}
+        by_name = {name: opened(each, in_memory, is_plain, declared) for name, each in source.items()}
         # Batches without padding have no shape that splits could share, and DGL may collate labels that no schema has.
         if not is_plain:
             _check_same(by_name)
@@ -90,20 +86,19 @@ def splits_of(
         raise SizesError(
             f"no splits are defined for {found.title}; give splits={{'train': ids, ...}}, or None for all graphs."
         )
-    sizes = graphs.sizes(declared)
-    ids_by_name = {name: as_ids(ids_in(source, ids), len(sizes)) for name, ids in chosen.items()}
+    ids_by_name = {name: as_ids(ids_in(source, ids), len(graphs.sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in ids_by_name.items() if not len(ids)]
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")
-    return {name: (graphs.split(ids), sizes.take(ids)) for name, ids in ids_by_name.items()}
+    return {name: graphs.split(ids) for name, ids in ids_by_name.items()}
 
 
-def _check_same(splits: Mapping[str, Split]) -> None:
+def _check_same(splits: Mapping[str, Graphs]) -> None:
     """Raise SchemaError if splits differ in types, features or labels.
 
     If the graphs of a split are not in a store, only the first of them is checked.
     """
-    schemas = {name: graphs.schema(sizes) for name, (graphs, sizes) in splits.items()}
+    schemas = {name: graphs.schema for name, graphs in splits.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
     reason = "all splits need the same schema, since their batches have one shape"
@@ -111,7 +106,7 @@ def _check_same(splits: Mapping[str, Split]) -> None:
         check_same_schema(expected, found, repr(first), repr(name), compared, reason)
 
 
-def shuffled_of(shuffle: object, splits: Mapping[str, Split]) -> tuple[str, ...]:
+def shuffled_of(shuffle: object, splits: Mapping[str, Graphs]) -> tuple[str, ...]:
     """Return the names of the splits to shuffle."""
     if not isinstance(shuffle, tuple | list | set | frozenset):
         if not isinstance(shuffle, bool):

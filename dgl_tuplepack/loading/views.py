@@ -13,13 +13,10 @@ from dgl_tuplepack.graphs.items import Examples, Identified
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.loading.opened import Graphs
 from dgl_tuplepack.loading.plain_collate import PlainCollate, TransformingCollate, transformed
-from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_store_settings
 
 
-def padded_view(
-    given: Graphs, sizes: GraphSizes, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]
-) -> Any:
+def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
     """Return a view whose items are padded batches."""
     graphs = given.items
     if isinstance(graphs, StoredGraphs):
@@ -39,13 +36,11 @@ def padded_view(
                 )
         return graphs.padded(limits, packs_per_batch, **others)
     refuse_store_settings(settings)
-    examples, ids = given.identified(sizes)
+    examples, ids = given.identified()
     return CollatedView(graphs, PaddedCollate(limits, examples, packs_per_batch, **settings), ids)
 
 
-def plain_view(
-    given: Graphs, sizes: GraphSizes, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool
-) -> Any:
+def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
     """Return a view whose items are batches without padding, made by `collate`; None: as DGL or PyG makes them."""
     graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
@@ -55,8 +50,8 @@ def plain_view(
     if transform is None and collate is not None:
         return CollatedView(graphs, collate)
     if transform is None and not with_ids:
-        return CollatedView(graphs, PlainCollate(given.examples(sizes)))
-    examples, ids = given.identified(sizes)
+        return CollatedView(graphs, PlainCollate(given.examples))
+    examples, ids = given.identified()
     if transform is None:
         return CollatedView(graphs, PlainCollate(examples), ids)
     if collate is None and is_stored and (graphs.schema.indices or graphs.schema.ties):

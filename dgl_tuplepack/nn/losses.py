@@ -132,9 +132,7 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
         )
     check_mask(labels, mask)
     is_same = outputs.shape == labels.shape
-    has_classes = (
-        not is_same and not labels.is_floating_point() and labels.shape == outputs.shape[:1] + outputs.shape[2:]
-    )
+    has_classes = not (is_same or labels.is_floating_point()) and labels.shape == outputs.shape[:1] + outputs.shape[2:]
     # If torch broadcasts more outputs to fewer labels, there are more losses than labels, which is refused later.
     has_more = outputs.shape[:1] == labels.shape[:1] and math.prod(outputs.shape[1:]) > math.prod(labels.shape[1:])
     if not (is_same or has_classes or has_more):

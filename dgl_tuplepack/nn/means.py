@@ -148,7 +148,6 @@ def _check_values(values: Tensor, mask: Tensor) -> None:
 
 
 def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the sum of the real entries."""
     padding = ~mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values.masked_fill(padding, 0).sum(dtype=statistics_dtype(values.dtype))
 

@@ -154,7 +154,6 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Return the sums over all ranks."""
         return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
 
     def _update_statistics(self, number: Tensor, mean: Tensor, variance: Tensor) -> None:

@@ -101,7 +101,9 @@ _WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv"
 
 def has_hook(module: nn.Module) -> bool:
     """Return whether `add_hook` can make the real rows of this layer independent of padding."""
-    return _forward_class(module) in _HOOKS and not _mixes_graphs(module)
+    name = _forward_class(module)
+    # The running statistics of an InstanceNorm are means over all graphs and padding.
+    return name in _HOOKS and not (name == "InstanceNorm" and bool(module.track_running_stats))
 
 
 def add_hook(module: Any) -> None:
@@ -129,11 +131,6 @@ def _forward_class(module: nn.Module) -> str:
     """Return the name of the PyG class whose forward pass this layer uses; empty if the class is not from PyG."""
     owner = next((each for each in type(module).__mro__ if "forward" in vars(each)), nn.Module)
     return owner.__name__ if _is_of_pyg(owner) else ""
-
-
-def _mixes_graphs(module: Any) -> bool:
-    """Return whether this is an InstanceNorm with running statistics, which are means over all graphs and padding."""
-    return _forward_class(module) == "InstanceNorm" and bool(module.track_running_stats)
 
 
 def _is_of_pyg(layer_class: type) -> bool:

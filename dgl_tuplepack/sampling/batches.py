@@ -24,16 +24,17 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.checks import (
+    check_content,
+    check_no_replanning,
     check_plan,
-    chosen_content,
-    chosen_period,
+    default_content,
     labels_of_graphs,
-    planning_versions,
     split_oversize,
 )
 from dgl_tuplepack.sampling.dealing import NONE, Balance
 from dgl_tuplepack.sampling.epochs import Epochs
-from dgl_tuplepack.sampling.plans import Plans
+from dgl_tuplepack.sampling.exchange import ExchangedPacks
+from dgl_tuplepack.sampling.packs import Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 
 
@@ -55,9 +56,10 @@ class PackBatchSampler(Sampler[list[int]]):
         A plan for exactly these sizes and, if there are several limits, for exactly these shapes. None: made by `pack`.
     content
         "resample": each pack keeps its sizes, and each epoch fills it with random graphs of these sizes.
-        "fixed": the same graphs share a pack in each epoch. "repack": each epoch has a new plan, made with another
-        random seed. None: "resample" with `shuffle`, "fixed" without it. With "resample" and one pack per batch, two
-        graphs never meet if no pack of the plan holds both of their sizes; with `replan_every`, the plan changes.
+        "exchange": each epoch deals all graphs to as many packs as the plan has, within `limits`; for one shape only.
+        "fixed": the same graphs share a pack in each epoch. None: "fixed" without `shuffle`; "exchange" if more than
+        half of the graphs have a size that no other graph has, and there is one shape; otherwise "resample". With
+        "resample" and one pack per batch, two graphs never meet if no pack of the plan holds both of their sizes.
     packs_per_batch
         Number of packs in a batch, >= 1.
     shuffle
@@ -70,8 +72,7 @@ class PackBatchSampler(Sampler[list[int]]):
         All ranks get the same number of batches; if packs do not divide evenly, some batches are empty. Packs of
         near-equal work share a step (see `balance`), unless ``shuffle=False``. If the ranks come from
         torch.distributed, every rank must make the sampler: the constructor compares settings, sizes and plan among
-        all ranks. With `replan_every` or "repack", it also compares versions and machine types, since each rank makes
-        later plans itself.
+        all ranks.
     drop_last
         Whether to drop the packs that do not fill a step, instead of adding empty batches. There must be enough packs
         for one step. With several shapes, the leftover packs of a shape move to the next larger shape, so only leftover
@@ -81,15 +82,13 @@ class PackBatchSampler(Sampler[list[int]]):
     oversize
         What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
     replan_every
-        Number of epochs, >= 1, that share a plan; for "resample" or "repack" only. Later plans keep `limits`. None: 1
-        for "repack"; otherwise all epochs share a plan. Each later plan is made in the first of its epochs.
+        None. Earlier versions made new plans in later epochs; use ``content="exchange"`` instead.
 
     Attributes
     ----------
     limits
         Limits that batches are padded to, with a cap on graphs: the given cap, or else the largest number of graphs in
-        any pack of the first plan. Later plans keep these limits. With several shapes, a tuple of limits, smallest
-        first.
+        any pack of the plan. With several shapes, a tuple of limits, smallest first.
     dropped_ids
         Ids of the graphs that ``oversize="drop"`` left out, int64.
 
@@ -105,8 +104,9 @@ class PackBatchSampler(Sampler[list[int]]):
 
     Notes
     -----
-    The constructor and the order of each epoch need O(N) time and memory for N graphs, besides the time to make plans.
-    On several ranks, the order of P packs needs O(P log P) time.
+    The constructor and the order of each epoch need O(N) time and memory for N graphs, besides the time to make a plan.
+    On several ranks, the order of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k
+    components, P at most 2,000: about 0.5 s for 100,000 graphs. It is spent when the first batch is requested.
 
     With several packs per batch, one process and one shape, any two graphs can meet; see ``docs/explain/sampling.md``.
 
@@ -133,13 +133,14 @@ class PackBatchSampler(Sampler[list[int]]):
         rank: int | None = None,
         drop_last: bool = False,
         oversize: str = "error",
-        replan_every: int | None = None,
+        replan_every: None = None,
     ) -> None:
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
-            self.content = chosen_content(content, self.shuffle, plan)
-            self.replan_every = chosen_period(replan_every, self.content, plan)
+            check_no_replanning("settings", content, replan_every)
+            shapes = as_shapes(limits)
+            check_content(content, self.shuffle, shapes)
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
@@ -148,20 +149,19 @@ class PackBatchSampler(Sampler[list[int]]):
             self._iterations, self._iterated, self._warned = 0, -1, False
             # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
-            sizes, shapes = sizes_of(sizes), as_shapes(limits)
+            sizes = sizes_of(sizes)
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
                 kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
                 self._set_graphs(sizes, kept)
+                self.content = content or default_content(self._histogram, self.shuffle, shapes)
                 self._set_plan(plan, shapes)
-            if self.drop_last and not self._epochs.length(0):
+            if self.drop_last and not self._epochs.length:
                 raise SamplerError(
                     f"drop_last=True would leave nothing: the plan has {self.plan.num_packs} packs, but a step "
                     f"needs {self.packs_per_batch} x {self.num_replicas}; use drop_last=False, fewer "
                     "packs_per_batch or smaller limits."
                 )
             facts.update(self._settings(), plan=self.plan.fingerprint)
-            if self.replan_every is not None:
-                facts["versions"] = planning_versions()
 
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         # Group the kept ids by size class: class c has the ids _members[_class_offsets[c] : _class_offsets[c + 1]].
@@ -184,19 +184,23 @@ class PackBatchSampler(Sampler[list[int]]):
         else:
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
-        self.limits: Any = static_limits(limits, [plan])
-        plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
+        static = static_limits(limits, [plan])
+        self.limits: Any = static
+        packs = Packs.of(plan, self._class_offsets)
+        exchanged = None
+        if self.content == "exchange" and isinstance(static, Limits):
+            exchanged = ExchangedPacks(packs, static, self.seed)
         self._epochs = Epochs(
-            plans, self._members, self._class_offsets, self.seed, self.content, self.shuffle, self.packs_per_batch,
-            self.num_replicas, self.drop_last,
+            packs, exchanged, self._members, self._class_offsets, self.seed, self.content, self.shuffle,
+            self.packs_per_batch, self.num_replicas, self.drop_last,
         )  # fmt: skip
 
     def _unshuffled(self) -> PackBatchSampler:
-        """Return a sampler with the same batches in each epoch: the packs of the first plan, in the plan's order."""
+        """Return a sampler with the same batches in each epoch: the packs of the plan, in its order."""
         sampler = copy.copy(self)
-        sampler.shuffle, sampler.content, sampler.replan_every = False, "fixed", None
+        sampler.shuffle, sampler.content = False, "fixed"
         sampler._counted = (-1, 0.0)
-        sampler._set_plan(self._epochs.plans.of(0).plan, self._asked_limits)
+        sampler._set_plan(self.plan, self._asked_limits)
         return sampler
 
     @property
@@ -206,8 +210,8 @@ class PackBatchSampler(Sampler[list[int]]):
 
     @property
     def plan(self) -> PackPlan:
-        """The plan of the current epoch."""
-        return self._epochs.plans.of(self.epoch).plan
+        """The plan. With "exchange", the packs of an epoch have its number and limits, but other sizes."""
+        return self._epochs.packs.plan
 
     @property
     def sampler(self) -> PackBatchSampler:
@@ -227,14 +231,12 @@ class PackBatchSampler(Sampler[list[int]]):
             `epoch` is out of range, or the epoch has fewer batches than `skip`.
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
-        skip = whole_number("skip", skip, 0, error=SamplerError)
-        # Counting the batches of an epoch may require a new plan.
-        self._skip = whole_number("skip", skip, 0, self._epochs.length(epoch), SamplerError) if skip else 0
+        self._skip = whole_number("skip", skip, 0, len(self), SamplerError)
         self._epoch = epoch
 
     def __len__(self) -> int:
-        """Return the number of batches in the current epoch: equal on all ranks, and in all epochs of one plan."""
-        return self._epochs.length(self.epoch)
+        """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
+        return self._epochs.length
 
     def __iter__(self) -> Iterator[list[int]]:
         # This is a generator, so an iterator that a loader makes but never uses has no effect.
@@ -283,7 +285,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
         # dealt: [S, R, p], see `Epochs.dealt`. work: real nodes + edges of each pack, [P].
-        (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
+        (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.packs_of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
     @property
@@ -350,5 +352,4 @@ class PackBatchSampler(Sampler[list[int]]):
             "num_graphs": self._histogram.num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
-            "replan_every": self.replan_every,
         }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
+import logging
 import warnings
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import OVERSIZE, as_array, choice, shown, whole_number
-from dgl_tuplepack._version import __version__
+from dgl_tuplepack._core.checks import OVERSIZE, as_array, choice, shown
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -18,32 +16,44 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
+_log = logging.getLogger(__name__)
 
-def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
-    """Return `content`, or its default for None; raise SamplerError if `content` contradicts `shuffle` or `plan`."""
+
+def check_no_replanning(what: str, content: Any, replan_every: Any) -> None:
+    """Raise SamplerError if `what`, which has these settings, would make new plans in later epochs."""
+    if (isinstance(content, str) and content == "repack") or replan_every is not None:
+        raise SamplerError(
+            f"the {what} have content={content!r} and replan_every={replan_every!r}, but new plans in later epochs "
+            "were removed; use content='exchange', which deals all graphs to packs in each epoch, without replan_every."
+        )
+
+
+def check_content(content: str | None, shuffle: bool, limits: Limits | Buckets) -> None:
+    """Raise SamplerError if `content` is unknown, or contradicts `shuffle` or the number of shapes."""
     if content is None:
-        return "resample" if shuffle else "fixed"
-    choice("content", content, ("fixed", "resample", "repack"), SamplerError)
+        return
+    choice("content", content, ("fixed", "resample", "exchange"), SamplerError)
     if content != "fixed" and not shuffle:
         raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
-    if content == "repack" and plan is not None:
-        raise SamplerError("content='repack' makes a new plan each epoch, but a plan was given; leave one of them out.")
-    return content
-
-
-def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return how many epochs share a plan (None: all); SamplerError if settings contradict each other."""
-    if replan_every is None:
-        return 1 if content == "repack" else None
-    period = whole_number("replan_every", replan_every, 1, error=SamplerError)
-    if content == "fixed":
+    if content == "exchange" and isinstance(limits, Buckets):
         raise SamplerError(
-            f"replan_every={period} changes which graphs share a pack, but with content='fixed' the same graphs always "
-            "share a pack; use content='resample', or leave replan_every out."
+            f"content='exchange' needs packs of one shape, but the limits are {limits!r}; use content='resample', or "
+            "one shape."
         )
-    if plan is not None:
-        raise SamplerError(f"replan_every={period} makes new plans, but a plan was given; leave one of them out.")
-    return period
+
+
+def default_content(histogram: SizeHistogram, shuffle: bool, limits: Limits | Buckets) -> str:
+    """Return the default of `content` for the graphs of a histogram."""
+    if not shuffle:
+        return "fixed"
+    alone = np.count_nonzero(histogram.counts == 1)
+    if 2 * alone <= histogram.num_graphs or isinstance(limits, Buckets):
+        return "resample"
+    _log.info(
+        "content='exchange': %d of %d graphs have a size that no other graph has, so content='resample' would put "
+        "the same graphs into a pack in each epoch", alone, histogram.num_graphs,
+    )  # fmt: skip
+    return "exchange"
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
@@ -105,12 +115,3 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
             "(for a split, only the rows of its ids)."
         )
     return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))
-
-
-def planning_versions() -> dict[str, str]:
-    """Return the versions of this package and of its planning libraries, and the type of the machine.
-
-    Plans may depend on all of them, since planning uses floating-point numbers.
-    """
-    libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
-    return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

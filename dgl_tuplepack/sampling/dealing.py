@@ -10,7 +10,6 @@ import numpy as np
 from dgl_tuplepack._core.seeds import shuffled
 from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.planning.buckets import num_steps, promotions
-from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Marks a missing pack in an array of indices of packs.
@@ -88,7 +87,6 @@ class EpochBatches:
     """
 
     epoch: int
-    plan: PackPlan
     offsets: IntArray
     graphs: IntArray
     dealt: IntArray

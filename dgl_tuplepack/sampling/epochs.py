@@ -11,9 +11,10 @@ from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.buckets import steps_of
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
-from dgl_tuplepack.sampling.plans import Plans
+from dgl_tuplepack.sampling.exchange import ExchangedPacks
+from dgl_tuplepack.sampling.packs import Packs
 
-# Identifiers of the random streams, one for each purpose; `plans.py` uses the identifier 3.
+# Identifiers of the random streams, one for each purpose; `exchange.py` has others. An earlier version used 3.
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 
@@ -21,10 +22,12 @@ _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 class Epochs:
     """The content of each epoch, which depends only on the attributes below and on the epoch.
 
-    Graphs of size class c have the ids ``members[class_offsets[c]:class_offsets[c + 1]]``.
+    Graphs of size class c have the ids ``members[class_offsets[c]:class_offsets[c + 1]]``. `packs` are the packs of the
+    plan; `exchanged` has those of each epoch, or is None if all epochs have the packs of the plan.
     """
 
-    plans: Plans
+    packs: Packs
+    exchanged: ExchangedPacks | None
     members: IntArray
     class_offsets: IntArray
     seed: int
@@ -34,10 +37,15 @@ class Epochs:
     num_replicas: int
     drop_last: bool
 
-    def length(self, epoch: int) -> int:
-        """Return the number of steps of an epoch; it is equal on all ranks."""
-        packs = self.plans.of(epoch).plan.packs_of_shapes
+    @property
+    def length(self) -> int:
+        """The number of steps of an epoch; it is equal in all epochs and on all ranks."""
+        packs = self.packs.plan.packs_of_shapes
         return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
+
+    def packs_of(self, epoch: int) -> Packs:
+        """Return the packs of an epoch."""
+        return self.packs if self.exchanged is None else self.exchanged.of(epoch)
 
     def graphs(self, epoch: int) -> IntArray:
         """Return the graph ids of all packs, one pack after the other, ``[N]``."""
@@ -47,7 +55,7 @@ class Epochs:
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
         # `members` was shuffled only within each size class, so each pack gets graphs of its size classes.
-        return members[self.plans.of(epoch).graphs]
+        return members[self.packs_of(epoch).graphs]
 
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
         """Return the indices of the packs of each batch, and the index of the shape of each step.
@@ -55,7 +63,7 @@ class Epochs:
         The packs are int64 ``[S, R, p]`` for S steps, R ranks and up to p packs in a batch; NONE marks a missing pack.
         The shapes are int64 ``[S]``.
         """
-        packs = self.plans.of(epoch)
+        packs = self.packs_of(epoch)
         # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
         most = min(self.packs_per_batch, packs.plan.num_packs // self.num_replicas + 2)
         batches_of_shapes: dict[int, IntArray] = {}
@@ -73,7 +81,7 @@ class Epochs:
 
     def _groups(self, epoch: int) -> list[IntArray]:
         """Return the indices of the packs that are batched in each shape, in the order of the epoch."""
-        packs = self.plans.of(epoch)
+        packs = self.packs
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             order = shuffled(order, key_of(self.seed, epoch, _ORDER))
@@ -90,12 +98,12 @@ class Epochs:
 
     def of_rank(self, epoch: int, rank: int) -> EpochBatches:
         """Return the batches of one rank."""
-        packs, (dealt, shapes) = self.plans.of(epoch), self.dealt(epoch)
+        packs, (dealt, shapes) = self.packs_of(epoch), self.dealt(epoch)
         of_steps = shapes if packs.plan.buckets is not None else None
-        return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
+        return EpochBatches(epoch, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
 
     def mean_of_batches(self, epoch: int, values: IntArray) -> float:
         """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
         dealt, _ = self.dealt(epoch)
-        of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
+        of_packs = np.add.reduceat(values[self.graphs(epoch)], self.packs_of(epoch).offsets[:-1])
         return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

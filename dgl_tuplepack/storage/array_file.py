@@ -93,7 +93,6 @@ class ArrayWriter:
         self._rows += len(rows)
 
     def _write(self, data: memoryview) -> None:
-        """Write bytes to the file, and add them to its hash."""
         if data.nbytes < _BYTES_FOR_THREAD:
             self._file.write(data)
             self._hash.update(data)

@@ -46,7 +46,6 @@ def blocks_of(
 
 
 def _schema_of(block: GraphBlock) -> Schema:
-    """Return a schema with the types, features and labels of a block."""
     return Schema(
         node_types=tuple(block.num_nodes),
         edge_types=tuple(block.num_edges),

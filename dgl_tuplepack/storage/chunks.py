@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_path, choice, true_or_false, whole_number
-from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack._core.files import write_text, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import InputError, SizesError
@@ -23,7 +23,7 @@ from dgl_tuplepack.graphs.readers.large_graph import text_of
 from dgl_tuplepack.graphs.readers.row_files import FORMATS, SHAPE
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.as_store import as_store
-from dgl_tuplepack.storage.folder import fresh_data, writing_to
+from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import chosen_block
 from dgl_tuplepack.storage.write import plain_name
@@ -104,7 +104,7 @@ def write_chunks(
     if "parquet" in (edges_as, features_as):
         load("pyarrow")
     with fresh_data(path, true_or_false("overwrite", overwrite), "chunks") as data:
-        with as_store(source, data / "source", levels) as store, writing_to(path):
+        with as_store(source, data / "source", levels) as store, writing(path):
             content = _write(store, data, chunks, edges_as, features_as)
         write_text(path / METADATA, json.dumps({"graph_name": name, **content}, indent=1) + "\n")
     return ChunkedGraph(path)

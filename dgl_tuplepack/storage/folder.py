@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dgl_tuplepack._core.files import cannot, is_there, read_json
+from dgl_tuplepack._core.files import is_there, read_json, writing
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, StoreMetadata
 
@@ -40,7 +40,7 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
-            with writing_to(path):
+            with writing(path):
                 # Check again: another process may have finished a store since the first check.
                 check()
                 current = _current(path)
@@ -49,7 +49,7 @@ def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Pat
                     _remove_data(path, keep=current)
                 data.mkdir()
             yield data
-            with writing_to(path):
+            with writing(path):
                 _remove_data(path, keep=data.name)
         except BaseException:
             # Keep the new data folder if the metadata already names it: the error may come after the metadata is saved.
@@ -69,11 +69,14 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     removed too if this function made it.
     """
     created = not os.path.isdir(path)
-    with writing_to(path):
+    with writing(path):
         check()
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK, timeout=0)
-        lock.acquire()
+        try:
+            lock.acquire()
+        except Timeout as held:
+            raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from held
     try:
         yield
     except BaseException:
@@ -86,21 +89,6 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
         raise
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def writing_to(path: Path) -> Iterator[None]:
-    """Turn system errors in the ``with`` block into a FormatError that names `path`.
-
-    The block must not read from a source of graphs: errors of the source would get the wrong message.
-    """
-    try:
-        yield
-    except Timeout as error:
-        raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from error
-    except (OSError, NotImplementedError) as error:
-        # filelock raises NotImplementedError on a file system without locks.
-        raise FormatError(cannot("write", path, error)) from error
 
 
 def _current(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
 from dgl_tuplepack._core.files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
-from dgl_tuplepack.graphs.blocks import ENDS, EdgeType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
@@ -48,6 +48,11 @@ Key = tuple[Any, ...]
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
+def offsets_key(t: GraphType) -> Key:
+    """Return the key of the array with the offsets of a type."""
+    return "node_offsets" if isinstance(t, str) else "edge_offsets", t, None
+
+
 @dataclass(frozen=True)
 class ArrayEntry:
     """One array file: its content, shape, dtypes and checksums.
@@ -71,6 +76,12 @@ class ArrayEntry:
     def spec(self) -> ArraySpec:
         """Shape of one row, and torch dtype of the values."""
         return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
+
+    @classmethod
+    def without_rows(cls, key: Key, spec: ArraySpec) -> ArrayEntry:
+        """Return the entry of an array without rows, which has no file."""
+        (content, t, name), dtype = key, dtype_name(spec, str(key))
+        return cls("", content, t, name, dtype, allowed_storage(content, dtype)[0], (0, *spec.shape), "", "")
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ArrayEntry:
@@ -153,26 +164,13 @@ class StoreMetadata:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
-        features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
-            "node_feature": {t: {} for t in self.node_types},
-            "edge_feature": {t: {} for t in self.edge_types},
-        }
-        for content, by_type in features.items():
-            for entry in self.of_content(content):
-                by_type[entry.type][str(entry.name)] = entry.spec
-        return Schema(
-            node_types=self.node_types,
-            edge_types=self.edge_types,
-            node_features=features["node_feature"],
-            edge_features=features["edge_feature"],
-            labels={str(entry.name): entry.spec for entry in self.of_content("label")},
-            idtype=getattr(torch, self.idtype),
-            has_ids=True,
-            graph_names=self.graph_names,
-            ties=self.ties,
-            indices=self.indices,
-            pyg=self.pyg,
-        )
+        contents = ("node_feature", "edge_feature", "label")
+        entries = (entry for content in contents for entry in self.of_content(content))
+        columns = (((entry.content, entry.type, str(entry.name)), entry.spec) for entry in entries)
+        return Schema.of_columns(
+            self.node_types, self.edge_types, columns, idtype=getattr(torch, self.idtype), has_ids=True,
+            graph_names=self.graph_names, ties=self.ties, indices=self.indices, pyg=self.pyg,
+        )  # fmt: skip
 
     @property
     def checksum(self) -> str:
@@ -237,16 +235,14 @@ class StoreMetadata:
         # The array of size classes has one column for each type, then one column for the number of graphs.
         columns = len(self.node_types) + len(self.edge_types) + 1
         endpoints: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
-        offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
-        offsets += [("edge_offsets", t, None) for t in self.edge_types]
+        types: tuple[GraphType, ...] = (*self.node_types, *self.edge_types)
         if (
-            any(shapes[key] != (self.num_graphs + 1,) for key in offsets)
+            any(shapes[offsets_key(t)] != (self.num_graphs + 1,) for t in types)
             or any(len(shapes[key]) != 1 for key in endpoints)
             or any(entry.shape[0] != self.num_graphs for entry in self.of_content("label"))
             or shapes["size_classes", None, None][1:] != (columns,)
         ):
             raise ValueError("offsets, endpoints, labels or size classes have the wrong shape")
-        types: list[str | EdgeType] = [*self.node_types, *self.edge_types]
         for t in types:
             # Raises ValueError if the arrays of a type differ in length.
             self.num_rows(t)

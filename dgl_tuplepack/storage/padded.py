@@ -59,7 +59,6 @@ class PaddedBatches:
 
 
 def _sort_edges() -> Callable[..., None]:
-    """Return the kernel that sorts the edges of a batch."""
     # Import the kernel only when it is needed: its import compiles it.
     from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
-from dgl_tuplepack._core.files import JsonFormat, is_there, write_bytes, write_text
+from dgl_tuplepack._core.files import JsonFormat, is_there, write_bytes, write_text, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.pyg_layout import Levels
@@ -29,7 +29,7 @@ from dgl_tuplepack.graphs.readers.partition import EDGE_FEATURES, GRAPH_FILE, NO
 from dgl_tuplepack.planning.balance import MOST_PARTS, balanced_parts, imbalance_bound, imbalance_of, totals_of
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.as_store import as_store
-from dgl_tuplepack.storage.folder import LOCK, locked, writing_to
+from dgl_tuplepack.storage.folder import LOCK, locked
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.partition_part import ASSIGNED, PartTask, write_part
 from dgl_tuplepack.storage.shards.workers import number_of_processes, run_all, submitting
@@ -253,7 +253,7 @@ def _prepare_folder(out: Path, identity: str, files: list[str], overwrite: bool)
             f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
             "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
         )
-    with writing_to(out):
+    with writing(out):
         removed = _paths_of_partition(out, earlier) if overwrite else []
         for path in (*removed, *out.glob(".*.partial")):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.files import is_there
+from dgl_tuplepack._core.files import is_there, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType
+from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, rows_of_spans
 from dgl_tuplepack.graphs.readers.graph_record import RECORD, GraphRecord
 from dgl_tuplepack.graphs.readers.large_graph import text_of
 from dgl_tuplepack.graphs.readers.partition import (
@@ -31,8 +31,6 @@ from dgl_tuplepack.graphs.readers.partition import (
 )  # fmt: skip
 from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import chosen_block
 
@@ -68,7 +66,7 @@ def write_part(task: PartTask) -> bool:
         pass
     partial = task.out / f".part{task.part}.{secrets.token_hex(8)}.partial"
     try:
-        with writing_to(folder):
+        with writing(folder):
             partial.mkdir()
             _write(task, partial)
             if folder.exists():
@@ -91,7 +89,10 @@ def _write(task: PartTask, folder: Path) -> None:
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
     # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs of `store`.
-    originals = {t: _original_rows(column, ids) for t, column in zip(types, store.sizes.array.T, strict=True)}
+    originals = {
+        t: torch.from_numpy(rows_of_spans((np.cumsum(counts) - counts)[ids], counts[ids]))
+        for t, counts in zip(types, store.sizes.array.T, strict=True)
+    }
     save_tensors = load("dgl.data").save_tensors
     save_tensors(str(folder / NODE_FEATURES), _features_of(block, "node_feature", schema.node_features))
     save_tensors(str(folder / EDGE_FEATURES), _features_of(block, "edge_feature", schema.edge_features))
@@ -152,11 +153,3 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
             frame[dgl.NTYPE] = torch.arange(len(number), dtype=torch.int32).repeat_interleave(number)
     graph.ndata["part_id"] = torch.full((graph.num_nodes(),), task.part)
     return graph
-
-
-def _original_rows(counts: IntArray, ids: IntArray) -> Tensor:
-    """Return the row numbers of the graphs `ids` in an array where each graph i has ``counts[i]`` rows."""
-    ends = np.cumsum(counts[ids])
-    # For each graph in `ids`: its first row in the array of all graphs, minus its first row in the result.
-    shift = (np.cumsum(counts) - counts)[ids] - (ends - counts[ids])
-    return torch.from_numpy(np.arange(ends[-1] if len(ids) else 0) + np.repeat(shift, counts[ids]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._core.checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import InputError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
@@ -22,7 +23,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_for_batches, search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.storage.folder import check_folder, locked, writing_to
+from dgl_tuplepack.storage.folder import check_folder, locked
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
 from dgl_tuplepack.storage.plans import load_plans, plan_files, save_plans, split_histograms
 
@@ -108,7 +109,7 @@ def preprocess(
     planner = _Planner(given, graphs_per_batch, multiple_of, seed, seconds)
     opened = resolve(source).with_levels(levels)
     if opened.knows_sizes and pre_transform is None:
-        with writing_to(out):
+        with writing(out):
             check_folder(out, true_or_false("overwrite", overwrite))
         # Refuse impossible limits before anything is written.
         with timed(seconds, "limits"):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType, rows_of_spans
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.sizes import IntArray
@@ -94,7 +94,7 @@ class _SegmentGraphs(NamedTuple):
         if t is None:
             # Labels have one row for each graph.
             return self.segment.values(key, self.indices)
-        return self.segment.values(key, _spans(self.segment.offsets(t)[self.indices], self.lengths(t)))
+        return self.segment.values(key, rows_of_spans(self.segment.offsets(t)[self.indices], self.lengths(t)))
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
@@ -126,11 +126,6 @@ def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
             return np.concatenate(gathered)[read_at]
         lengths = lengths_as_read(t)
         first_rows = np.cumsum(lengths) - lengths
-        return np.concatenate(gathered)[_spans(first_rows[read_at], lengths[read_at])]
+        return np.concatenate(gathered)[rows_of_spans(first_rows[read_at], lengths[read_at])]
 
     return block_of(selection.schema, lambda t: lengths_as_read(t)[read_at], values)
-
-
-def _spans(first: IntArray, lengths: IntArray) -> IntArray:
-    """Return the integers of all spans, one span after the other; span i is ``first[i]:first[i] + lengths[i]``."""
-    return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
@@ -23,7 +22,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array
-from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, allowed_storage, dtype_name
+from dgl_tuplepack.storage.format import DTYPES, ArrayEntry, Key, StoreMetadata, offsets_key
 
 _GRAPHS_PER_CHECK, GRAPHS_PER_BLOCK = 65_536, 4096
 
@@ -37,20 +36,18 @@ class Segment:
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata, self.data = path, metadata, path / metadata.data
-        self.schema: Schema = metadata.schema
         self.entries = {(entry.content, entry.type, entry.name): entry for entry in metadata.arrays}
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
         # The numbers of rows are the last offsets: read now, since `open_array` has just read the end of each file.
-        types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
-        self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
+        schema = metadata.schema
+        self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in schema.types.values()}
         for t, rows in self.rows.items():
             known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
-
-        self.schema = replace(self.schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
+        self.schema = replace(schema, empty=frozenset(t for t, rows in self.rows.items() if not rows))
 
     def settled(self, schema: Schema) -> Segment:
         """Return the segment with the features of `schema` for types without nodes (edges), which have no rows here."""
@@ -59,10 +56,8 @@ class Segment:
         made.entries, made._arrays = dict(self.entries), dict(self._arrays)
         for key, spec in made.schema.columns():
             if key[1] in self.schema.empty - made.schema.empty:
-                dtype = dtype_name(spec, str(key))
-                stored, shape = allowed_storage(key[0], dtype)[0], (0, *spec.shape)
-                made.entries[key] = ArrayEntry("", *key, dtype, stored, shape, "", "")
-                made._arrays[key] = np.empty(shape, stored)
+                made.entries[key] = entry = ArrayEntry.without_rows(key, spec)
+                made._arrays[key] = np.empty(entry.shape, entry.stored)
         return made
 
     @classmethod
@@ -103,14 +98,13 @@ class Segment:
 
     def offsets(self, type_: GraphType) -> IntArray:
         """Return the row of the first node (edge) of each graph, then the number of all rows, int64 ``[N + 1]``."""
-        return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
+        return self._arrays[offsets_key(type_)]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
         """Sizes of all graphs."""
-        types: tuple[GraphType, ...] = (*self.schema.node_types, *self.schema.edge_types)
         try:
-            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in types]
+            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in self.rows]
             return GraphSizes(np.stack(columns, axis=1), self.schema.components)
         except SizesError as error:
             raise FormatError(f"{self.path} has damaged offsets ({error}); write the store again.") from error
@@ -150,13 +144,11 @@ class Segment:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        of_nodes, of_edges, labels = schema.arranged(
+            lambda column: as_tensor(self._arrays[column][spans[column[1]]], schema.spec_of(column).dtype)
+        )
         graph = build_item(schema.graph_names, endpoints, num_nodes, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
-
-    def _tensor(self, key: Key, rows: slice) -> Tensor:
-        """Return a copy of some rows of an array as a tensor, in the dtype of the schema."""
-        return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
         """Return rows of an array, in the dtype of the schema; for bfloat16, the bits as uint16."""
@@ -186,8 +178,7 @@ class Segment:
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
         """Raise FormatError: the offsets of a graph are outside the store."""
-        content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
-        self._refuse(self.entries[content, type_, None], f"points outside the store for graph {graph_id}")
+        self._refuse(self.entries[offsets_key(type_)], f"points outside the store for graph {graph_id}")
 
     def refuse_endpoints(
         self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None

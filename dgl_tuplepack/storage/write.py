@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_ids
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock
 from dgl_tuplepack.graphs.relations import check_endpoints, check_values
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import ArrayWriter
-from dgl_tuplepack.storage.folder import writing_to
-from dgl_tuplepack.storage.format import ArrayEntry, StoreMetadata, dtype_name
+from dgl_tuplepack.storage.format import ArrayEntry, StoreMetadata, dtype_name, offsets_key
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
@@ -45,21 +45,17 @@ class StoreWriter:
         self._folder, self._schema, self._compact = folder, schema, compact
         self._histogram: SizeHistogram | None = None
         self._num_graphs = 0
-        self._totals: dict[Any, int] = {t: 0 for t in (*schema.node_types, *schema.edge_types)}
+        self._totals: dict[Any, int] = dict.fromkeys(schema.types.values(), 0)
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
 
     def begin(self) -> None:
         """Create the files; raise SchemaError if a store cannot hold a dtype."""
-        schema = self._schema
-        for t in schema.node_types:
-            self._add("node_offsets", t).append(np.zeros(1, np.int64))
-            self._add_features("node_feature", t, schema.node_features[t])
-        for edge_type in schema.edge_types:
-            self._add("edge_offsets", edge_type).append(np.zeros(1, np.int64))
-            for end in ENDS:
-                self._add(end, edge_type)
-            self._add_features("edge_feature", edge_type, schema.edge_features[edge_type])
-        self._add_features("label", None, schema.labels)
+        for t in self._totals:
+            self._add(*offsets_key(t)).append(np.zeros(1, np.int64))
+            for end in () if isinstance(t, str) else ENDS:
+                self._add(end, t)
+            self._add_columns(t)
+        self._add_columns(None)
 
     def _add(
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
@@ -74,17 +70,11 @@ class StoreWriter:
         self._writers[content, type_, name] = writer
         return writer
 
-    def _add_features(self, content: str, type_: str | EdgeType | None, specs: Mapping[str, ArraySpec]) -> None:
+    def _add_columns(self, *types: Any) -> None:
         """Create the files of features that have none, unless no graph so far has nodes (edges) of the type."""
-        for name, spec in specs.items():
-            if type_ not in self._schema.empty and (content, type_, name) not in self._writers:
-                self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
-
-    def _settle(self, schema: Schema) -> None:
-        """Create the files of features that the graphs so far have not shown."""
-        self._schema = schema
-        for (content, t, name), spec in schema.columns():
-            self._add_features(content, t, {name: spec})
+        for (content, t, name), spec in self._schema.columns():
+            if t in types and t not in self._schema.empty and (content, t, name) not in self._writers:
+                self._add(content, t, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
         """Write the graphs of a block; raise SchemaError for an invalid graph."""
@@ -94,13 +84,16 @@ class StoreWriter:
             return f"graph {self._num_graphs + i}"
 
         if block.schema is not None and block.schema.empty != self._schema.empty:
-            self._settle(block.schema)
+            self._schema = block.schema
+            self._add_columns(*self._totals)
         lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
         check_values(self._schema, lengths.__getitem__, block.column, where)
-        for t in self._schema.node_types:
-            self._append_offsets("node_offsets", t, block.num_nodes[t])
+        for t, counts in lengths.items():
+            # Where the rows of each graph end.
+            offsets = self._totals[t] + np.cumsum(counts)
+            self._totals[t] = int(offsets[-1])
+            self._writers[offsets_key(t)].append(offsets)
         for e in self._schema.edge_types:
-            self._append_offsets("edge_offsets", e, block.num_edges[e])
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
                 check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
@@ -108,19 +101,14 @@ class StoreWriter:
             if column in self._writers:
                 self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
-        columns = [*block.num_nodes.values(), *block.num_edges.values()]
-        histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
+        sizes = GraphSizes(np.stack([*lengths.values()], axis=1), self._schema.components)
+        histogram = SizeHistogram.from_sizes(sizes)
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
-
-    def _append_offsets(self, content: str, type_: str | EdgeType, counts: IntArray) -> None:
-        """Append the offset at which the rows of each graph end; `counts` has the number of rows of each graph."""
-        offsets = self._totals[type_] + np.cumsum(counts)
-        self._totals[type_] = int(offsets[-1])
-        self._writers[content, type_, None].append(offsets)
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
         """Complete all files and return the metadata, which the caller saves; `data` is the name of the data folder."""
-        self._settle(replace(self._schema, empty=frozenset()))
+        self._schema = replace(self._schema, empty=frozenset())
+        self._add_columns(*self._totals)
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
@@ -128,7 +116,7 @@ class StoreWriter:
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
         # Features that came late stand next to the other arrays of their type.
-        types: list[Any] = [*schema.node_types, *schema.edge_types, None]
+        types = [*self._totals, None]
         keys = sorted(self._writers, key=lambda key: types.index(key[1]))
         arrays: tuple[ArrayEntry, ...] = tuple(self._writers[key].finish() for key in keys)
         return StoreMetadata(
@@ -151,11 +139,11 @@ def write_store(
 ) -> StoreMetadata:
     """Write all blocks into the folder `data`, and return the metadata."""
     with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
-        with writing_to(data.parent):
+        with writing(data.parent):
             writer.begin()
-        # Read blocks outside of `writing_to`, which would report a failed read of the source as a failed write.
+        # Read blocks outside of `writing`, which would report a failed read of the source as a failed write.
         for block in blocks:
-            with writing_to(data.parent):
+            with writing(data.parent):
                 writer.append(block)
-        with writing_to(data.parent):
+        with writing(data.parent):
             return writer.finish(data.name, splits)

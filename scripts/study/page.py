@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from dgl_tuplepack._core.files import write_text
-from study.runs import ARMS, Arm, Run
+from study.runs import ARMS, FORMER, Arm, Run
 
 PICTURE = "training-curves.png"
 
@@ -29,7 +29,7 @@ def write_page(runs: list[Run], out: Path) -> None:
     for run in runs:
         if run.epochs == most:
             by_arm[run.arm].append(run)
-    arms = [arm for arm in ARMS if by_arm[arm]]
+    arms = [arm for arm in (*ARMS, *FORMER) if by_arm[arm]]
     _draw(arms, by_arm, out / PICTURE)
     sections = [_head(arms, by_arm, most), _scores(arms, by_arm), _comparisons(arms, by_arm), _pairs(out)]
     write_text(out / "training.md", "\n\n".join(section for section in sections if section) + "\n")
@@ -45,8 +45,9 @@ two tables stands for {epochs} epochs, {seeds} seeds (for parameters and batches
 edges.
 
 - "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
-- "Resample", "fixed" and "repack" decide
-  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch).
+- "Resample" and "fixed" decide
+  [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a
+  new plan for each epoch; version 0.1.0 was the last to have it.
 - The "unbiased" loss divides the summed losses of a batch by `sampler.graphs_per_batch`, and the "biased" loss by the
   number of graphs in this batch ([why](../howto/loss.md#why-not-the-mean-of-the-batch)).
 

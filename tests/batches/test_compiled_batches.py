@@ -129,7 +129,7 @@ def ways_of(items: list[Any], store: tp.GraphStore, sort_edges: bool) -> Iterato
     maxima = dict(zip(store.sizes.components, (2 * store.sizes.array.max(axis=0)).tolist(), strict=True))
     limits = tp.Limits.from_components(maxima, graphs=4)
     dataset = tp.with_ids(items)
-    for content in ("fixed", "resample", "repack"):
+    for content in ("fixed", "resample", "exchange"):
         for workers in (0, 2) if content == "resample" else (0,):
             sampler = tp.PackBatchSampler(
                 store, limits, packs_per_batch=PACKS, content=content, num_replicas=2, rank=1, seed=1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from hypothesis import given
@@ -11,6 +14,11 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.support.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, room_for, stored, told_lists
+
+
+def rows_of(value: Any) -> int:
+    """How many numbers an attribute has; a number of nodes is one."""
+    return int(value.numel()) if isinstance(value, torch.Tensor) else 1
 
 
 def is_readable(dataset: Any) -> bool:
@@ -35,6 +43,34 @@ def test_graphs_come_out_of_a_store_as_they_went_in(graphs: list[Any]) -> None:
     assert batch.num_graphs == len(graphs) + 2
     for found, expected in zip(batch.to_data_list(), graphs, strict=True):
         assert_same(found, expected)
+
+
+def without_rows(graphs: Sequence[Any], data: st.DataObject) -> list[Any]:
+    """The graphs, in which types without nodes (edges) lack attributes that other graphs show, or have odd ones."""
+    shown = {key for graph in graphs for key, value in contents(graph).items() if rows_of(value)}
+    made = [copy.copy(graph) for graph in graphs]
+    for graph in made:
+        for store in graph.stores:
+            for name in [name for name, value in store.items() if not rows_of(value)]:
+                is_optional = store._key is not None or "edge" in name
+                if is_optional and name != "edge_index" and (store._key, name) in shown:
+                    how = data.draw(st.sampled_from(["right", "missing", "no columns"]))
+                    if how == "missing":
+                        del store[name]
+                    elif how == "no columns":
+                        store[name] = torch.tensor([])
+    return made
+
+
+@few
+@given(LISTS, st.data(), st.integers(1, 3))
+def test_types_without_rows_decide_nothing_in_any_order(graphs: list[Any], data: st.DataObject, block: int) -> None:
+    shuffled = data.draw(st.permutations(graphs))
+    expected = stored(shuffled)
+    with patch("dgl_tuplepack.graphs.items._ITEMS_PER_BLOCK", block):
+        found = stored(without_rows(shuffled, data))
+    assert found.schema == expected.schema
+    assert checksums_of(found) == checksums_of(expected)
 
 
 @few

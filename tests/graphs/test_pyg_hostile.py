@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.storage.blocks import blocks_of
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
-from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, ring, stored
+from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, pair, ring, stored
 
 from torch_geometric import EdgeIndex, Index  # isort: skip
 from torch_geometric.data import Data, HeteroData, TemporalData  # isort: skip
@@ -448,6 +448,38 @@ def test_the_first_block_of_an_iterator_or_levels_decide_and_later_blocks_must_a
     named[2].name = "C2"
     with pytest.warns(UserWarning, match="'name' is text"):
         assert len(stored(iter(named))) == 3
+
+
+@pytest.mark.parametrize(("make", "first"), [(ion, "edge_attr"), (trade, "x")])
+@pytest.mark.parametrize("attribute", ["missing", "no columns"])
+def test_an_iterator_that_begins_with_too_many_graphs_without_edges_says_so(
+    make: Any, first: str, attribute: str
+) -> None:
+    graphs = [make(0, attribute)] * 512 + [make(2, attribute)]
+    with pytest.raises(SchemaError) as found:
+        stored(iter(graphs))
+    words = ("item 512", repr(first), "the first 512 graphs have none", "with such nodes or edges first", "give a list")
+    assert all(word in str(found.value) for word in words), found.value
+    assert "delete" not in str(found.value)
+    # One graph less, and the first block shows all attributes.
+    assert stored(graphs).schema == stored(iter(graphs[1:])).schema
+
+
+@pytest.mark.parametrize("attribute", ["missing", "no columns"])
+def test_sizes_do_not_depend_on_the_order_of_graphs_without_edges(
+    attribute: str, gen: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if PyG's own rules do not tell which attributes are edges."""
+    graphs = [pair(gen, (2, 3), edges) for edges in ((0, 0), (0, 0), (2, 4), (0, 1))]
+    right = tp.sizes_of(graphs)
+    for graph in graphs:
+        for end in "st":
+            if not len(graph[f"edge_attr_{end}"]):
+                graph[f"edge_attr_{end}"] = torch.tensor([])
+                if attribute == "missing":
+                    del graph[f"edge_attr_{end}"]
+    monkeypatch.setattr("dgl_tuplepack.graphs.pyg.items._GRAPHS", 1)
+    assert np.array_equal(tp.sizes_of(graphs).array, right.array)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")

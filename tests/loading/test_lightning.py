@@ -177,7 +177,7 @@ def test_workers_of_a_plain_loader_that_began_too_early_are_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["made in a hook", "given to fit"])
-@pytest.mark.parametrize("settings", [{}, {"limits": [tp.Limits(24, 30), tp.Limits(40, 44)]}, {"content": "repack"}])
+@pytest.mark.parametrize("settings", [{}, {"limits": [tp.Limits(24, 30), tp.Limits(40, 44)]}, {"content": "exchange"}])
 @pytest.mark.filterwarnings("ignore:You requested to overfit")
 def test_overfit_batches_trains_on_the_same_batches_in_each_epoch(
     tmp_path: Path, inside: bool, settings: dict[str, Any]

@@ -80,7 +80,7 @@ def test_each_graph_comes_once_over_all_ranks_and_as_it_was(data: st.DataObject,
         {name: max(1, int(most)) for name, most in zip(sizes.components, sizes.array.max(axis=0), strict=True)},
         data.draw(st.sampled_from([None, 1, 2])),
     )
-    mode = data.draw(st.sampled_from(["fixed", "resample", "repack"]))
+    mode = data.draw(st.sampled_from(["fixed", "resample", "exchange"]))
     shuffle = mode != "fixed" or data.draw(st.booleans())
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
         store = tp.GraphStore.write(folder, items)
@@ -197,7 +197,7 @@ def test_every_graph_weighs_the_same_with_the_count_of_the_dataset(p: int, multi
     torch.testing.assert_close(torch.stack(of_labels).mean(), values[has_label].mean())
 
 
-@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+@pytest.mark.parametrize("content", ["fixed", "resample", "exchange"])
 def test_workers_persistent_or_not_follow_the_epoch(content: str) -> None:
     items = molecules(60)
     packed, reference = (tp.PackedDataset(items, LIMITS, content=content, multiple_of=2) for _ in range(2))

@@ -132,10 +132,15 @@ def test_given_limits_are_met_by_a_number_of_packs() -> None:
         tp.packed_loader(ITEMS, 1, limits=limits)
 
 
-@pytest.mark.parametrize("content", [{"content": "repack"}, {"replan_every": 1}])
-def test_new_plans_keep_the_shape(content: dict[str, Any]) -> None:
-    loaders = tp.packed_loader({"train": ITEMS, "valid": ITEMS[:20]}, 12, splits=True, **content)
-    assert (loaders["train"].sampler.replan_every, loaders["valid"].sampler.replan_every) == (1, None)
+@pytest.mark.parametrize("settings", [{"content": "repack"}, {"replan_every": 1}, {"replan_every": 2}])
+def test_new_plans_in_later_epochs_name_their_replacement(settings: dict[str, Any]) -> None:
+    with refused(SamplerError, "were removed", "use content='exchange'"):
+        tp.packed_loader(ITEMS, 12, **settings)
+
+
+def test_exchanged_packs_keep_the_shape() -> None:
+    loaders = tp.packed_loader({"train": ITEMS, "valid": ITEMS[:20]}, 12, splits=True, content="exchange")
+    assert [loaders[name].sampler.content for name in ("train", "valid")] == ["exchange", "fixed"]
     for epoch in range(3):
         loaders["train"].set_epoch(epoch)
         assert sum(batch.num_real_graphs for batch in loaders["train"]) == NUMBER

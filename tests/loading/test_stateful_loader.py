@@ -51,7 +51,7 @@ def stopped(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
     return state
 
 
-@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+@pytest.mark.parametrize("content", ["fixed", "resample", "exchange"])
 @pytest.mark.parametrize(
     "settings",
     [{"workers": 0}, {"workers": 2}, {"workers": 2, "snapshot_every_n_steps": 3, "persistent_workers": True}],

@@ -132,7 +132,7 @@ def batches_again(sampler: tp.PackBatchSampler) -> list[list[int]]:
 @settings(deadline=None, max_examples=40)
 @given(
     datasets(), st.integers(1, 3), st.integers(1, 2), st.booleans(),
-    st.sampled_from(["resample", "fixed", "repack"]), st.integers(0, 2), st.booleans(),
+    st.sampled_from(["resample", "fixed", "exchange"]), st.integers(0, 2), st.booleans(),
 )  # fmt: skip
 def test_the_mean_gradient_of_an_epoch_is_that_of_the_mean(
     dataset: tuple[list[Any], Tensor], ranks: int, packs: int, drop_last: bool, content: str, epoch: int, missing: bool

@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tarfile
 import venv
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +74,10 @@ def run(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
+# Files in folders of the sdist that git ignores.
+IGNORED = ("docs/_build/index.html", "docs/gallery/a.png", "docs/reference/generated/a.rst", "tests/__pycache__/a.pyc")
+
+
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel, built from the files that git tracks."""
@@ -89,6 +94,9 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes((ROOT / name).read_bytes())
+    for name in IGNORED:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text("")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", copy, folder=folder)
     return folder / "dist"
 
@@ -102,6 +110,18 @@ def test_the_package_index_would_accept_the_release(release: Path) -> None:
     ]  # fmt: skip
     checked = run(sys.executable, "-m", "twine", "check", "--strict", *files, folder=release)
     assert checked.count("PASSED") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_sdist_has_the_files_of_the_repository(release: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT).stdout.split("\0")
+    expected = {name for name in listed if name and name != ".gitignore" and (ROOT / name).is_file()}
+    with tarfile.open(next(release.glob("*.tar.gz"))) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    assert expected <= found
+    assert {"CHANGELOG.md", "scripts/constraints.txt", ".ci/run", "docs/index.md", "tests/conftest.py"} <= found
+    assert not found & {*IGNORED}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import Limits, SizeHistogram, lower_bound
+from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, lower_bound
 from dgl_tuplepack.errors import GraphTooLargeError
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.planning.bounds.quick import large_bound, quick_bound
@@ -53,6 +53,36 @@ def test_quick_bound_takes_every_component_and_every_mixture(case):
     histogram, limits = case
     instance = as_instance(histogram, limits)
     assert quick_bound(instance) == literal_quick_bound(instance)
+
+
+@given(st.integers(9, 14), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_of_many_components_the_eight_scarcest_are_mixed(components, graphs, seed):
+    random = np.random.default_rng(seed)
+    sizes, limits = random.integers(0, 9, (graphs, components)), random.integers(9, 30, components)
+    instance = Instance(sizes, np.ones(graphs, dtype=np.int64), limits)
+    scarcest = np.argsort(-(sizes / limits).sum(axis=0), kind="stable")[:8]
+    mixed = literal_quick_bound(Instance(sizes[:, scarcest], instance.counts, limits[scarcest]))
+    alone = max(large_bound(column, instance.counts, limit) for column, limit in zip(sizes.T, limits, strict=True))
+    assert quick_bound(instance) == max(mixed, alone)
+
+
+@given(st.integers(1, 12), st.integers(1, 30), st.sampled_from([1, 2**33]), st.integers(0, 2**32 - 1))
+def test_exactly_the_limits_that_another_limit_implies_are_left_out(components, graphs, unit, seed):
+    random = np.random.default_rng(seed)
+    # Few different sizes, so that limits often imply each other.
+    sizes, limits = random.integers(0, 3, (graphs, components)), random.integers(2, 5, components)
+    kept = list(range(components))
+    for column in reversed(range(components)):
+        implied = any(
+            all(row[column] * limits[other] <= row[other] * limits[column] for row in sizes.tolist())
+            for other in kept if other != column
+        )  # fmt: skip
+        if len(kept) > 1 and (implied or sizes[:, column].sum() <= limits[column]):
+            kept.remove(column)
+    names = tuple(f"edges:e:r{i}:e" for i in range(components))
+    histogram = SizeHistogram.from_sizes(GraphSizes(sizes * unit, names))
+    named = dict(zip(names, (limits * unit).tolist(), strict=True))
+    assert as_instance(histogram, Limits.from_components(named)).limits.tolist() == (limits[kept] * unit).tolist()
 
 
 def test_a_mixture_bounds_what_no_component_does():

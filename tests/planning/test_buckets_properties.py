@@ -212,18 +212,3 @@ def test_counts_and_work_are_those_of_the_batches(case: SamplerCase, epoch: int)
         assert samplers[0].labels_per_batch(mask) == pytest.approx(delivered / len(batches))
     work = [case.sizes.array[ids].sum() for ids in batches]
     assert samplers[0].balance().work.sum() == pytest.approx(sum(work))
-
-
-@FEWER
-@given(bucket_cases(content=["resample"], most_ranks=3), st.integers(1, 2))
-def test_new_plans_keep_the_shapes(case: SamplerCase, period: int) -> None:
-    sampler = sampler_of(case, replan_every=period, drop_last=False)
-    limits = sampler.limits
-    for epoch in (0, period, 3 * period + 1):
-        sampler.set_epoch(epoch)
-        for ids in sampler:
-            content = case.sizes.array[ids].sum(axis=0).tolist()
-            assert holds(limits[ids.shape], content, len(ids), case.packs_per_batch)
-        assert sampler.limits == limits
-        # The first plan is that of the limits that were given, which may be open.
-        assert epoch == 0 or tuple(sampler.plan.shapes) == limits

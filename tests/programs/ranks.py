@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -216,27 +214,23 @@ def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
     other = tp.pack(tp.GraphSizes(rows), limits, method="none")
     odd = rank == ranks - 1
     assert tp.PackBatchSampler(tp.GraphSizes(rows), limits).num_replicas == ranks
-    assert tp.PackBatchSampler(tp.GraphSizes(rows), limits, content="repack").num_replicas == ranks
-    # The later plans of "repack" are made by each rank for itself.
-    with mock.patch("dgl_tuplepack.sampling.checks.version", return_value="0") if odd else nullcontext():
-        tp.PackBatchSampler(tp.GraphSizes(rows), limits)
-        cases: list[tuple[str, tuple[object, ...], Any, dict[str, Any]]] = [
-            ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
-            ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
-            ("sizes", (), rows[::-1] if odd else rows, {}),
-            # What is dropped stands at another place, so the same ids are other graphs.
-            ("sizes", (), np.insert(rows, [0 if odd else 60], [9, 9], axis=0), {"oversize": "drop"}),
-            ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
-            ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
-            ("versions", ("'numpy': '0'", f"'numpy': '{np.__version__}'"), rows, {"content": "repack"}),
-        ]
-        for name, values, order, settings in cases:
-            error = error_of(tp.GraphSizes(order), limits, **settings)
-            message = str(error)
-            assert type(error) is SamplerError, message
-            assert f"rank 0 has {name}" in message, message
-            assert f"rank {ranks - 1} has" in message, message
-            assert all(str(value) in message for value in values), message
+    cases: list[tuple[str, tuple[object, ...], Any, dict[str, Any]]] = [
+        ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
+        ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
+        ("sizes", (), rows[::-1] if odd else rows, {}),
+        # What is dropped stands at another place, so the same ids are other graphs.
+        ("sizes", (), np.insert(rows, [0 if odd else 60], [9, 9], axis=0), {"oversize": "drop"}),
+        ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
+        ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
+        ("content", ("exchange", "resample"), rows, {"content": "resample" if odd else "exchange"}),
+    ]
+    for name, values, order, settings in cases:
+        error = error_of(tp.GraphSizes(order), limits, **settings)
+        message = str(error)
+        assert type(error) is SamplerError, message
+        assert f"rank 0 has {name}" in message, message
+        assert f"rank {ranks - 1} has" in message, message
+        assert all(str(value) in message for value in values), message
     # Who says which rank it is may be alone in making a sampler: nothing is compared, and nobody waits.
     if odd:
         tp.PackBatchSampler(tp.GraphSizes(rows), limits, seed=9, num_replicas=1, rank=0)

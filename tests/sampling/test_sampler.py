@@ -163,7 +163,7 @@ def repeats(s: tp.PackBatchSampler, times: int = 3) -> list[warnings.WarningMess
     return caught
 
 
-@pytest.mark.parametrize("content", ["resample", "repack"])
+@pytest.mark.parametrize("content", ["resample", "exchange"])
 def test_iterating_an_epoch_twice_warns_once(content: str) -> None:
     s = sampler(content=content)
     s.set_epoch(5)
@@ -226,11 +226,14 @@ def test_numpy_integers_are_integers() -> None:
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"content": "random"}, ("unknown content 'random'", "fixed", "resample", "repack")),
+        ({"content": "random"}, ("unknown content 'random'", "fixed", "resample", "exchange")),
         ({"oversize": "skip"}, ("unknown oversize 'skip'", "'error'", "'drop'")),
         ({"content": "resample", "shuffle": False}, ("content='resample'", "content='fixed' or shuffle=True")),
-        ({"content": "repack", "shuffle": False}, ("content='repack'", "shuffle=False")),
-        ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("a plan was given", "leave one of them out")),
+        ({"content": "exchange", "shuffle": False}, ("content='exchange'", "shuffle=False")),
+        ({"content": "repack"}, ("content='repack'", "use content='exchange'")),
+        ({"content": "repack", "shuffle": False}, ("content='repack'", "use content='exchange'")),
+        ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("use content='exchange'",)),
+        *[({"replan_every": v}, (f"replan_every={v!r}", "use content='exchange'", "without")) for v in (1, 5, 0, "2")],
         *[
             ({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v)))
             for v in (0, 1.0, "2", True)
@@ -250,6 +253,11 @@ def test_numpy_integers_are_integers() -> None:
 def test_settings_that_cannot_be(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
     with refused(SamplerError, *parts):
         sampler(**settings)
+
+
+def test_exchange_needs_one_shape() -> None:
+    with refused(SamplerError, "content='exchange'", "one shape", "use content='resample'"):
+        tp.PackBatchSampler(SIZES, [LIMITS, tp.Limits(99, 99)], content="exchange")
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None, False])

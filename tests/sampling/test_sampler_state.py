@@ -127,7 +127,7 @@ def test_a_state_is_small_and_plain() -> None:
     assert set(small) == {
         "trains",
         "version", "seed", "epoch", "position", "num_replicas", "content", "shuffle", "packs_per_batch", "drop_last",
-        "num_graphs", "limits", "sizes", "plan", "replan_every",
+        "num_graphs", "limits", "sizes", "plan",
     }  # fmt: skip
     large = after(1, 0, np.tile(ROWS, (200, 1)))
     assert len(json.dumps(large)) < len(json.dumps(small)) + 20 < 600
@@ -274,12 +274,11 @@ def test_the_rest_of_an_epoch_comes_although_a_framework_sets_another() -> None:
     ("changes", "parts"),
     [
         ({"seed": 6}, ["seed 5", "has 6"]),
-        ({"content": "fixed"}, ["content 'resample'", "'fixed'"]),
+        ({"content": "fixed"}, ["content 'resample'", "'fixed'", "pass content='resample'"]),
         ({"content": "fixed", "shuffle": False}, ["'fixed'"]),
         ({"packs_per_batch": 2}, ["packs_per_batch 1", "has 2"]),
         ({"num_replicas": 2, "rank": 0}, ["num_replicas 1", "has 2"]),
         ({"drop_last": True}, ["drop_last False", "has True"]),
-        ({"replan_every": 2}, ["replan_every None", "has 2"]),
         ({"rows": ROWS[:-1]}, ["num_graphs 60", "has 59"]),
         ({"limits": tp.Limits(6, 8)}, ["limits", "'edges': 7", "'edges': 8"]),
         ({"limits": tp.Limits(6, 7, graphs=3)}, ["limits", "'graphs': None", "'graphs': 3"]),
@@ -304,11 +303,24 @@ def test_a_dropped_graph_at_another_place_is_refused(place: int) -> None:
         loader(np.insert(ROWS, [place], [9, 9], axis=0), oversize="drop").load_state_dict(state)
 
 
-def test_other_plans_of_an_epoch_are_refused() -> None:
-    """Another version of a library may repack differently."""
-    state = after(2, 3, content="repack")
-    with refused(SamplerError, "plan 'another'", "begin the epoch again"):
-        loader(content="repack").load_state_dict({**state, "plan": "another"})
+def test_a_default_that_changed_names_the_old_one() -> None:
+    """Earlier versions resampled where most sizes are distinct, too, and wrote a period of plans."""
+    rows = np.stack([np.arange(1, 41), np.arange(40, 0, -1)], axis=1)
+    limits = tp.Limits(nodes=100, edges=100)
+    old = {**after(2, 1, rows, limits, content="resample"), "replan_every": None}
+    default = loader(rows, limits)
+    with refused(SamplerError, "content 'resample'", "has 'exchange'", "pass content='resample'"):
+        default.load_state_dict(old)
+    one, whole = (loader(rows, limits, content="resample") for _ in range(2))
+    one.load_state_dict(old)
+    whole.set_epoch(1)
+    assert list(one) == list(whole)[2:]
+
+
+@pytest.mark.parametrize("changes", [{"content": "repack", "replan_every": 1}, {"replan_every": 3}])
+def test_states_of_epochs_with_new_plans_are_refused(changes: dict[str, Any]) -> None:
+    with refused(SamplerError, "the settings of the state have", "were removed", "use content='exchange'"):
+        loader(content="resample").load_state_dict({**after(2), **changes})
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"epoch": 1}], ids=str)

@@ -122,9 +122,9 @@ def test_the_table_counts_plans_as_proven_by_their_own_bound(effort, monkeypatch
 
 def test_the_ablation_leaves_out_sets_of_stages():
     cases = [literature.literature(number, 50, 0) for number in (4, 6)]
-    sets = [["fill_levels"], ["search_longer", "close_gap"]]
+    sets = [["split_exactly"], ["search_longer", "close_gap"]]
     rows = ablation.measured_stages({"few": cases[:1], "others": cases[1:]}, sets, seed=2, effort=0.2)
-    assert [row["without"] for row in rows] == ["(all stages)", "fill_levels", "search_longer, close_gap"]
+    assert [row["without"] for row in rows] == ["(all stages)", "split_exactly", "search_longer, close_gap"]
     plans = [pack(case.histogram, case.limits, seed=2, effort=0.2) for case in cases]
     assert rows[0]["proven"] == sum(plan.is_optimal for plan in plans)
     # Each plan has the whole effort, so leaving out nothing changes nothing.

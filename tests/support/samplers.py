@@ -39,7 +39,7 @@ class SamplerCase:
 def sampler_cases(
     draw: st.DrawFn,
     *,
-    content: Sequence[str] = ("fixed", "resample", "repack"),
+    content: Sequence[str] = ("fixed", "resample", "exchange"),
     most_ranks: int = 8,
     most_graphs: int = 60,
     too_large: bool = False,
@@ -107,11 +107,34 @@ def buckets_within(draw: st.DrawFn, largest: Limits) -> list[Limits]:
 @st.composite
 def bucket_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
     """Cases with limits of several shapes."""
-    case = draw(sampler_cases(**settings))
+    case = draw(sampler_cases(**{"content": ("fixed", "resample"), **settings}))
     limits = draw(buckets_within(case.limits))
     in_a_step = case.packs_per_batch * case.num_replicas
     drop_last = case.drop_last and pack(case.sizes, limits).num_packs >= in_a_step
     return replace(case, limits=limits, drop_last=drop_last)
+
+
+def materials(number: int, seed: int) -> GraphSizes:
+    """Sizes as those of materials: atoms, and edges within a cutoff; nearly all of them are distinct."""
+    rng = np.random.default_rng(seed)
+    atoms = np.clip(np.exp(rng.normal(3, 0.8, number)), 1, 400).astype(int)
+    return GraphSizes(np.stack([atoms, (atoms * rng.lognormal(4, 0.4, number)).astype(int)], axis=1))
+
+
+def meeting_again(sampler: PackBatchSampler, epochs: int) -> tuple[float, float]:
+    """Which share of the pairs of a pack share a pack in the next epoch too, and which would by chance."""
+    number, again, pairs = len(sampler.dropped_ids) + sampler.plan.histogram.num_graphs, 0, 0
+    before = np.empty(0, dtype=np.int64)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        packs = [np.sort(pack) for pack in sampler]
+        rows, columns = zip(*(np.triu_indices(len(pack), 1) for pack in packs), strict=True)
+        met = [pack[row] * number + pack[column] for pack, row, column in zip(packs, rows, columns, strict=True)]
+        now = np.concatenate(met)
+        again += len(np.intersect1d(now, before, assume_unique=True)) if epoch else 0
+        pairs += len(before)
+        before = now
+    return again / pairs, pairs / (epochs - 1) / (number * (number - 1) / 2)
 
 
 class Ids:

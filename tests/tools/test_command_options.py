@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +89,43 @@ def test_every_text_of_help_is_whole_sentences(name: str) -> None:
     for parameter in COMMANDS[name].params:
         assert parameter.help[0].isupper() or parameter.help.startswith(".")
         assert parameter.help.endswith("."), parameter.help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_complete_at_60_columns_and_flags_have_no_type(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    wide = run(name, "--help").out
+    assert "bool" not in wide
+    numbers = {word for word in wide.split() if any(map(str.isdigit, word))}
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run(name, "--help").out
+    assert {word for word in numbers if word not in narrow} == set()
+
+
+def test_tables_keep_numbers_and_marks_whole_at_60_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    table = b"nodes,edges,count\n1234567,12345678,1000000\n2234567,22345678,10000\n"
+    for command, numbers in {
+        "sizes": ("1,256,912,670,000", "12,569,134,780,000", "12,444,687.90", "22,345,678"),
+        "limits": ("37,037,034", "1,010,000", "99.81%", "best"),
+        "plan": ("340,000", "37,037,034", "23,456,780,000", "99.81%"),
+    }.items():
+        done = run(command, "-", *(() if command == "sizes" else ("--graphs-per-batch", 5)), text=table)
+        assert done.code == 0, done.err
+        words = re.split(r"[\s┃│]+", done.out)
+        assert {number for number in numbers if number not in words} == set(), done.out
+
+
+@pytest.mark.parametrize("command", ["sizes", "plan", "report", "plot sizes"])
+def test_a_file_whose_folder_is_absent_is_refused_before_the_source_is_read(
+    run: Run, command: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "absent" / {"sizes": "sizes.csv", "plot sizes": "sizes.png"}.get(command, "page.html")
+    done = run(*command.split(), tmp_path / "absent.csv", "--out", out)
+    assert (done.code, done.out) == (1, "")
+    assert (
+        done.err
+        == f"dgl-tuplepack: cannot write {out}: {out.parent} is no folder that accepts files; create the folder.\n"
+    )

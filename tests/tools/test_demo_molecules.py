@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS
+from tests.support.command import Run
 from tests.support.molecules import random_molecules
 
 ROWS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 90)), min_size=1, max_size=8)
@@ -63,3 +67,14 @@ def test_impossible_sizes_are_refused() -> None:
         random_molecules(GraphSizes([[1, 0], [0, 2]]))
     with pytest.raises(SizesError, match=r"need the components \('nodes', 'edges'\)"):
         random_molecules(GraphSizes(np.ones((1, 1), dtype=np.int64)))
+
+
+def test_the_demo_leaves_out_compiled_code_if_torch_is_too_old_for_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.1.0+cpu")
+    done = run("demo", "--graphs", 20, "--epochs", 1, "--json", "--out", tmp_path)
+    assert done.code == 0, done.err
+    names = [row["name"] for row in json.loads(done.out)["contenders"]]
+    assert "auto" in names
+    assert not any("compiled" in name for name in names)

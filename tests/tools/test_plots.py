@@ -41,7 +41,16 @@ def cells_of(ax: Any) -> Any:
 
 
 def marginals_of(ax: Any) -> list[Any]:
-    return [part for other in ax.figure.axes for part in other.patches if hasattr(part, "get_data")]
+    # An Axes without a grid has them inside.
+    every = [*ax.figure.axes, *ax.child_axes]
+    return [part for other in every for part in other.patches if hasattr(part, "get_data")]
+
+
+def entries_of(ax: Any) -> dict[str, str]:
+    """Texts of the legend of a picture of sizes, each with the style of its line."""
+    legend = marginals_of(ax)[0].axes.get_legend()
+    lines = [] if legend is None else zip(legend.get_texts(), legend.get_lines(), strict=True)
+    return {text.get_text(): line.get_linestyle() for text, line in lines}
 
 
 def luminance(colour: Any) -> float:
@@ -70,7 +79,7 @@ def test_the_limits_are_lines_in_all_three_parts() -> None:
     vertical, horizontal = ax.lines[:2]
     assert list(vertical.get_xdata()) == list(top.lines[0].get_xdata()) == [300, 300]
     assert list(horizontal.get_ydata()) == list(right.lines[0].get_ydata()) == [700, 700]
-    assert "300 nodes, 700 edges" in ax.get_legend().get_texts()[0].get_text()
+    assert entries_of(ax) == {"limit: 300 nodes": "--", "limit: 700 edges": "--"}
     # They are inside the picture though no graph is so large.
     assert ax.get_xlim()[1] >= 300
     assert ax.get_ylim()[1] >= 700
@@ -80,7 +89,29 @@ def test_limits_far_beyond_the_sizes_are_only_named() -> None:
     ax = plot_sizes(SHAPES["ppa"](0), Limits(5922, 40_000))
     assert ax.get_xlim()[1] < 310
     assert [list(line.get_ydata()) for line in ax.lines[:1]] == [[40_000, 40_000]]
-    assert ax.get_legend().get_texts()[0].get_text() == "5,922 nodes (beyond), 40,000 edges"
+    assert entries_of(ax) == {"limit: 5,922 nodes (beyond the picture)": "None", "limit: 40,000 edges": "--"}
+
+
+@pytest.mark.parametrize("maxima", [(222, 502), (9000, 502), (222, 9000), (9000, 8000), (30, 60)])
+@pytest.mark.parametrize("is_inset", [False, True])
+def test_the_legend_has_the_lines_that_are_drawn_and_covers_nothing(maxima: tuple[int, int], is_inset: bool) -> None:
+    given = Figure().add_axes((0.1, 0.1, 0.5, 0.5)) if is_inset else None
+    ax = plot_sizes(HISTOGRAM, Limits(*maxima), given)
+    ax.figure.draw_without_rendering()
+    dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
+    drawn = {min(*line.get_xdata(), *line.get_ydata(), key=lambda value: value in (0, 1)) for line in dashed}
+    entries = entries_of(ax)
+    assert len(entries) == 2
+    for (text, style), value in zip(entries.items(), maxima, strict=True):
+        assert f"limit: {value:,} " in text
+        assert (style == "--") == (value in drawn) == ("beyond" not in text)
+    top, right = (part.axes for part in marginals_of(ax))
+    legend = top.get_legend().get_window_extent()
+    assert not any(legend.overlaps(part.get_window_extent()) for part in (ax, top, right))
+
+
+def test_without_limits_there_is_no_legend() -> None:
+    assert entries_of(plot_sizes(HISTOGRAM)) == {}
 
 
 @pytest.mark.parametrize("rows", [[[3, 4]], [[1, 0], [1, 0]], [[1, 1], [36_000, 36_000]], [[0, 0], [5, 8_000]]])

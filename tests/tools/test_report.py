@@ -101,6 +101,8 @@ def test_equal_input_makes_equal_pages(tmp_path: Path) -> None:
         assert matplotlib.rcParams["font.size"] == 30
     assert one.read_bytes() == two.read_bytes()
     assert "seed=7" in text_of(one)
+    # The legend of each picture names the lines that are drawn.
+    assert "Dashed" not in text_of(one)
 
 
 @pytest.mark.parametrize(

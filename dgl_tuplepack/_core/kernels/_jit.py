@@ -16,13 +16,7 @@ from dgl_tuplepack._core.interrupts import interrupts_held
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SCALARS = {
-    int: types.int64,
-    float: types.float64,
-    bool: types.boolean,
-    np.uint64: types.uint64,
-    NoneType: types.void,
-}
+_SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, np.uint64: types.uint64, NoneType: types.void}
 _TUPLE: Any = types.BaseTuple
 
 

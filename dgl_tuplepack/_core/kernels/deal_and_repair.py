@@ -23,9 +23,6 @@ _TRIES = 50
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
 _WINDOW = 32
-# `repair` gives up after _MOST_ROUNDS rounds, or _IDLE_ROUNDS rounds in a row that each remove less than 1 / _GAIN of
-# the excess.
-_MOST_ROUNDS, _IDLE_ROUNDS, _GAIN = 50, 3, 50
 
 
 class Packs(NamedTuple):
@@ -68,9 +65,9 @@ def deal(
 ) -> None:
     """Deal N graphs, in order, to `packs` packs: each to the pack whose load points least in the graph's direction.
 
-    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both are int32
-    ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction. `assigned`
-    ``[N]`` gets the packs.
+    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both arrays
+    are int32 ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction.
+    `assigned` ``[N]`` gets the packs.
 
     Time O(P d) for each run of graphs with the same row, in operations that run on several packs at once, and
     O(log P) for each graph of a run.
@@ -253,41 +250,48 @@ def repair(
     reduces the excess of both packs most, summed over the components; with `moves`, a graph may also move. So the sizes
     ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits are about equal. The last row of `sizes` is 0.
 
-    The search also stops if it makes hardly any progress, or after `budget` units of work. `key` determines all random
-    choices.
+    The search ends as soon as `budget` units of work will probably not suffice. `key` determines all random choices.
 
     Time O(W^2 d) for each try, for packs of up to W = 32 graphs; with more graphs, a try compares 32 graphs of each
     pack.
     """
     space = _space(len(limits))
-    counter, work, idle = np.uint64(0), 0, 0
+    counter, work = np.uint64(0), 0
     total, exceeding = _excess(packs, limits)
-    for _ in range(_MOST_ROUNDS):
+    while exceeding:
+        before, begun = total, work
         for pack in range(len(packs.counts)):
             for _ in range(_TRIES):
                 if work > budget or _excess_of(packs, pack, limits) == 0:
                     break
                 work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, space)
                 counter += np.uint64(3)
-        before = total
         total, exceeding = _excess(packs, limits)
-        idle = idle + 1 if total > before - before // _GAIN else 0
-        if exceeding == 0 or idle == _IDLE_ROUNDS or work > budget:
+        # At the pace of this round, the excess would outlast the budget. Later rounds are slower.
+        if float(total) * (work - begun) > float(before - total) * (budget - work):
             break
     return exceeding, work
 
 
 @jit
-def stir(sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, key: np.uint64, rounds: int, budget: int) -> int:
+def stir(
+    sizes: ConstIntMatrix,
+    limits: ConstIntVector,
+    packs: Packs,
+    chosen: ConstIntVector,
+    key: np.uint64,
+    rounds: int,
+    budget: int,
+) -> int:
     """Exchange graphs between packs within the limits, so that all packs stay within them; return the work done.
 
-    In each of `rounds` rounds, each pack tries one random other pack, and makes the first exchange that is possible,
-    beginning with a random graph of each. The arguments are those of `repair`.
+    In each of `rounds` rounds, each pack in `chosen` tries one random other pack, and makes the first exchange that is
+    possible, beginning with a random graph of each. The other arguments are those of `repair`.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0
     for _ in range(rounds):
-        for pack in range(len(packs.counts)):
+        for pack in chosen:
             if work > budget:
                 return work
             work += _try_exchange(sizes, limits, packs, False, pack, key, counter, space)

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
-from dgl_tuplepack._core.kernels.types import (
-    MAXIMUM,
-    MINIMUM,
-    PRODUCT,
-    ConstIntMatrix,
-    ConstIntVector,
-    IntVector,
-    Rule,
-)
+from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, ConstIntMatrix, ConstIntVector, IntVector, Rule
 
 
 @helper

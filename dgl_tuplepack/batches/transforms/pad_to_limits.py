@@ -85,15 +85,9 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
             _check_free(graph)
         schema = schema_of(graph)
         shape = PaddedShape(
-            schema,
-            self.limits,
-            self.packs_per_batch,
-            feature_fill=self.feature_fill,
-            cover_padding=self.cover_padding,
-            idtype=graph.idtype,
-            coordinates=self.coordinates,
-            sort_edges=self.sort_edges,
-        )
+            schema, self.limits, self.packs_per_batch, feature_fill=self.feature_fill, idtype=graph.idtype,
+            cover_padding=self.cover_padding, coordinates=self.coordinates, sort_edges=self.sort_edges,
+        )  # fmt: skip
         batch = padded_batch(shape, tensors_of(schema, graph, {}))
         if self.masks:
             for t, mask in batch._node_masks.items():

@@ -60,7 +60,6 @@ def _relation(graph: TensorGraph) -> Relation:
 def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
-    """Return messages ``[E, ...]``."""
     operands = []
     if op != "copy_rhs":
         operands.append(at_edges(relation, left_target, _given(left, op, "left")))
@@ -70,7 +69,6 @@ def _messages(
 
 
 def _given(values: Tensor | None, op: str, side: str) -> Tensor:
-    """Return the values of one side of an operation; SchemaError if they are None."""
     if values is None:
         raise SchemaError(f"the operation {shown(op)} needs the {side} feature, but it is None; give a tensor.")
     return values
@@ -146,7 +144,6 @@ def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
 
 
 def _segments(seglen: Tensor, value: Tensor) -> Groups:
-    """Return the rows of `value` in groups by segment."""
     return Groups(groups_of(seglen, value.shape[0]), seglen.shape[0])
 
 

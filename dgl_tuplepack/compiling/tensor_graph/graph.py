@@ -98,7 +98,6 @@ class TensorGraph(Structure):
         self._slots = graph_slots(hetero, slots, self.rows, self._counts)
 
     def _with(self, **changes: Any) -> TensorGraph:
-        """Return a copy with some attributes changed."""
         copy = TensorGraph.__new__(TensorGraph)
         copy.__dict__.update({**self.__dict__, **changes})
         return copy
@@ -311,7 +310,6 @@ class _LocalScope:
 
 
 def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, dict[str, Tensor]]:
-    """Return new dicts of the same tensors."""
     return {key: dict(frame) for key, frame in frames.items()}
 
 

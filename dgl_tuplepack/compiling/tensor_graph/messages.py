@@ -240,7 +240,6 @@ class _Arrived(NamedTuple):
 
 
 def _arrived(graph: Structure, edge_type: EdgeType, functions: Any) -> _Arrived:
-    """Send messages with the functions of one edge type."""
     if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:
         raise SchemaError(
             f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
@@ -255,7 +254,6 @@ def _arrived(graph: Structure, edge_type: EdgeType, functions: Any) -> _Arrived:
 
 
 def _across(arrived: Sequence[_Arrived], cross_reducer: Any) -> dict[str, Tensor]:
-    """Reduce each feature of one node type across edge types."""
     without_messages = [each.is_without_messages for each in arrived if each.is_without_messages is not None]
     merged = {}
     for name in dict.fromkeys(name for each in arrived for name in each.features):
@@ -269,7 +267,6 @@ def _across(arrived: Sequence[_Arrived], cross_reducer: Any) -> dict[str, Tensor
 
 
 def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], Tensor]) -> Tensor:
-    """Reduce one feature across edge types."""
     if cross_reducer == "stack":
         return torch.stack(values, 1)
     if len(values) == 1:

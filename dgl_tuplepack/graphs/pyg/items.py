@@ -29,12 +29,7 @@ from dgl_tuplepack.graphs.pyg.join import described, join_graphs
 from dgl_tuplepack.graphs.pyg.joined_data import JoinedData, merged
 from dgl_tuplepack.graphs.pyg.levels import schema_of_joined, warn_of_texts
 from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
-from dgl_tuplepack.graphs.pyg.structure import (
-    check_ends,
-    check_shifts,
-    refuse_without_types,
-    types_of,
-)
+from dgl_tuplepack.graphs.pyg.structure import check_ends, check_shifts, refuse_without_types, types_of
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     ENDPOINTS,
@@ -71,7 +66,7 @@ def read(
     If their `number` is known, all items are read, once, before the schema is decided, since one graph may not show
     what an attribute belongs to. If it is None, the first block decides, and only one block is in memory at a time.
     """
-    groups = _joined(items, levels)
+    groups = _joined(items, levels, number is None)
     if number is None:
         first, has_ids = next(groups)
         schema = schema_of_joined(first, levels, has_ids, indices).with_declared(ties, indices)
@@ -95,19 +90,29 @@ def read(
         with suppress(OSError):
             file.close()
         raise
-    blocks = (block_of(schema, pickle.load(file)) for _ in seen)
+    blocks = (block_of(schema, pickle.load(file).completed(seen[-1])) for _ in seen)
     weakref.finalize(blocks, file.close)
     return schema, blocks
 
 
-def _joined(items: Iterable[Any], levels: Levels) -> Iterator[tuple[JoinedData, bool]]:
-    """Join a few hundred items at a time; yield each group, and whether its items have ids."""
-    first: JoinedData | None = None
+def _joined(items: Iterable[Any], levels: Levels, is_settled: bool) -> Iterator[tuple[JoinedData, bool]]:
+    """Join a few hundred items at a time; yield each group, and whether its items have ids.
+
+    With `is_settled`, the first group decides all attributes; later groups may not decide those of types without rows.
+    """
+    last: JoinedData | None = None
     for parts, where in parts_in_blocks(items):
-        group = join_graphs([part.graph for part in parts], where, levels, first)
-        first = first or group.without_values()
+        group = join_graphs([part.graph for part in parts], where, levels, last)
+        last = last or group
+        for t, key in last.late(group) if is_settled else ():
+            raise SchemaError(
+                f"the attribute {key!r} of {named(f'{where[0]} or a graph after it', t)} belongs to nodes or edges, "
+                f"but the first {len(last.where)} graphs have none, and they decide the attributes of an iterator; put "
+                "a graph with such nodes or edges first, or give a list or dataset, of which all graphs decide."
+            )
         # Text attributes of the first group are reported together with the schema.
-        warn_of_texts(group.left_out - first.left_out, levels)
+        warn_of_texts(group.left_out - last.left_out, levels)
+        last = group.without_values()
         yield group, parts[0].id is not None
 
 
@@ -165,7 +170,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
     iterator, groups = iter(graphs), list[JoinedData]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
-        groups.append(join_graphs(given, where, levels, groups[0] if groups else None).without_values())
+        groups.append(join_graphs(given, where, levels, groups[-1] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
     # Endpoints are always checked; None skips the check of the other attributes.

@@ -48,20 +48,19 @@ def join_graphs(
 ) -> JoinedData:
     """Join graphs by PyG's `collate`; raise SchemaError if they differ from each other or from `like`.
 
-    `like` is a group of earlier graphs, or the expected spec of a row of each attribute. `where` has the display names
+    `like` is the group before this one, or the expected spec of a row of each attribute. `where` has the display names
     of the graphs. Attributes with the level None in `levels` are left out; other levels are not used here.
     """
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
     node_types, edge_types = types_in(graphs[0])
+    left_out = {key for key, level in levels.items() if level is None}
     if isinstance(like, JoinedData):
         node_types, edge_types = like.node_types, like.edge_types
-    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, JoinedData) else like
     for data, item_name in zip(graphs, where, strict=True):
         check_types(types_in(data), (node_types, edge_types), item_name, "the example")
-    graphs = _completed(graphs, where, specs or {})
+    graphs, specs, bare = _completed(graphs, where, like, left_out)
     storages = [dict(storages_of(data)) for data in graphs]
-    left_out = {key for key, level in levels.items() if level is None}
     attributes, texts = _common_attributes(storages, where, left_out, specs)
     left_out |= texts
     axes_and_specs = {p: _checked(p, graphs, storages, where, (specs or {}).get(p)) for p in attributes}
@@ -78,32 +77,52 @@ def join_graphs(
         own_slices, own_sums = (slices, sums) if t is None else (slices[t], sums[t])
         what = named_attribute(key, where[0], t)
         joined[t, key] = _joined(what, dim, spec, of_batch[t][key], own_slices[key], own_sums[key])
-    return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where))
+    return JoinedData(list(node_types), list(edge_types), joined, nodes, numbered, follows, left_out, list(where), bare)
 
 
-def _completed(graphs: Sequence[Any], where: Sequence[str], specs: Mapping[Attribute, Any]) -> Sequence[Any]:
+def _completed(
+    graphs: Sequence[Any], where: Sequence[str], like: Any, left_out: Collection[str]
+) -> tuple[Sequence[Any], Any, set[GraphType | None]]:
     """Return the graphs, in which types without nodes (edges) have the attributes of other graphs, without rows.
 
     In the storage of a Data, these are the attributes whose names say that they belong to edges. If other attributes
-    get no rows here, they are refused later.
+    get no rows here, they are refused later. Also return the specs that the graphs must have, and the keys of the
+    storages without nodes (edges) in all graphs so far.
     """
     storages = [(i, t, storage) for i, data in enumerate(graphs) for t, storage in storages_of(data)]
-    bare = [(i, t) for i, t, s in storages if s.get(NUMBER) == 0 or any(map(_is_empty, s.values()))]
-    if not bare:
-        return graphs
-    known = {p: spec for p, spec in specs.items() if spec is not None}
-    for i, t, storage in storages:
-        for key, value in storage.items() if (i, t) not in bare else ():
-            if (t, key) not in known and isinstance(value, Tensor):
+    without = {(i, t) for i, t, s in storages if s.get(NUMBER) == 0 or any(map(_is_empty, s.values()))}
+    bare = {t for _, t, _ in storages} - {t for i, t, _ in storages if (i, t) not in without}
+    specs, late = like, dict[Attribute, ArraySpec]()
+    if isinstance(like, JoinedData):
+        bare &= like.bare
+        specs = {p: a.spec for p, a in like.attributes.items()}
+        # What no graph has shown yet, this group may decide.
+        empty = [p for p, a in like.attributes.items() if p[0] in like.bare and _is_optional(p) and not a.rows.any()]
+        late = {p: specs.pop(p) for p in empty}
+    known = {p: spec for p, spec in (specs or {}).items() if spec is not None}
+    for i, t, storage in sorted(storages, key=lambda each: each[:2] in without):
+        for key, value in storage.items():
+            if (t, key) not in known and key not in left_out and isinstance(value, Tensor) and _is_optional((t, key)):
                 known[t, key] = described(value, key, graphs[i], storage, named_attribute(key, where[i], t))[1]
-    made = [copy.copy(data) for data in graphs]
-    for i, t in bare:
+    known = {**late, **known}
+    if isinstance(like, JoinedData):
+        specs |= {p: spec for p, spec in known.items() if p[0] in like.bare}
+    made = [copy.copy(data) for data in graphs] if without else graphs
+    for i, t in without:
         storage = dict(storages_of(made[i]))[t]
-        for key in [key for of, key in known if of == t and key != ENDPOINTS and (t is not None or EDGE in key)]:
-            if key not in storage or _is_empty(storage[key]):
-                value = known[t, key].filled(0, 0)
+        for key in [p[1] for p in known if p[0] == t and _is_optional(p)]:
+            own, spec = storage.get(key), known[t, key]
+            # Features without columns are empty, but have rows.
+            if own is None or (_is_empty(own) and described(own, key, made[i], storage, where[i])[1] != spec):
+                value = spec.filled(0, 0)
                 storage[key] = value.movedim(0, made[i].__cat_dim__(key, value, storage) or 0)
-    return made
+    return made, specs, bare
+
+
+def _is_optional(attribute: Attribute) -> bool:
+    """Return whether graphs may lack an attribute if its type has no nodes (edges) there."""
+    t, key = attribute
+    return key not in (ENDPOINTS, NUMBER) and (t is not None or EDGE in key)
 
 
 def _is_empty(value: Any) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Types, named, refuse_unknown
+from dgl_tuplepack.graphs.pyg_layout import ENDPOINTS, NUMBER, Attribute, Types, named, refuse_unknown
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.planning.sizes import IntArray
@@ -62,6 +62,8 @@ class JoinedData:
     left_out: set[str]
     # Display name of each graph.
     where: list[str]
+    # Keys of the storages that have no nodes (edges) in these and earlier graphs: later graphs decide their attributes.
+    bare: set[GraphType | None]
 
     @property
     def is_flat(self) -> bool:
@@ -91,12 +93,27 @@ class JoinedData:
         """Return the group without the values of attributes."""
         return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
 
+    def late(self, later: JoinedData) -> dict[Attribute, Joined]:
+        """Return the attributes of a later group that this group lacks, or has without rows and with another spec."""
+        specs = {p: a.spec for p, a in self.attributes.items()}
+        return {p: a for p, a in later.attributes.items() if p[1] != ENDPOINTS and specs.get(p) != a.spec}
+
+    def completed(self, later: JoinedData) -> JoinedData:
+        """Return the group with the `late` attributes, without rows."""
+        found = {**later.attributes, **self.attributes}
+        for p, a in self.late(later).items():
+            # PyG shifts other indices of edges as their endpoints.
+            shifts = None if a.shifts is None else getattr(found.get((p[0], ENDPOINTS)), "shifts", None)
+            found[p] = replace(a, rows=np.zeros(len(self.where), np.int64), shifts=shifts, value=a.value[:0])
+        return replace(self, attributes=found)
+
 
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values, see `without_values`.
 
-    All groups must have the types, attributes and specs of the first group; `join_graphs(like=...)` checks this.
+    Apart from `late` attributes, groups must have the types, attributes and specs of the last group (`join_graphs`).
     """
+    groups = [group.completed(groups[-1]) for group in groups]
     first = groups[0]
 
     def joined(arrays: list[IntArray | None]) -> IntArray | None:

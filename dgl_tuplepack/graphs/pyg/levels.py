@@ -92,11 +92,8 @@ def _schema(
     rows = {c: int(rest[p].rows[0]) for c, p in columns.items() if c[0] == "label" and rest[p].rows[0] != 1}
     dims = {c: rest[p].dim for c, p in columns.items() if rest[p].dim != 0}
     indices = {c: indexed[p] for c, p in columns.items() if p in indexed}
-    # Specs by type and name; the type of labels is None.
-    specs: dict[GraphType | None, dict[str, ArraySpec]] = {t: {} for t in (*counts, None)}
-    for column, attribute in columns.items():
-        (_, t, name), spec = column, rest[attribute].spec
-        specs[t][name] = ArraySpec((rows[column], *spec.shape), spec.dtype) if column in rows else spec
+    specs = {column: rest[attribute].spec for column, attribute in columns.items()}
+    specs |= {c: ArraySpec((number, *specs[c].shape), specs[c].dtype) for c, number in rows.items()}
     # Node types that are counted by the number `num_nodes` in their storage, and not by another attribute.
     counted = tuple(
         t for t in types.nodes if types.attribute_of(t)[1] == NUMBER and types.storage_of(t) in group.numbered
@@ -106,9 +103,9 @@ def _schema(
     idtype = torch.int32 if dtypes == {torch.int32} else torch.int64
     # `counts` has the node types, then the edge types.
     components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
-    return Schema(
-        types.nodes, tuple(types.edges), {t: specs[t] for t in types.nodes}, {e: specs[e] for e in types.edges},
-        specs[None], idtype, has_ids, indices=_by_name(indices, components), pyg=layout,
+    return Schema.of_columns(
+        types.nodes, [*types.edges], specs.items(), idtype=idtype, has_ids=has_ids,
+        indices=_by_name(indices, components), pyg=layout,
     )  # fmt: skip
 
 

@@ -153,8 +153,10 @@ def _node_type(
         types = [str(of) for of in storages]
         found = suggested if suggested in types else types[0] if types else None
     if found is None:
+        if not attributes and group.is_flat and group.nodes[None] is None and key == ENDPOINTS:
+            refuse_unknown(group.where[0])
         if not attributes:
-            _refuse_uncounted(attribute, group)
+            refuse_shift(attribute, group)
         return None
     other_ends = [p for p in attributes if p in ends and p != attribute]
     if key != ENDPOINTS and other_ends:
@@ -190,13 +192,6 @@ def _refuse_nodes_or_edges(attribute: Attribute, nodes: str, edges: Attribute, g
 def _first(names: Sequence[str]) -> str:
     """Return the first name in alphabetical order; names that begin with "x" come before all other names."""
     return min(names, key=lambda name: (not name.startswith("x"), name))
-
-
-def _refuse_uncounted(attribute: Attribute, group: JoinedData) -> NoReturn:
-    """Raise the error for endpoints that refer to neither nodes nor edges: no numbers of nodes or rows fit."""
-    if group.is_flat and group.nodes[None] is None and attribute[1] == ENDPOINTS:
-        refuse_unknown(group.where[0])
-    refuse_shift(attribute, group)
 
 
 def is_alike(name: str, other: str) -> bool:

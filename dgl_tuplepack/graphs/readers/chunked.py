@@ -66,13 +66,7 @@ class ChunkedGraph:
     at a time is memory-mapped; CSV and parquet files stay in memory.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        graph_ids: Any = None,
-        absolute_paths: bool = False,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, graph_ids: Any = None, absolute_paths: bool = False) -> None:
         self.path, self._given = as_path(path).absolute(), graph_ids
         self._absolute = true_or_false("absolute_paths", absolute_paths)
         self._document = read_json(self.path / METADATA)
@@ -282,8 +276,3 @@ class ChunkedSource(SizedSource):
     def of_object(cls, given: Any) -> Source | None:
         """Recognise a `ChunkedGraph`."""
         return cls(given) if isinstance(given, ChunkedGraph) else None
-
-    def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs as blocks, in the order of the graph ids."""
-        blocks: Iterator[GraphBlock] = self._given.blocks()
-        return blocks

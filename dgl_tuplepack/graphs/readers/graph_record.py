@@ -93,24 +93,18 @@ def document_of(schema: Any) -> dict[str, Any]:
 
 
 def _schema_of(document: Mapping[str, Any]) -> Any:
-    """Return the schema from a document of `document_of`."""
     import torch
 
-    from dgl_tuplepack.graphs.pyg_layout import PygLayout
+    from dgl_tuplepack.graphs.pyg_layout import PygLayout, type_of_json
     from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
-    node_types, edge_types = tuple(document["node_types"]), tuple(map(tuple, document["edge_types"]))
-    by_content: dict[str, dict[Any, dict[str, ArraySpec]]] = {
-        "node_feature": {t: {} for t in node_types},
-        "edge_feature": {e: {} for e in edge_types},
-        "label": {None: {}},
-    }
-    for content, t, name, dtype, shape in document["columns"]:
-        of_type = by_content[content][tuple(t) if isinstance(t, list) else t]
-        of_type[name] = ArraySpec(tuple(shape), getattr(torch, dtype))
-    return Schema(
-        node_types, edge_types, by_content["node_feature"], by_content["edge_feature"], by_content["label"][None],
-        getattr(torch, document["idtype"]), has_ids=True, ties=document["ties"], indices=document["indices"],
+    columns = (
+        ((content, type_of_json(t), name), ArraySpec(tuple(shape), getattr(torch, dtype)))
+        for content, t, name, dtype, shape in document["columns"]
+    )
+    return Schema.of_columns(
+        document["node_types"], [*map(tuple, document["edge_types"])], columns,
+        idtype=getattr(torch, document["idtype"]), has_ids=True, ties=document["ties"], indices=document["indices"],
         pyg=document["pyg"] and PygLayout.from_document(document["pyg"]),
     )  # fmt: skip
 

@@ -96,13 +96,13 @@ class SizeReader:
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
         self._levels, self._where = levels, where
-        counts, self._names = self._counts(first, where)
+        counts, self._names = self._counts_and_names(first, where)
         self._types = tuple(counts)
         self.components = components_of(*_by_node_or_edge(self._types), bool(self._names))
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component; errors call the item `where`."""
-        counts, names = self._counts(item, where)
+        counts, names = self._counts_and_names(item, where)
         if (tuple(counts), names) != (self._types, self._names):
             # Raises SchemaError.
             check_types(
@@ -110,14 +110,19 @@ class SizeReader:
             )
         return tuple(counts.values())
 
-    def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
+    def _counts_and_names(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
         """Return the number of nodes (edges) of each type of an item, and the names of its graphs, if any."""
         graph = parts_of(item, where).graph
-        if not is_pyg(graph):
-            return counts_of(graph), graph_names(graph)
-        from dgl_tuplepack.graphs.pyg.items import counts_of_graph
+        return counts_with_levels(graph, where, self._levels), graph_names(graph)
 
-        return counts_of_graph(graph, where, self._levels or {}), ()
+
+def counts_with_levels(graph: Any, where: str, levels: Mapping[str, str | None] | None) -> dict[Any, int]:
+    """Return the number of nodes (edges) of each type of a graph, of named graphs together, or of a PyG graph."""
+    if not is_pyg(graph):
+        return counts_of(graph)
+    from dgl_tuplepack.graphs.pyg.items import counts_of_graph
+
+    return counts_of_graph(graph, where, levels or {})
 
 
 def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:

@@ -97,17 +97,10 @@ KINDS = [
         needs="torch",
     ),
     Kind(
-        lambda: PartSource,
-        path="a part that partition wrote (such as out/part0)",
-        signs=("graph.dgl",),
-        needs="torch",
+        lambda: PartSource, path="a part that partition wrote (such as out/part0)", signs=("graph.dgl",), needs="torch"
     ),
     Kind(lambda: BinFile, path="a .bin file of dgl.save_graphs"),
-    Kind(
-        lambda: OgbSource,
-        path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
-        object="an OgbFolder",
-    ),
+    Kind(lambda: OgbSource, path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)", object="an OgbFolder"),
     Kind(
         _pyg_dataset,
         object="a PyG InMemoryDataset or a subset of it",
@@ -148,11 +141,6 @@ def paths(also: Sequence[str] = ()) -> str:
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
-def _objects() -> str:
-    """Return a text for messages: the kinds of objects that can be read."""
-    return _joined([kind.object for kind in KINDS if kind.object])
-
-
 def _joined(texts: Sequence[str]) -> str:
     """Return a list of texts as one text: "a, b, or c"."""
     return ", ".join(texts[:-1]) + f", or {texts[-1]}"
@@ -161,8 +149,9 @@ def _joined(texts: Sequence[str]) -> str:
 def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
     """Raise the error for a path or an object that no kind recognises."""
     if not isinstance(given, str | os.PathLike):
+        objects = _joined([kind.object for kind in KINDS if kind.object])
         raise SizesError(
-            f"cannot read graphs or sizes from {type(given).__name__}; give {_objects()}, or the path of {paths()}."
+            f"cannot read graphs or sizes from {type(given).__name__}; give {objects}, or the path of {paths()}."
         )
     try:
         as_path(given).stat()

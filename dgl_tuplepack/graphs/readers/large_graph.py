@@ -117,7 +117,6 @@ def text_of(edge_type: EdgeType) -> str:
 
 
 def _inverse(order: IntArray) -> IntArray:
-    """Return the inverse of a permutation."""
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
     return positions

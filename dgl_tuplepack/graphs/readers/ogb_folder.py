@@ -254,11 +254,6 @@ class OgbSource(SizedSource):
         """Recognise an `OgbFolder`."""
         return cls(given) if isinstance(given, OgbFolder) else None
 
-    def blocks(self) -> Iterator[GraphBlock] | None:
-        """Yield all graphs in order, a few thousand at a time."""
-        blocks: Iterator[GraphBlock] = self._given.blocks()
-        return blocks
-
 
 def folder_of(root: Path, name: str) -> Path:
     """Return the folder that OGB makes in `root` for a dataset of this name; the folder need not exist."""
@@ -294,7 +289,6 @@ def _datasets_in(path: Path) -> list[Path]:
 
 
 def _read_column(path: Path) -> IntArray:
-    """Read all rows of a CSV file with one integer column."""
     pandas = load("pandas")
     try:
         with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:

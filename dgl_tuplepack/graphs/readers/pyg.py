@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError, SizesError
-from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of, rows_of_spans
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
 from dgl_tuplepack.graphs.readers.items import Items
@@ -68,7 +68,6 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _total(self) -> int:
-        """Number of graphs in the whole dataset."""
         # A HeteroData has a dict of slices for each storage.
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
@@ -225,10 +224,7 @@ class PygDataset(Items):
         if self._ids is None:
             return rows[int(offsets[run.start]) : int(offsets[run.stop])]
         ids = self._ids[run]
-        first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
-        # first[i]: the first row of graph i of the run, in `rows`. before[i]: the same graph's first row in the result.
-        before = np.cumsum(lengths) - lengths
-        return rows[torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))]
+        return rows[torch.from_numpy(rows_of_spans(offsets[ids], offsets[ids + 1] - offsets[ids]))]
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
@@ -253,7 +249,6 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 
 
 def _data_of(dataset: Any) -> Any:
-    """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
         # PyG warns against direct use of `data`. Here the tensors are cut by the slices, as in PyG itself.
         warnings.simplefilter("ignore")

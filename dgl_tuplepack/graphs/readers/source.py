@@ -115,7 +115,7 @@ class Source(ABC):
 
 
 class SizedSource(Source):
-    """A source made from an object that has a length, and attributes `sizes` and `splits`."""
+    """A source made from an object that has a length, attributes `sizes` and `splits`, and a method `blocks`."""
 
     knows_sizes = True
 
@@ -136,3 +136,8 @@ class SizedSource(Source):
         """Return the attribute `splits` of the object."""
         splits: Mapping[str, Any] = self._given.splits
         return splits
+
+    def blocks(self) -> Iterator[GraphBlock] | None:
+        """Return the blocks of the object: all graphs in order, a few thousand at a time."""
+        blocks: Iterator[GraphBlock] = self._given.blocks()
+        return blocks

@@ -70,28 +70,25 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
     return most
 
 
+# A few classes usually suffice to see that one limit does not imply another.
+_FEW_CLASSES = 16
+
+
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
     """Return the indices of the components that can decide whether graphs fit together; at least one index."""
     kept = list(range(len(maxima)))
+    # The products of sizes and limits may overflow int64; then they are Python integers.
+    number = object if int(maxima.max()) ** 2 > INT64_MAX else np.int64
+    rows, limits = sizes.astype(number, copy=False), maxima.astype(number, copy=False)
     for column in reversed(range(len(maxima))):
-        if len(kept) > 1 and (
-            totals[column] <= maxima[column]
-            or any(_implies(sizes, maxima, other, column) for other in kept if other != column)
-        ):
+        # implying: components whose limits imply the limit of `column`. In these, no graph uses a smaller share.
+        implying = np.array([other for other in kept if other != column], dtype=np.int64)
+        for some in (rows[:_FEW_CLASSES], rows):
+            less = some[:, implying] * limits[column] < some[:, [column]] * limits[implying]
+            implying = implying[~less.any(axis=0)]
+        if len(kept) > 1 and (totals[column] <= maxima[column] or len(implying)):
             kept.remove(column)
     return kept
-
-
-def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
-    """Return whether the limit of `column` implies the limit of `other`.
-
-    It does if no graph uses a larger share of the limit of `other` than of the limit of `column`.
-    """
-    ours, theirs = int(maxima[column]), int(maxima[other])
-    if ours * theirs <= INT64_MAX:
-        return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
-    # Python integers, since the products may overflow int64.
-    return all(in_other * ours <= in_column * theirs for in_column, in_other in sizes[:, [column, other]].tolist())
 
 
 def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
 from dgl_tuplepack.planning.sizes import IntArray
+
+# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
+_MIXED = 8
 
 
 def quick_bound(instance: Instance) -> int:
-    """Return the largest lower bound in closed form, of all components and of the even mixture of each pair.
+    """Return the largest lower bound in closed form, of all components and of even mixtures of the 8 scarcest.
 
-    Time O(C log C k²) for k components.
+    Time O(C log C k) for k components.
 
     Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
     "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
@@ -23,7 +27,7 @@ def quick_bound(instance: Instance) -> int:
 
 
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
-    """Yield problems with one component: each component of the instance, and the even mixture of each pair of them.
+    """Yield problems with one component: each component of the instance, and even mixtures of two of the scarcest.
 
     A problem is (sizes int64 ``[C]``, limit). Each pack of the instance is within this limit. In a mixture, the size of
     a graph is the sum of its shares of both limits, and the limit is 2; both are multiplied by the product of the two
@@ -32,11 +36,11 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
     totals = instance.totals()
-    for first in range(len(limits)):
-        for second in range(first):
-            ours, theirs = limits[first], limits[second]
-            if ours * totals[second] + theirs * totals[first] + 2 * ours * theirs <= INT64_MAX:
-                yield instance.sizes[:, first] * theirs + instance.sizes[:, second] * ours, 2 * ours * theirs
+    scarcest = np.argsort(-scarcity(instance.sizes, instance.counts, instance.limits), kind="stable")[:_MIXED]
+    for first, second in combinations(sorted(scarcest.tolist(), reverse=True), 2):
+        ours, theirs = limits[first], limits[second]
+        if ours * totals[second] + theirs * totals[first] + 2 * ours * theirs <= INT64_MAX:
+            yield instance.sizes[:, first] * theirs + instance.sizes[:, second] * ours, 2 * ours * theirs
 
 
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:

@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, joined
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near, work_of_dealing
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
 from dgl_tuplepack.planning.packing.stages.sequence import (
     LAST_NEW_TURN,
@@ -92,8 +92,9 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
 # if a pack holds more than _MANY_GRAPHS graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
 _MANY_CLASSES = 15_000
 _MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
-_MANY_IN_A_PACK = 6
-_DEAL = 9
+# With more graphs than this in a pack, dealing comes before best fit; its repair may take _REPAIR_WORK units of work
+# for each graph and component. _DEAL is a purpose for `key_of`.
+_MANY_IN_A_PACK, _REPAIR_WORK, _DEAL = 6, 40, 9
 # Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
 _WORK_PER_SIZE = 5
 # Best fit packs all classes together if the array `sizes` has at most _MOST_TOGETHER numbers, and the work is at most
@@ -115,10 +116,12 @@ def first_patterns(
     effort.spend(_WORK_PER_SIZE * instance.sizes.size * len(instance.limits))
     graphs, packs = histogram.num_graphs, needed_packs(instance)
     if graphs > _MANY_IN_A_PACK * packs:
-        # The first plan must not run out of effort; its work is counted afterwards.
-        always = Effort(1 << 62)
-        patterns = dealt_near(instance, bound, packs + packs // 100, key_of(int(sample), 0, _DEAL), always)
-        effort.spend(always.spent)
+        # The first attempt must not run out of effort.
+        allowed = Effort(max(work_of(1) - effort.spent, 3 * work_of_dealing(instance, packs)))
+        targets = [bound + bound // 100, bound + bound // 1000, bound]
+        key = key_of(int(sample), 0, _DEAL)
+        patterns = dealt_near(instance, targets, packs + packs // 50, key, _REPAIR_WORK, allowed)
+        effort.spend(allowed.spent)
         if patterns is not None:
             return patterns, "deal_and_repair"
     suits_best_fit = graphs <= min(_MANY_GRAPHS * packs, _MANY_OF_A_SIZE * classes)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 # could add up to more than _MOST, nothing is exchanged, so that no sum overflows int64.
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Graphs are dealt to groups of at most this many packs.
-GROUP = 2000
-# Directions are scaled to _DIRECTION, and loads so that the products are about _PRODUCT, which fits into int32.
-_DIRECTION, _PRODUCT = 1 << 9, 1 << 30
+GROUP = 1000
+# Directions are scaled to _DIRECTION, and loads so that the products of full packs are about _PRODUCT. Packs with up to
+# eight times as much still fit into int32.
+_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +87,13 @@ class OpenPacks:
             return 0
         return repair(*scaled, moves, key, budget)[1]
 
-    def stir(self, *, key: np.uint64, rounds: int, budget: int) -> int:
-        """Exchange random graphs so that all packs stay within the limits; return the units of work done."""
+    def stir(self, chosen: IntArray, *, key: np.uint64, rounds: int, budget: int) -> int:
+        """Exchange random graphs of the packs `chosen` with all packs, within the limits; return the work done."""
         from dgl_tuplepack._core.kernels.deal_and_repair import stir
 
         if (scaled := self._scaled()) is None:
             return 0
-        return stir(*scaled, key, rounds, budget)
+        return stir(*scaled, chosen, key, rounds, budget)
 
     def _scaled(self) -> tuple[IntArray, IntArray, Packs] | None:
         """Return the first arguments of the kernels, or None if sums could overflow."""
@@ -123,7 +124,7 @@ def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
     Notes
     -----
     Each graph goes to the pack whose load has the smallest scalar product with the size of the graph. Time O(N P d) for
-    groups of at most 2,000 packs, where each group gets a sample of the graphs; less if rows repeat.
+    groups of at most 1,000 packs, where each group gets a sample of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 

@@ -27,10 +27,9 @@ _Result = TypeVar("_Result")
 
 # Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
-# Units of work for each size class, besides the work that `first_patterns` counts. They include the bounds of the
-# first _PAIRS pairs of components; each other pair takes _WORK_PER_PAIR, and _OF_CLASS for each class.
-_WORK_PER_CLASS = 40
-_PAIRS, _WORK_PER_PAIR, _OF_CLASS = 10, 4000, 6
+# Units of work for each size class, and for each component beyond the first _FEW, besides the work that
+# `first_patterns` counts.
+_WORK_PER_CLASS, _WORK_PER_COMPONENT, _FEW = 40, 15_000, 8
 
 
 def progress() -> Any:
@@ -54,9 +53,8 @@ def affordable(histogram: SizeHistogram, limits: Limits, most: int, bar: Any, pl
 def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patterns:
     """Return the patterns of "auto" with an effort of 0; count the work in `effort`."""
     instance = as_instance(histogram, limits)
-    classes, components = instance.sizes.shape
-    pairs = max(0, components * (components + 1) // 2 - _PAIRS)
-    effort.spend(_WORK_PER_CLASS * classes + pairs * (_WORK_PER_PAIR + _OF_CLASS * classes))
+    more = max(0, len(instance.limits) - _FEW)
+    effort.spend(_WORK_PER_CLASS * len(histogram) + _WORK_PER_COMPONENT * more)
     return first_patterns(histogram, limits, instance, quick_bound(instance), 0, effort)[0]
 
 

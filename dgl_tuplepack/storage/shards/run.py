@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._core.checks import as_path, true_or_false
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
+from dgl_tuplepack.storage.folder import LOCK, is_begun, locked
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
 from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
 from dgl_tuplepack.storage.multi_store import MultiStore
@@ -171,7 +172,7 @@ def preprocess_shards(
         changed = _manifest(out) != manifest
         if changed:
             # Delete the old manifest now: after an interruption, it would not describe the shards and plans on disk.
-            with writing_to(out):
+            with writing(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
             planned = run_all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
@@ -184,20 +185,18 @@ def preprocess_shards(
         )  # fmt: skip
 
 
-def verify_shards(
-    path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
-) -> MultiStore:
+def verify_shards(path: str | os.PathLike[str], *, workers: int | None = 1) -> MultiStore:
     """Check every byte of every shard, and check the plans of each shard.
 
     The plans must be for the graphs of the shard, and must have the limits and the seed of the manifest.
 
-    `workers` and `executor` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were
-    written, and FormatError if the manifest has changed, or does not describe the shards.
+    `workers` are as in `preprocess_shards`. Raise ShardsError if shards have changed since they were written, and
+    FormatError if the manifest has changed, or does not describe the shards.
     """
     folder, processes = as_path(path).absolute(), number_of_processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
-    with submitting(min(processes, len(tasks)), executor) as submit:
+    with submitting(min(processes, len(tasks))) as submit:
         run_all(submit, verify_shard, tasks, "shards")
     return MultiStore(folder)
 
@@ -243,7 +242,7 @@ def _manifest(out: Path) -> Manifest | None:
 def _locked_folder(out: Path) -> Iterator[None]:
     """Make the folder and lock it for this run; raise FormatError if `_check_folder` refuses the folder."""
     with locked(out, functools.partial(_check_folder, out)):
-        with writing_to(out):
+        with writing(out):
             # Check again, now under the lock: another run may have changed the folder since the first check.
             _check_folder(out)
             # A killed process leaves partial manifests behind.
@@ -261,12 +260,8 @@ def _check_folder(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None:
         return
+    others = [name for name in names if name not in (LOCK, MANIFEST) and not name.startswith(f".{MANIFEST}.")]
     # A run that did not finish leaves its lock file.
-    others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
+    others = [name for name in others if not is_begun(out / name)] if LOCK in names else names
     if others:
         raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a path in the folder of a dataset may come from a run that did not finish."""
-    return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)

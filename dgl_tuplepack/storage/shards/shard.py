@@ -153,7 +153,6 @@ def _files_of(source: Any) -> str | None:
 
 
 def _path_components(source: Any) -> list[str]:
-    """Return the path components of a source; [] for a source without a path."""
     url = _files_of(source)
     if url is None:
         return []
@@ -169,7 +168,6 @@ def _plain(name: str) -> str:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in that file system."""
     with _failures_of(url):
         # Use no cached lists of files: sources may change.
         files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
@@ -177,7 +175,6 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _is_local(files: Any) -> bool:
-    """Return whether a file system is the local one."""
     return "file" in ((files.protocol,) if isinstance(files.protocol, str) else files.protocol)
 
 

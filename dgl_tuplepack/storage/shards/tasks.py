@@ -79,7 +79,6 @@ def write_shard(
 
 
 def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
-    """Return the facts about the store of a shard."""
     has_splits = any(map(len, store.splits.values()))
     return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
 

@@ -44,39 +44,36 @@ def demo(
         print_json(result)
 
 
-class _PlainFlags:
-    """Flags, --help among them, show no type in the help; newer versions of Typer would show <bool>."""
+def _with_plain_flags(base: Any) -> Any:
+    """Return a class whose flags, --help among them, show no type; newer versions of Typer would show <bool>."""
 
-    def get_params(self, ctx: Any) -> Any:
-        parameters = super().get_params(ctx)  # type: ignore[misc]
-        for parameter in parameters:
-            parameter.metavar = "" if getattr(parameter, "is_flag", False) else parameter.metavar
-        return parameters
+    class Plain(base):  # type: ignore[misc]
+        def get_params(self, ctx: Any) -> Any:
+            parameters = super().get_params(ctx)
+            for parameter in parameters:
+                parameter.metavar = "" if getattr(parameter, "is_flag", False) else parameter.metavar
+            return parameters
 
-
-class _Command(_PlainFlags, TyperCommand): ...
-
-
-class _Group(_PlainFlags, TyperGroup): ...
+    return Plain
 
 
 # Markdown joins the lines of a paragraph, so that help wraps only at the width of the terminal.
 app = typer.Typer(
-    cls=_Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]}, cls=_with_plain_flags(TyperGroup),
 )  # fmt: skip
 _PANELS = {
     "From sizes to batches": (sizes, limits, plan, preprocess, info, verify),
     "For dgl.distributed": (chunk, partition),
     "Pictures and a demo": (plot, report, demo),
 }
+plain_command = _with_plain_flags(TyperCommand)
 for panel, commands in _PANELS.items():
     for command in commands:
-        app.command(cls=_Command, rich_help_panel=panel)(command)
+        app.command(cls=plain_command, rich_help_panel=panel)(command)
 
 
 def _show_version(requested: bool) -> None:
-    """Print the version and exit, if --version is given."""
     if requested:
         print(f"dgl-tuplepack {__version__}")
         raise typer.Exit

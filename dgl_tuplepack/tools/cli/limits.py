@@ -10,13 +10,7 @@ import typer
 
 from dgl_tuplepack.planning.buckets import FEWEST, MOST
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.planning.search import (
-    GRAPHS_PER_BATCH,
-    LimitsSearch,
-    search_for_batches,
-    search_limits,
-    strategy_of,
-)
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits, strategy_of
 from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_line, print_result, print_table
@@ -24,8 +18,7 @@ from dgl_tuplepack.tools.cli.source import read_histogram
 
 PacksPerBatch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Packs per batch; default: 2 if possible.")]
 Target = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency."),
+    list[str] | None, typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency.")
 ]
 Budget = Annotated[
     float | None,
@@ -169,7 +162,6 @@ def _show(search: LimitsSearch, rows: int) -> None:
 
 
 def _show_shapes(search: LimitsSearch) -> None:
-    """Print the best shape buckets."""
     best, packs_each = search.best, search.packs_per_batch
     for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
         print_line(f"{packs:,} packs of {limits!r}")

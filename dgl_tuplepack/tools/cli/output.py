@@ -76,22 +76,21 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any
         headings, rows = [*headings, ""], [[*row, "best" if at == best else ""] for at, row in enumerate(rows)]
     cells = [[printable(shown(cell)) for cell in row] for row in rows]
     # Names may look like markup, so every cell is plain text.
-    texts, console, frame = list(map(_text, headings)), Console(), 3 * len(headings) + 1
+    parts, console, frame = [[heading] for heading in headings], Console(), 3 * len(headings) + 1
     columns = [[row[at] for row in cells] for at in range(len(headings))]
-    whole = [all(cell[:1].isdigit() for cell in column) for column in columns]
-    widths = [max(map(cell_len, [heading, *column])) for heading, column in zip(headings, columns, strict=True)]
+    whole = [all(cell[:1].isdigit() or cell in ("", "best") for cell in column) for column in columns]
+    widths = [max(map(cell_len, lines + column)) for lines, column in zip(parts, columns, strict=True)]
     # In a narrow terminal, numbers stay whole: headings get a line for each word, and cells may lose their padding.
     if sum(widths) + frame > console.width:
-        texts = [Text("\n").join(map(_text, heading.split())) for heading in headings]
-        shortened = zip(headings, columns, whole, strict=True)
-        widths = [
-            max(map(cell_len, heading.split() + column * number), default=1) for heading, column, number in shortened
-        ]
+        parts = [heading.split() for heading in headings]
+        unbroken = [lines + column * is_whole for lines, column, is_whole in zip(parts, columns, whole, strict=True)]
+        widths = [max(map(cell_len, texts), default=1) for texts in unbroken]
         console.width = max(console.width, sum(widths) + len(headings) + 1)
     table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     table.padding = (0, int(sum(widths) + frame <= console.width))
-    for number, text in enumerate(texts):
-        table.add_column(text, justify="right" if number else "left", overflow="fold", no_wrap=whole[number])
+    for number, lines in enumerate(parts):
+        heading = Text("\n").join(map(_text, lines))
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=whole[number])
     for number, row in enumerate(cells):
         table.add_row(*map(_text, row), style="bold green" if number == best else None)
     console.print(table)

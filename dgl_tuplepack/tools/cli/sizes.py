@@ -43,7 +43,6 @@ def sizes(
 
 
 def _show(histogram: SizeHistogram) -> None:
-    """Print the total, the mean and quantiles of each component."""
     rows = []
     for column, (name, total) in enumerate(histogram.totals().items()):
         values = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))

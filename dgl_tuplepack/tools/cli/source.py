@@ -72,7 +72,6 @@ def _counted(source: str) -> Counted | None:
 
 
 def _standard_input() -> SizeHistogram:
-    """Read a histogram, as JSON or CSV, from standard input."""
     try:
         text = typer.get_binary_stream("stdin").read().decode("utf-8-sig")
     except (OSError, RuntimeError, UnicodeDecodeError) as error:

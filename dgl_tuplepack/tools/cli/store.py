@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.compiling.torch_versions import remark_on
 from dgl_tuplepack.errors import FormatError
@@ -28,17 +28,8 @@ if TYPE_CHECKING:
 
 # Packages that `info --system` shows.
 _PACKAGES = (
-    "torch",
-    "dgl",
-    "torch_geometric",
-    "ogb",
-    "numpy",
-    "numba",
-    "highspy",
-    "scipy",
-    "torchdata",
-    "pytorch_lightning",
-)
+    "torch", "dgl", "torch_geometric", "ogb", "numpy", "numba", "highspy", "scipy", "torchdata", "pytorch_lightning",
+)  # fmt: skip
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
 Sources = Annotated[
@@ -100,14 +91,12 @@ def preprocess(
         _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
 
 
-def _reading() -> Any:
-    """Show one line in the ``with`` block: imports and a pass over the sizes may take long before the first bar."""
-    return progress_bar(desc="reading the graphs", bar_format="{desc}", leave=False)
+# Imports and a pass over the sizes may take long before the first bar.
+_READING = "reading the graphs"
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    """Write one store, and print its summary."""
-    with _reading():
+    with notice(_READING):
         from dgl_tuplepack.storage.preprocessing import preprocess as run
 
         done = run(source, out, **settings)
@@ -116,8 +105,7 @@ def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, A
 
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
-    """Write a sharded dataset, and print its summary."""
-    with _reading():
+    with notice(_READING):
         from dgl_tuplepack.storage.shards.run import preprocess_shards as run
 
         done = run(shards, out, **settings)
@@ -190,7 +178,6 @@ def info(
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python, the operating system and packages, and the number of processors."""
     found = {"dgl_tuplepack": __version__, "python": platform.python_version(), "system": platform.platform()}
     found["processors"] = str(os.cpu_count())
     for package in _PACKAGES:

@@ -16,6 +16,7 @@ from rich.text import Text
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
@@ -23,6 +24,7 @@ from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.function import compile
+from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError
 from dgl_tuplepack.loading.predictions import Predictions
 from dgl_tuplepack.nn import masked_loss
@@ -31,7 +33,6 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.folder import writing_to
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.tools.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.tools.demo.model import MaskedGIN
@@ -50,7 +51,7 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     Print the results to `console`, and write two pictures to the folder `out`, which is created if needed. Use
     `num_graphs` of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
     """
-    with writing_to(out):
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
@@ -67,7 +68,6 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
 
 
 def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
-    """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
     # Of several plans with the fewest packs, choose the last, because the baselines come first.
@@ -113,7 +113,6 @@ def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> 
 
 
 def _framework(console: Console) -> str:
-    """Return the framework of the layers: "dgl" or, if DGL is not installed, "torch"."""
     try:
         load("dgl")
     except MissingDependencyError as error:
@@ -138,7 +137,7 @@ class _Trainer:
         self.model = MaskedGIN(nodes, bonds, "kind", width=_WIDTH, framework=framework)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
         self.losses = nn.BCEWithLogitsLoss(reduction="none")
-        self.compiled_loss = compile(self.loss)
+        self.compiled_loss = compile(self.loss, disable=release_of(torch.__version__) < OLDEST)
 
     def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
         """Return the loss of a batch; `count` is the mean number of graphs per batch."""
@@ -166,7 +165,7 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
     trainer = _Trainer(framework)
     # The `count` of the loss does not affect the speed, so any number will do.
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
-    return bool(trainer.compiled_loss.is_compiled)
+    return getattr(trainer.compiled_loss, "is_compiled", False)
 
 
 def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:
@@ -213,7 +212,6 @@ def _table(rows: list[Contender], best: Contender) -> Table:
 
 
 def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
-    """Draw two pictures into the folder `out`, and return their paths."""
     figures = load("matplotlib.figure")
     sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
     sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())

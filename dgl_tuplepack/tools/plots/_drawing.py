@@ -17,8 +17,6 @@ SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
 # Maximum characters of a name.
 _LONGEST_NAME = 30
-# Maximum characters per line of a legend.
-_LEGEND_WIDTH = 44
 ACCENT = "#b2182b"
 # Colours that colour-blind readers can distinguish, from dark to light so that they also differ in greyscale.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
@@ -51,18 +49,7 @@ def label(name: str) -> str:
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
 
 
-def wrapped(phrases: Sequence[str]) -> str:
-    """Join phrases of a label with commas; start a new line before a line gets too long for a small legend."""
-    lines = [""]
-    for phrase in phrases:
-        if lines[-1] and len(lines[-1]) + len(phrase) > _LEGEND_WIDTH:
-            lines.append("")
-        lines[-1] += (", " if lines[-1] else "") + phrase
-    return ",\n".join(lines)
-
-
 def _fonts() -> list[Any]:
-    """Return the fonts that matplotlib tries for each character."""
     manager = load("matplotlib.font_manager")
     families = manager.FontProperties().get_family()
     return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]

@@ -44,20 +44,16 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
         borders = drawing.whole_cells(contents)
         packs, _ = np.histogram(contents, bins=borders, weights=repeats)
         borders_of_fill = borders / plan.limits.values[column]
-        label = _fill_label(plan, plan.histogram.components[column], fill, start)
+        name, full = plan.histogram.components[column], plan.repeats[fill >= 1].sum() / plan.num_packs
+        label = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
+        if below := plan.repeats[~shown].sum():
+            label += f", {below:,} below {start:.0%}"
         ax.stairs(packs, borders_of_fill, label=label, **_fill_style(number))
         ends.append(borders_of_fill[-1])
     ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(start, max(ends)))
     ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
     return ax
-
-
-def _fill_label(plan: PackPlan, name: str, fill: Any, start: float) -> str:
-    """Return the text of a component in the legend; `fill` is the fill of each pattern."""
-    full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[fill < start].sum()
-    label = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
-    return f"{label}, {below:,} below {start:.0%}" if below else label
 
 
 def _fill_style(number: int) -> dict[str, Any]:
@@ -125,7 +121,6 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
 
 
 def _difference(packs: int, per_cent: float) -> str:
-    """Return how far a plan is above the lower bound, as text."""
     if 0 < per_cent < _NEGLIGIBLE:
         return f"+{packs:,} packs"
     if abs(per_cent) < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
+# Maximum characters per line of the legend.
+_WIDTH = 44
 # Range of the colours if all candidates have the same harmonic mean.
 _RANGE_OF_EQUALS = 0.01
 # White markers with a black edge stand out on light and on dark dots.
@@ -64,4 +67,6 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
 def _best_label(search: LimitsSearch) -> str:
     limits = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
     limits[-1] += f" ({search.best.harmonic_mean:.2%})"
-    return drawing.wrapped([f"best: {limits[0]}", *limits[1:]])
+    # Lines break only between limits.
+    text = f"best: {', '.join(limits)}".replace(" ", "\xa0").replace(",\xa0", ", ")
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False).replace("\xa0", " ")

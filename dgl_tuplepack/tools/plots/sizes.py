@@ -16,13 +16,6 @@ from dgl_tuplepack.tools.plots import _drawing as drawing
 _MARGIN = 0.012
 # A limit beyond this multiple of the largest size is only named in the legend: the picture would be mostly empty.
 _FAR = 3
-# Corner of the legend -> the part of the picture that the legend covers: (begin, end) of x, then of y, as fractions.
-_CORNERS = {
-    "lower right": ((0.55, 1.0), (0.0, 0.25)),
-    "upper left": ((0.0, 0.45), (0.75, 1.0)),
-    "upper right": ((0.55, 1.0), (0.75, 1.0)),
-    "lower left": ((0.0, 0.45), (0.0, 0.25)),
-}
 
 
 def plot_sizes(
@@ -76,7 +69,7 @@ def plot_sizes(
         else:
             drawing.set_whole(getattr(ax, f"{which}axis"))
     if maxima is not None:
-        _draw_limits(ax, (top, right), names, maxima, maxima <= largest, cells)
+        _draw_limits(ax, (top, right), names, maxima, maxima <= largest)
     ax.grid(alpha=0.25)
     return ax
 
@@ -180,31 +173,12 @@ def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
     return make(positions[0], sharex=ax), make(positions[1], sharey=ax), make(positions[2])
 
 
-def _draw_limits(
-    ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, shown: Any, cells: Any
-) -> None:
-    """Draw the limits as lines, and a legend. ``shown[i]`` is whether limit i is inside the picture."""
-    style: dict[str, Any] = {"color": drawing.ACCENT, "linestyle": "--", "linewidth": 1.3}
+def _draw_limits(ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, shown: Any) -> None:
+    """Draw the limits as lines, and a legend above. ``shown[i]`` is whether limit i is inside the picture."""
     lines = ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline))
-    for value, inside, draws in zip(maxima.tolist(), shown.tolist(), lines, strict=True):
+    for value, name, inside, draws in zip(maxima.tolist(), names, shown.tolist(), lines, strict=True):
+        style = {"color": drawing.ACCENT, "linestyle": "--" if inside else "none", "linewidth": 1.3}
         for draw in draws if inside else ():
             draw(value, **style)
-    texts = [
-        f"{value:,} {name}" + ("" if inside else " (beyond)")
-        for value, name, inside in zip(maxima.tolist(), names, shown.tolist(), strict=True)
-    ]
-    ax.plot([], [], label=drawing.wrapped(texts), **style)
-    ax.legend(loc=_emptiest_corner(cells), title="limits of a pack", fontsize="small", title_fontsize="small")
-
-
-def _emptiest_corner(cells: Any) -> str:
-    """Return the corner in which a legend hides the fewest cells with graphs."""
-
-    def occupied(corner: str) -> int:
-        ranges = [
-            slice(round(low * length), max(1, round(high * length)))
-            for (low, high), length in zip(_CORNERS[corner], cells.shape, strict=True)
-        ]
-        return int((cells[tuple(ranges)] > 0).sum())
-
-    return min(_CORNERS, key=occupied)
+        marginals[0].plot([], [], label=f"limit: {value:,} {name}{'' if inside else ' (beyond the picture)'}", **style)
+    marginals[0].legend(**drawing.LEGEND_ABOVE)

@@ -91,7 +91,7 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
         yield _picture(
             plots.plot_sizes(histogram, findings.limits, _axes(), components=pair),
             f"Sizes: {pair[0]} and {pair[1]}",
-            "Dark: many graphs. At the sides: the sums over each axis. Dashed: the limits of a pack.",
+            "Dark: many graphs. At the sides: the sums over each axis.",
             f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
         )
         yield _picture(

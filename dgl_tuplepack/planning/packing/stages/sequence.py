@@ -24,7 +24,7 @@ from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.planning.packing.patterns import Patterns
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt, dealt_near, work_of_dealing
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
@@ -142,10 +142,13 @@ def best_fits(current: Round) -> None:
         current.best.offer(patterns, f"best_fit {name}")
 
 
-# Fraction of the remaining effort that a turn of `deal_and_repair` may use. For each graph, units of work of the repair
-# at first; each later turn may do _MORE_REPAIR times as much as the turn before.
+# Fraction of the remaining effort that a turn of `deal_and_repair` may use.
 _DEALING_SHARE = 0.5
-_REPAIR_WORK, _MORE_REPAIR = 100, 4
+# The first turn deals to these numbers of packs above the bound, each times the bound / _PART.
+_ABOVE, _PART = (3, 1, 0), 4000
+# Units of work of a repair in the first turn, for each graph and component. In each later turn, a repair may take
+# _MORE_REPAIR times as long as in the turn before.
+_REPAIR_WORK, _MORE_REPAIR = 120, 4
 
 
 def deal_and_repair(current: Round) -> None:
@@ -155,11 +158,12 @@ def deal_and_repair(current: Round) -> None:
         return
     share = current.effort.portion(int(_DEALING_SHARE * current.effort.left))
     key = key_of(int(current.start), current.trial, _DEAL)
+    targets, work = [best.packs - 1], _REPAIR_WORK * _MORE_REPAIR ** min(turn, 20)
     if current.is_first_turn:
-        best.offer(dealt_near(instance, best.bound, best.packs - 1, key, share), "deal_and_repair")
-    elif best.method == "deal_and_repair" and share.left > work_of_dealing(instance, best.packs):
-        work = _REPAIR_WORK * instance.num_graphs * _MORE_REPAIR ** min(turn, 20)
-        best.offer(dealt(instance, best.packs - 1, key, work, share), "deal_and_repair")
+        targets = [best.bound + above * max(1, best.bound // _PART) for above in _ABOVE]
+    elif best.method != "deal_and_repair":
+        return
+    best.offer(dealt_near(instance, targets, best.packs - 1, key, work, share), "deal_and_repair")
 
 
 # A purpose for `key_of`.
