@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.planning.sizes import GraphSizes as GraphSizes
     from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.sampling.ranks import in_step as in_step
+    from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler as StaticBatchSampler
     from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
     from dgl_tuplepack.storage.chunks import write_chunks as write_chunks
     from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
@@ -65,6 +66,7 @@ _PUBLIC = {
     "lower_bound": "planning.bounds",
     "search_limits": "planning.search",
     "PackBatchSampler": "sampling.batches",
+    "StaticBatchSampler": "sampling.static_sampler",
     "StreamPacker": "sampling.stream",
     "TensorGraph": "compiling.tensor_graph",
     "in_step": "sampling.ranks",

@@ -239,7 +239,7 @@ def packed_loader(
 def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None:
     """Warn if the mean number of graphs in the batches of the splits misses `wanted`."""
     ranks = next(iter(samplers.values())).num_replicas
-    graphs = [sampler._histogram.num_graphs / ranks for sampler in samplers.values()]
+    graphs = [sampler._num_graphs / ranks for sampler in samplers.values()]
     batches = sum(map(len, samplers.values()))
     mean = sum(len(sampler) * sampler.graphs_per_batch for sampler in samplers.values()) / batches
     # The mean if all batches could hold exactly `wanted` graphs; a smaller split is one batch.

@@ -43,7 +43,7 @@ class _WholeBatches(Dataset[Any]):
     """
 
     def __init__(self, view: Any, sampler: PackBatchSampler) -> None:
-        self.view, self.sampler, self._length = view, sampler, sampler._histogram.num_graphs
+        self.view, self.sampler, self._length = view, sampler, sampler._num_graphs
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers need no sampler.

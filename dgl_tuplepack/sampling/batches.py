@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import copy
-import warnings
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Sampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack._core.progress import notice
@@ -28,17 +23,17 @@ from dgl_tuplepack.sampling.checks import (
     check_no_replanning,
     check_plan,
     default_content,
-    labels_of_graphs,
     split_oversize,
 )
-from dgl_tuplepack.sampling.dealing import NONE, Balance
+from dgl_tuplepack.sampling.dealing import NONE, Balance, EpochBatches
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
 from dgl_tuplepack.sampling.epochs import Epochs
 from dgl_tuplepack.sampling.exchange import ExchangedPacks
 from dgl_tuplepack.sampling.packs import Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 
 
-class PackBatchSampler(Sampler[list[int]]):
+class PackBatchSampler(EpochSampler):
     """Batches of graph ids, made from a plan; no pack ever exceeds a limit.
 
     Pass it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
@@ -135,6 +130,7 @@ class PackBatchSampler(Sampler[list[int]]):
         oversize: str = "error",
         replan_every: None = None,
     ) -> None:
+        super().__init__()
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
@@ -144,11 +140,6 @@ class PackBatchSampler(Sampler[list[int]]):
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            self._epoch, self._skip = 0, 0
-            # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
-            self._iterations, self._iterated, self._warned = 0, -1, False
-            # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
-            self._counted: tuple[int, float] = (-1, 0.0)
             sizes = sizes_of(sizes)
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
                 kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
@@ -170,7 +161,7 @@ class PackBatchSampler(Sampler[list[int]]):
         # Ids are positions among all graphs, so the checksum covers all graphs; dropped graphs have the class -1.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
-        self._num_ids = len(sizes)
+        self._num_ids, self._num_graphs = len(sizes), len(kept)
         self._sizes_checksum = zlib.crc32(classes.data)
         # numpy sorts integers of 16 bits or fewer several times as fast as others.
         narrow = histogram.graph_classes.astype(np.min_scalar_type(len(histogram)))
@@ -204,72 +195,23 @@ class PackBatchSampler(Sampler[list[int]]):
         return sampler
 
     @property
-    def epoch(self) -> int:
-        """The current epoch, 0 at first; see `set_epoch`."""
-        return self._epoch
-
-    @property
     def plan(self) -> PackPlan:
         """The plan. With "exchange", the packs of an epoch have its number and limits, but other sizes."""
         return self._epochs.packs.plan
-
-    @property
-    def sampler(self) -> PackBatchSampler:
-        """The sampler itself, since some frameworks call ``batch_sampler.sampler.set_epoch``."""
-        return self
-
-    def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Set the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` batches of this epoch.
-
-        To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
-        numbers here. A loader from `packed_loader` counts its batches itself: save its `state_dict`, and load
-        that to resume.
-
-        Raises
-        ------
-        SamplerError
-            `epoch` is out of range, or the epoch has fewer batches than `skip`.
-        """
-        epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
-        self._skip = whole_number("skip", skip, 0, len(self), SamplerError)
-        self._epoch = epoch
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
         return self._epochs.length
 
-    def __iter__(self) -> Iterator[list[int]]:
-        # This is a generator, so an iterator that a loader makes but never uses has no effect.
-        epoch, first, self._skip = self.epoch, self._skip, 0
-        self._warn_of_repetition(first)
-        batches = self._epochs.of_rank(epoch, self.rank)
-        # An evaluation, which runs without gradients, may repeat the epoch of the training.
-        self._iterated = epoch if torch.is_grad_enabled() else self._iterated
-        self._iterations += 1
-        iteration = self._iterations
-        for step in range(first, len(batches)):
-            # Only the latest iteration is checked.
-            if self.epoch != epoch and self._iterations == iteration:
-                raise SamplerError(
-                    f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
-                    f"{step - first} batches, so the loop would continue with batches of the wrong epoch; call "
-                    "set_epoch before iter(loader), since a loader with workers requests its first batches "
-                    "in that call (a loader from packed_loader requests them when its own first batch is requested)."
-                )
-            yield batches[step]
+    def _batches(self, epoch: int) -> EpochBatches:
+        return self._epochs.of_rank(epoch, self.rank)
 
-    def _warn_of_repetition(self, first: int) -> None:
-        """Warn once if an epoch is iterated again, unless `content` is "fixed"."""
-        is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
-        if is_repeated and first == 0 and self.content != "fixed" and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {self.content!r}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation "
-                "that is under torch.no_grad() needs no call).",
-                UserWarning,
-                stacklevel=3,
-            )
+    def _mean_of_batches(self, epoch: int, values: IntArray) -> float:
+        return self._epochs.mean_of_batches(epoch, values)
+
+    @property
+    def _random(self) -> str:
+        return "" if self.content == "fixed" else f"the content is {self.content!r}"
 
     def balance(self) -> Balance:
         """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
@@ -288,58 +230,6 @@ class PackBatchSampler(Sampler[list[int]]):
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.packs_of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
-    @property
-    def graphs_per_batch(self) -> float:
-        """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
-
-        In training, divide the sum of a batch's losses by this number, as in
-        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches and ranks, so
-        all graphs weigh equally. Graphs that `oversize` or `drop_last` leave out do not count; batches that a resumed
-        epoch skips do count.
-
-        Examples
-        --------
-        >>> from dgl_tuplepack import GraphSizes, Limits
-        >>> PackBatchSampler(GraphSizes([[3, 3], [2, 2], [1, 1]]), Limits(nodes=4, edges=4)).graphs_per_batch
-        1.5
-        """
-        if not self.drop_last:
-            return self._histogram.num_graphs / (len(self) * self.num_replicas)
-        # Each epoch may drop other packs.
-        if self._counted[0] != self.epoch:
-            ones = np.ones(self._num_ids, dtype=np.int64)
-            self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
-        return self._counted[1]
-
-    @property
-    def count_tensor(self) -> Tensor:
-        """`graphs_per_batch` as a 0-dimensional float64 tensor, which compiled code does not treat as a constant."""
-        return torch.tensor(self.graphs_per_batch, dtype=torch.float64)
-
-    def labels_per_batch(self, label_mask: Any) -> float:
-        """Return the mean number of labels per batch over all steps and ranks of the current epoch.
-
-        If some labels are missing and the loss has one term for each label, divide the sum of the terms by this number:
-        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. All labels then weigh equally.
-        In `mask`, bool ``[G, T]`` for G graph slots and T labels per graph, exactly the existing labels of real graphs
-        must be True.
-
-        Parameters
-        ----------
-        label_mask
-            Bool ``[N]`` or ``[N, T]``, a tensor or array, for all N graphs of the sampler; False = missing.
-
-        Raises
-        ------
-        SamplerError
-            The mask is not bool or does not have one row for each graph, or the epoch has no labels.
-        """
-        labels = labels_of_graphs(label_mask, self._num_ids)
-        number = self._epochs.mean_of_batches(self.epoch, labels)
-        if not number:
-            raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
-        return number
-
     def _settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
         return {
@@ -349,7 +239,7 @@ class PackBatchSampler(Sampler[list[int]]):
             "packs_per_batch": self.packs_per_batch,
             "num_replicas": self.num_replicas,
             "drop_last": self.drop_last,
-            "num_graphs": self._histogram.num_graphs,
+            "num_graphs": self._num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
         }

@@ -101,7 +101,7 @@ except tp.errors.MissingDependencyError as error:
 
 
 NEED_TORCH = [
-    "PackBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn", "tensor_graph",
+    "PackBatchSampler", "StaticBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn", "tensor_graph",
     "transforms",
 ]  # fmt: skip
 

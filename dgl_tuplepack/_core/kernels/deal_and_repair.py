@@ -214,6 +214,20 @@ def _space(components: int) -> _Space:
 
 
 @helper
+def _partner(packs: Packs, key: np.uint64, counter: np.uint64, drawn: int) -> int:
+    """Return the emptiest of `drawn` random packs, the first of them if several are equally empty."""
+    partner, least = -1, 0
+    for draw in range(drawn):
+        pack = _below(random_bits(key, counter + np.uint64(draw)), len(packs.counts))
+        load = 0
+        for component in range(packs.loads.shape[1]):
+            load += packs.loads[pack, component]
+        if partner < 0 or load < least:
+            partner, least = pack, load
+    return partner
+
+
+@helper
 def _try_exchange(
     sizes: ConstIntMatrix,
     limits: ConstIntVector,
@@ -222,18 +236,21 @@ def _try_exchange(
     pack: int,
     key: np.uint64,
     counter: np.uint64,
+    drawn: int,
     space: _Space,
 ) -> int:
-    """Make the best exchange between a pack and a random other pack, if there is one; return the units of work."""
-    other = _below(random_bits(key, counter), len(packs.counts))
+    """Make the best exchange between a pack and the emptiest of some others, if any; return the units of work."""
+    other = _partner(packs, key, counter, drawn)
     if other == pack:
         return _WORK_PER_TRY
     places, found, above = space
     for component in range(len(limits)):
         above[0, component] = packs.loads[pack, component] - limits[component]
         above[1, component] = packs.loads[other, component] - limits[component]
-    ours = _candidates(sizes, packs, pack, moves, random_bits(key, counter + np.uint64(1)), places[0], found[0])
-    theirs = _candidates(sizes, packs, other, moves, random_bits(key, counter + np.uint64(2)), places[1], found[1])
+    ours = _candidates(sizes, packs, pack, moves, random_bits(key, counter + np.uint64(drawn)), places[0], found[0])
+    theirs = _candidates(
+        sizes, packs, other, moves, random_bits(key, counter + np.uint64(drawn + 1)), places[1], found[1]
+    )
     mine, its = _best_exchange(found[0, :ours], found[1, :theirs], above)
     if mine >= 0:
         _exchange(sizes, packs, pack, places[0, mine], other, places[1, its])
@@ -242,13 +259,20 @@ def _try_exchange(
 
 @jit
 def repair(
-    sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, moves: bool, key: np.uint64, budget: int
+    sizes: ConstIntMatrix,
+    limits: ConstIntVector,
+    packs: Packs,
+    moves: bool,
+    drawn: int,
+    key: np.uint64,
+    budget: int,
 ) -> tuple[int, int]:
     """Exchange graphs between packs until no pack exceeds a limit; return the packs that still do, and the work done.
 
-    Each pack that exceeds a limit tries random other packs. With each of them, it makes the exchange of two graphs that
-    reduces the excess of both packs most, summed over the components; with `moves`, a graph may also move. So the sizes
-    ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits are about equal. The last row of `sizes` is 0.
+    Each pack that exceeds a limit tries other packs, each of them the emptiest of `drawn` random packs. With each, it
+    makes the exchange of two graphs that reduces the excess of both packs most, summed over the components; with
+    `moves`, a graph may also move. So the sizes ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits
+    are about equal. The last row of `sizes` is 0.
 
     The search ends as soon as `budget` units of work will probably not suffice. `key` determines all random choices.
 
@@ -264,8 +288,8 @@ def repair(
             for _ in range(_TRIES):
                 if work > budget or _excess_of(packs, pack, limits) == 0:
                     break
-                work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, space)
-                counter += np.uint64(3)
+                work += _try_exchange(sizes, limits, packs, moves, pack, key, counter, drawn, space)
+                counter += np.uint64(drawn + 2)
         total, exceeding = _excess(packs, limits)
         # At the pace of this round, the excess would outlast the budget. Later rounds are slower.
         if float(total) * (work - begun) > float(before - total) * (budget - work):
@@ -294,6 +318,6 @@ def stir(
         for pack in chosen:
             if work > budget:
                 return work
-            work += _try_exchange(sizes, limits, packs, False, pack, key, counter, space)
+            work += _try_exchange(sizes, limits, packs, False, pack, key, counter, 1, space)
             counter += np.uint64(3)
     return work

@@ -85,7 +85,7 @@ class OpenPacks:
 
         if (scaled := self._scaled()) is None:
             return 0
-        return repair(*scaled, moves, key, budget)[1]
+        return repair(*scaled, moves, 1, key, budget)[1]
 
     def stir(self, chosen: IntArray, *, key: np.uint64, rounds: int, budget: int) -> int:
         """Exchange random graphs of the packs `chosen` with all packs, within the limits; return the work done."""

@@ -1,0 +1,169 @@
+"""What the samplers of a dataset share: epochs that the loop sets, ranks, and mean numbers of graphs."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
+from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.sampling.checks import labels_of_graphs
+from dgl_tuplepack.sampling.dealing import EpochBatches
+
+
+class EpochSampler(Sampler[list[int]], ABC):
+    """Batches of graph ids that depend only on the settings, the sizes, the seed and the epoch."""
+
+    num_replicas: int
+    rank: int
+    drop_last: bool
+    # Number of graphs that ids count, and of those that are not dropped for their size.
+    _num_ids: int
+    _num_graphs: int
+
+    def __init__(self) -> None:
+        self._epoch, self._skip = 0, 0
+        # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
+        self._iterations, self._iterated, self._warned = 0, -1, False
+        # The epoch for which `graphs_per_batch` was counted last (-1: none), and the result.
+        self._counted: tuple[int, float] = (-1, 0.0)
+
+    @abstractmethod
+    def _batches(self, epoch: int) -> EpochBatches:
+        """Return the batches of this rank in an epoch."""
+
+    @abstractmethod
+    def _mean_of_batches(self, epoch: int, values: IntArray) -> float:
+        """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """Return, as plain values, the settings that decide which graphs a batch holds."""
+
+    @property
+    @abstractmethod
+    def _random(self) -> str:
+        """How batches differ from epoch to epoch, for a warning; empty if they do not differ."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, 0 at first; see `set_epoch`."""
+        return self._epoch
+
+    @property
+    def sampler(self) -> EpochSampler:
+        """The sampler itself, since some frameworks call ``batch_sampler.sampler.set_epoch``."""
+        return self
+
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """Set the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` batches of this epoch.
+
+        To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
+        numbers here. A loader from `packed_loader` counts its batches itself: save its `state_dict`, and load
+        that to resume.
+
+        Raises
+        ------
+        SamplerError
+            `epoch` is out of range, or the epoch has fewer batches than `skip`.
+        """
+        epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        self._skip = whole_number("skip", skip, 0, len(self), SamplerError)
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        # This is a generator, so an iterator that a loader makes but never uses has no effect.
+        epoch, first, self._skip = self.epoch, self._skip, 0
+        self._warn_of_repetition(first)
+        batches = self._batches(epoch)
+        # An evaluation, which runs without gradients, may repeat the epoch of the training.
+        self._iterated = epoch if torch.is_grad_enabled() else self._iterated
+        self._iterations += 1
+        iteration = self._iterations
+        for step in range(first, len(batches)):
+            # Only the latest iteration is checked.
+            if self.epoch != epoch and self._iterations == iteration:
+                raise SamplerError(
+                    f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
+                    f"{step - first} batches, so the loop would continue with batches of the wrong epoch; call "
+                    "set_epoch before iter(loader), since a loader with workers requests its first batches "
+                    "in that call (a loader from packed_loader requests them when its own first batch is requested)."
+                )
+            yield batches[step]
+
+    def _warn_of_repetition(self, first: int) -> None:
+        """Warn once if an epoch is iterated again, unless all epochs are equal."""
+        is_repeated = self._iterated == self.epoch and torch.is_grad_enabled()
+        if is_repeated and first == 0 and self._random and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although "
+                f"{self._random}; call set_epoch(epoch) with the next epoch before iterating it (an evaluation that is "
+                "under torch.no_grad() needs no call).",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
+
+        In training, divide the sum of a batch's losses by this number, as in
+        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches and ranks, so
+        all graphs weigh equally. Graphs that `oversize` or `drop_last` leave out do not count; batches that a resumed
+        epoch skips do count.
+
+        Examples
+        --------
+        >>> from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler
+        >>> PackBatchSampler(GraphSizes([[3, 3], [2, 2], [1, 1]]), Limits(nodes=4, edges=4)).graphs_per_batch
+        1.5
+        """
+        if not self.drop_last:
+            return self._num_graphs / (len(self) * self.num_replicas)
+        # Each epoch may drop other graphs.
+        if self._counted[0] != self.epoch:
+            ones = np.ones(self._num_ids, dtype=np.int64)
+            self._counted = self.epoch, self._mean_of_batches(self.epoch, ones)
+        return self._counted[1]
+
+    @property
+    def count_tensor(self) -> Tensor:
+        """`graphs_per_batch` as a 0-dimensional float64 tensor, which compiled code does not treat as a constant."""
+        return torch.tensor(self.graphs_per_batch, dtype=torch.float64)
+
+    def labels_per_batch(self, label_mask: Any) -> float:
+        """Return the mean number of labels per batch over all steps and ranks of the current epoch.
+
+        If some labels are missing and the loss has one term for each label, divide the sum of the terms by this number:
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. All labels then weigh equally.
+        In `mask`, bool ``[G, T]`` for G graph slots and T labels per graph, exactly the existing labels of real graphs
+        must be True.
+
+        Parameters
+        ----------
+        label_mask
+            Bool ``[N]`` or ``[N, T]``, a tensor or array, for all N graphs of the sampler; False = missing.
+
+        Raises
+        ------
+        SamplerError
+            The mask is not bool or does not have one row for each graph, or the epoch has no labels.
+        """
+        labels = labels_of_graphs(label_mask, self._num_ids)
+        number = self._mean_of_batches(self.epoch, labels)
+        if not number:
+            raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
+        return number

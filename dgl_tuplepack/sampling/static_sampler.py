@@ -1,0 +1,271 @@
+"""The sampler of batches with exactly B graphs, which all fit one static shape."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import zlib
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, real_number, true_or_false, whole_number
+from dgl_tuplepack._core.progress import notice
+from dgl_tuplepack._core.seeds import key_of
+from dgl_tuplepack.errors import LimitsError, SamplerError
+from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sampling.checks import split_oversize
+from dgl_tuplepack.sampling.dealing import EpochBatches
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
+from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
+from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order
+
+_log = logging.getLogger(__name__)
+
+# So many shuffles of an epoch are tried before an order that is known to fit is used.
+_ATTEMPTS = 3
+# A shape that has this fraction more slots than a mean batch gives a warning.
+_MUCH = 0.1
+# Identifier of the random stream; `exact_batches.py` and `static_shape.py` have others.
+_SHUFFLE = 13
+
+
+class StaticBatchSampler(EpochSampler):
+    """Shuffled batches of exactly `batch_size` graphs, which all fit one static shape.
+
+    Each epoch is shuffled and cut into batches, as by torch. Then a few graphs are exchanged between batches, until
+    every batch is within `limits`, which are hardly larger than a mean batch. Pass the sampler to a loader as
+    ``batch_sampler``, and call `set_epoch` before each epoch.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of all graphs, or anything that `sizes_of` reads; ids are positions among these graphs.
+    batch_size
+        Number of graphs in each batch, >= 1. The last batch has the rest.
+    shuffle
+        False: batches have the graphs in the order of `sizes`, and `limits` are what these batches need.
+    seed
+        Random seed, 0..2**64-1. Batches depend only on the settings, sizes, seed and epoch; `limits` on all but the
+        last two.
+    shape
+        Limits of a batch, one for each component, with at least `batch_size` graphs or no cap. None: choose them.
+    slack
+        How much larger than a mean batch the limits are, >= 0: 0.02 for 2 %. More slack leaves more graphs in their
+        shuffled batches. None: choose a small slack, at least 0.003.
+    multiple_of
+        The node slots, reserved nodes included, and the edge slots are multiples of this number, >= 1.
+    drop_last
+        Whether to drop the graphs that do not fill a step.
+    num_replicas, rank
+        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised, and
+        then every rank must make the sampler. All ranks get equally many batches, and none without graphs: the last
+        step divides the rest evenly, and if that leaves at most one graph for some rank, the last full step and the
+        rest are divided over two steps.
+    oversize
+        What to do with graphs that are larger than `shape`: "error", or "drop" (with a warning).
+
+    Attributes
+    ----------
+    limits
+        Limits of the content of every batch in every epoch, for `PaddedCollate`.
+    batch_size
+        As given.
+    dropped_ids
+        Ids of the graphs that ``oversize="drop"`` left out, int64.
+    fallbacks
+        Number of epochs, among those made so far, that could not be repaired. They use an order that is known to fit,
+        shuffled within equal sizes and over batches. With chosen limits, there are fewer than 1 % of them.
+
+    Raises
+    ------
+    GraphTooLargeError, LimitsError, SizesError
+        A graph exceeds `shape`; `shape` has other components; or there are no graphs.
+    SamplerError
+        Settings contradict each other; no order of all graphs that fits `shape` is found (the message has limits that
+        suffice); ranks would get no graphs; or ranks have different settings or sizes.
+
+    Notes
+    -----
+    Time O(N k) for an epoch of N graphs with k components, plus the repair: about 1 s for 1,000,000 graphs. The
+    constructor takes as long as about ten epochs, or up to thirty for few graphs. Memory O(N k).
+
+    Graphs of very different sizes make the shape large, since a batch with the largest graph needs room for it; a
+    warning says so. The largest graphs share a batch less often than by chance; see ``docs/explain/sampling.md``.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import load_example
+    >>> histogram = load_example("ogbg-molhiv")
+    >>> sampler = StaticBatchSampler(histogram.sizes.repeat(histogram.counts, axis=0), batch_size=64)
+    >>> batches = list(sampler)
+    >>> len(batches), {len(batch) for batch in batches[:-1]}, sampler.limits
+    (515, {64}, Limits(nodes=1641, edges=3545, graphs=64))
+    """
+
+    def __init__(
+        self,
+        sizes: GraphSizes | Any,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        shape: Limits | None = None,
+        slack: float | None = None,
+        multiple_of: int = 1,
+        drop_last: bool = False,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        oversize: str = "error",
+    ) -> None:
+        super().__init__()
+        with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
+            self.batch_size = whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError)
+            self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
+            self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
+            self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
+            self.num_replicas, self.rank = replicas(num_replicas, rank)
+            self.fallbacks = 0
+            sizes = sizes_of(sizes)
+            with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
+                self._set_graphs(sizes, shape, oversize)
+                multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SamplerError)
+                self._set_limits(Shapes(self._sizes, self._cut, multiple_of), shape, slack)
+            facts.update(self._settings())
+
+    def _set_graphs(self, sizes: GraphSizes, shape: Limits | None, oversize: str) -> None:
+        choice("oversize", oversize, OVERSIZE, SamplerError)
+        if shape is None and oversize == "drop":
+            raise SamplerError(
+                "oversize='drop' leaves out graphs that are larger than a shape, but shape is None; give "
+                "shape=Limits(nodes=..., edges=...)."
+            )
+        kept, self.dropped_ids = np.arange(len(sizes)), np.zeros(0, dtype=np.int64)
+        if shape is not None:
+            kept, self.dropped_ids = split_oversize(sizes, as_limits(shape).aligned(sizes.components), oversize)
+        self._kept = kept
+        self._sizes = sizes.take(kept) if len(kept) < len(sizes) else sizes
+        self._num_ids, self._num_graphs = len(sizes), len(kept)
+        self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8").data)
+        self._cut = Cut.of(len(kept), self.batch_size, self.num_replicas, self.drop_last)
+
+    def _set_limits(self, shapes: Shapes, shape: Limits | None, slack: float | None) -> None:
+        """Set `limits`, and for shuffled batches `_exact`, which makes orders of graphs within these limits."""
+        if shape is not None and (slack is not None or shapes.multiple_of > 1):
+            raise SamplerError("slack and multiple_of choose a shape, but shape is given; leave them out, or shape.")
+        if slack is not None and not self.shuffle:
+            raise SamplerError("slack is for shuffled batches, but shuffle=False; leave it out.")
+        cap, components = self.batch_size, self._sizes.components
+        # The order and the limits of the latest epoch; the known order is made when it is needed.
+        self._latest: tuple[int, IntArray] = (-1, self._kept)
+        if shape is not None:
+            values, cap = shape.aligned(components).array, shape.graphs or self.batch_size
+            if cap < self.batch_size:
+                raise LimitsError(
+                    f"shape has room for {cap} graphs, but batch_size is {self.batch_size}; give graphs=None or more."
+                )
+        elif not self.shuffle:
+            values = shapes.rounded(np.maximum(self._contents(np.arange(self._num_graphs)).max(axis=0), 1))
+        elif slack is None:
+            values = chosen(shapes)
+        else:
+            values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
+        self.limits = Limits.from_components(dict(zip(components, values.tolist(), strict=True)), cap)
+        if not self.shuffle:
+            self._check_order()
+            return
+        self._exact = ExactBatches(self._sizes.array, values, self._cut)
+        if known_order(self._exact) is None:
+            needed = Limits.from_components(dict(zip(components, chosen(shapes).tolist(), strict=True)), cap)
+            raise SamplerError(
+                f"no order of the {self._num_graphs} graphs was found whose batches of {self._cut.most} all fit "
+                f"{self.limits!r}; give limits of at least {needed!r}, or leave shape and slack out."
+            )
+        if shape is None and slack is None:
+            self._warn_of_padding(shapes)
+
+    def _check_order(self) -> None:
+        """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""
+        contents = self._contents(np.arange(self._num_graphs))
+        exceeding = np.flatnonzero((contents > self.limits.array).any(axis=1))
+        if len(exceeding):
+            names = self._sizes.components
+            needed = dict(zip(names, np.maximum(self.limits.array, contents.max(axis=0)).tolist(), strict=True))
+            raise SamplerError(
+                f"batch {exceeding[0]} of the graphs in their order has {contents[exceeding[0]].tolist()} of "
+                f"{list(names)}, but the shape is {self.limits!r}; give at least {needed}, a smaller batch_size, or "
+                "leave shape out."
+            )
+
+    def _contents(self, order: IntArray) -> IntArray:
+        """Return the content of each delivered batch, int64 ``[P, k]``, of an order of the kept graphs."""
+        contents = np.add.reduceat(self._sizes.array[order], self._cut.offsets[:-1], axis=0)
+        return contents[: self._cut.delivered]
+
+    def _warn_of_padding(self, shapes: Shapes) -> None:
+        """Warn if the limits are much larger than a mean batch, and name the graph that is to blame."""
+        above = self.limits.array.sum() / max(sum(shapes.mean), 1e-9) - 1
+        if above > _MUCH:
+            shares = (self._sizes.array / self.limits.array).max(axis=1)
+            worst = int(shares.argmax())
+            size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
+            warnings.warn(
+                f"batches of {self._cut.most} graphs need a shape with {above:.0%} more slots than a mean batch, since "
+                f"graph {self._kept[worst]} has {size}; pack such graphs instead (packed_loader with "
+                "graphs_per_batch), use a larger batch_size, leave out the largest graphs (oversize='drop' with a "
+                "shape), or use shape buckets.",
+                stacklevel=4,
+            )
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
+        return self._cut.steps
+
+    @property
+    def _random(self) -> str:
+        return "it is shuffled" if self.shuffle else ""
+
+    def _order(self, epoch: int) -> IntArray:
+        """Return the ids of all batches of an epoch, one batch after the other."""
+        if self.shuffle and self._latest[0] != epoch:
+            self._latest = epoch, self._kept[self._shuffled(epoch)]
+        return self._latest[1]
+
+    def _shuffled(self, epoch: int) -> IntArray:
+        """Return a random order of the kept graphs whose batches are within the limits."""
+        key = key_of(self.seed, epoch, _SHUFFLE)
+        for attempt in range(_ATTEMPTS):
+            order = self._exact.repaired(key_of(int(key), attempt, _SHUFFLE))
+            if order is not None:
+                return order
+        self.fallbacks += 1
+        _log.info("epoch %d uses a known order of sizes; %d epochs did so far", epoch, self.fallbacks)
+        known, classes = known_order(self._exact), SizeHistogram.from_sizes(self._sizes).graph_classes
+        assert known is not None
+        assert classes is not None
+        return self._exact.stirred(known, classes, self.seed, epoch)
+
+    def _batches(self, epoch: int) -> EpochBatches:
+        batches = np.arange(self._cut.delivered).reshape(-1, self.num_replicas)
+        return EpochBatches(epoch, self._cut.offsets, self._order(epoch), batches[:, self.rank, None])
+
+    def _mean_of_batches(self, epoch: int, values: IntArray) -> float:
+        sums = np.add.reduceat(values[self._order(epoch)], self._cut.offsets[:-1])
+        return float(sums[: self._cut.delivered].mean())
+
+    def _settings(self) -> dict[str, Any]:
+        """Return, as plain values, the settings that decide which graphs a batch holds."""
+        return {
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "num_replicas": self.num_replicas,
+            "drop_last": self.drop_last,
+            "num_graphs": self._num_graphs,
+            "limits": self.limits.to_dict(),
+            "sizes": self._sizes_checksum,
+        }
