@@ -101,8 +101,8 @@ except tp.errors.MissingDependencyError as error:
 
 
 NEED_TORCH = [
-    "PackBatchSampler", "StaticBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn", "tensor_graph",
-    "transforms",
+    "PackBatchSampler", "StaticBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn",
+    "tensor_graph", "transforms",
 ]  # fmt: skip
 
 

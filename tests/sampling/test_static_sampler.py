@@ -227,14 +227,13 @@ def test_a_given_shape_is_kept_and_may_leave_graphs_out() -> None:
     shape = tp.Limits(nodes=1700, edges=3700, graphs=70)
     sampler = StaticBatchSampler(sizes, 64, shape=shape)
     assert sampler.limits == shape
-    small = tp.Limits(nodes=120, edges=260)
-    fits = small.fits(sizes)
-    with pytest.warns(UserWarning, match=f"{(~fits).sum()} of {len(sizes)} graphs exceed"):
-        sampler = StaticBatchSampler(sizes, 4, shape=small, oversize="drop")
-    assert sampler.dropped_ids.tolist() == np.flatnonzero(~fits).tolist()
-    assert sorted(flat(list(sampler))) == np.flatnonzero(fits).tolist()
-    with refused(GraphTooLargeError, "graphs exceed Limits(nodes=120"):
-        StaticBatchSampler(sizes, 4, shape=small)
+    with_giants = tp.GraphSizes(np.insert(sizes.array, [5, 700], [[2000, 4000], [10, 9000]], axis=0))
+    with pytest.warns(UserWarning, match=f"2 of {len(with_giants)} graphs exceed"):
+        sampler = StaticBatchSampler(with_giants, 64, shape=shape, oversize="drop")
+    assert sampler.dropped_ids.tolist() == [5, 701]
+    assert sorted(flat(list(sampler))) == [i for i in range(len(with_giants)) if i not in (5, 701)]
+    with refused(GraphTooLargeError, "2 of", "graphs exceed Limits(nodes=1700"):
+        StaticBatchSampler(with_giants, 64, shape=shape)
 
 
 def test_slack_buys_randomness_with_padding() -> None:
