@@ -8,6 +8,7 @@ from benchmarks import (
     balance,
     batches,
     costs,
+    exact,
     latency,
     lists,
     loading,
@@ -22,7 +23,8 @@ from benchmarks import (
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 MODULES = (
-    packing, ablation, latency, batches, balance, loading, costs, training, lists, zoo, ranks, pyg, shards, partition
+    packing, ablation, latency, batches, exact, balance, loading, costs, training, lists, zoo, ranks, pyg, shards,
+    partition,
 )  # fmt: skip
 for module in MODULES:
     app.add_typer(module.app)

@@ -236,6 +236,28 @@ def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
         tp.PackBatchSampler(tp.GraphSizes(rows), limits, seed=9, num_replicas=1, rank=0)
 
 
+def exact_batches_are_divided(rank: int, ranks: int) -> None:
+    """Every rank has as many batches, none is empty, every graph comes once; other settings are refused."""
+    rows = np.random.default_rng(0).integers(1, 30, (8 * ranks * 3 + 1, 2))
+    sampler = tp.StaticBatchSampler(tp.GraphSizes(rows), 8)
+    assert sampler.num_replicas == ranks
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        gathered: list[Any] = [None] * ranks
+        dist.all_gather_object(gathered, list(sampler))
+        assert {len(batches) for batches in gathered} == {4}
+        assert all(ids for batches in gathered for ids in batches)
+        assert sorted(i for batches in gathered for ids in batches for i in ids) == list(range(len(rows)))
+    odd = rank == ranks - 1
+    for name, order, settings in (
+        ("seed", rows, {"seed": 5 if odd else 4}),
+        ("limits", rows, {"slack": 0.2 if odd else 0.1}),
+        ("sizes", rows[::-1] if odd else rows, {"shape": tp.Limits(999, 999)}),
+    ):
+        with pytest.raises(SamplerError, match=f"rank 0 has {name} .* but rank {ranks - 1} has"):
+            tp.StaticBatchSampler(tp.GraphSizes(order), 8, **settings)
+
+
 class Broken:
     """A dataset that cannot be read."""
 
@@ -371,6 +393,8 @@ def main() -> None:
     done("a mean over nothing")
     ranks_compare_what_they_hold(rank, ranks)
     done("ranks compare")
+    exact_batches_are_divided(rank, ranks)
+    done("exact batches")
     a_rank_that_fails_ends_all(rank, ranks)
     done("a failing rank")
     streams_end_together(rank, ranks)
