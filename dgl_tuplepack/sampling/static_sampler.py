@@ -13,7 +13,7 @@ from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, real_number
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import LimitsError, SamplerError
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
@@ -22,7 +22,7 @@ from dgl_tuplepack.sampling.dealing import EpochBatches
 from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
 from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
-from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order
+from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order, suffice
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,8 @@ class StaticBatchSampler(EpochSampler):
         Random seed, 0..2**64-1. Batches depend only on the settings, sizes, seed and epoch; `limits` on all but the
         last two.
     shape
-        Limits of a batch, one for each component, with at least `batch_size` graphs or no cap. None: choose them.
+        Limits of a batch, one for each component, with at least `batch_size` graphs or no cap. None: choose them, or
+        use the shape that `preprocess` stored for these graphs and this `batch_size`.
     slack
         How much larger than a mean batch the limits are, >= 0: 0.02 for 2 %. More slack leaves more graphs in their
         shuffled batches. None: choose a small slack, at least 0.003.
@@ -130,11 +131,15 @@ class StaticBatchSampler(EpochSampler):
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.fallbacks = 0
-            sizes = sizes_of(sizes)
+            source = resolve(sizes)
+            sizes = source.sizes()
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
                 self._set_graphs(sizes, shape, oversize)
                 multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SamplerError)
-                self._set_limits(Shapes(self._sizes, self._cut, multiple_of), shape, slack)
+                # The shape that `preprocess` stored beside these graphs; other settings need another shape.
+                use_stored = self.shuffle and shape is None and slack is None and multiple_of == 1
+                stored = source.static_shape(self.batch_size) if use_stored else None
+                self._set_limits(Shapes(self._sizes, self._cut, multiple_of), shape, slack, stored)
             facts.update(self._settings())
 
     def _set_graphs(self, sizes: GraphSizes, shape: Limits | None, oversize: str) -> None:
@@ -153,7 +158,7 @@ class StaticBatchSampler(EpochSampler):
         self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8").data)
         self._cut = Cut.of(len(kept), self.batch_size, self.num_replicas, self.drop_last)
 
-    def _set_limits(self, shapes: Shapes, shape: Limits | None, slack: float | None) -> None:
+    def _set_limits(self, shapes: Shapes, shape: Limits | None, slack: float | None, stored: Limits | None) -> None:
         """Set `limits`, and for shuffled batches `_exact`, which makes orders of graphs within these limits."""
         if shape is not None and (slack is not None or shapes.multiple_of > 1):
             raise SamplerError("slack and multiple_of choose a shape, but shape is given; leave them out, or shape.")
@@ -171,7 +176,7 @@ class StaticBatchSampler(EpochSampler):
         elif not self.shuffle:
             values = shapes.rounded(np.maximum(self._contents(np.arange(self._num_graphs)).max(axis=0), 1))
         elif slack is None:
-            values = chosen(shapes)
+            values = self._chosen(shapes, stored)
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
         self.limits = Limits.from_components(dict(zip(components, values.tolist(), strict=True)), cap)
@@ -187,6 +192,15 @@ class StaticBatchSampler(EpochSampler):
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
+
+    def _chosen(self, shapes: Shapes, stored: Limits | None) -> IntArray:
+        """Return the stored limits if they suffice, else choose limits."""
+        # The stored limits were chosen for a single rank; several ranks may divide the rest in another way.
+        single = Cut.of(self._num_graphs, self.batch_size, 1, drop_last=False)
+        if stored is not None and self._cut.most == single.most:
+            if np.array_equal(self._cut.counts, single.counts) or suffice(shapes, stored.array):
+                return stored.array
+        return chosen(shapes)
 
     def _check_order(self) -> None:
         """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""

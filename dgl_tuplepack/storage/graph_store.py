@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._core.checks import as_ids, as_path, choice, true_or_false
+from dgl_tuplepack._core.checks import as_ids, as_path, choice, true_or_false, whole_number
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.batches.batch import PaddedBatch
@@ -28,6 +28,7 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.blocks import blocks_of
@@ -35,7 +36,7 @@ from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.padded import PaddedBatches
 from dgl_tuplepack.storage.plain import PlainBatches
-from dgl_tuplepack.storage.plans import load_plans
+from dgl_tuplepack.storage.plans import load_plans, load_static_shape
 from dgl_tuplepack.storage.pre_transform import Transformed
 from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.segment import Segment
@@ -211,6 +212,20 @@ class GraphStore(StoredGraphs):
             There are no plans, or a plan is damaged or for other graphs.
         """
         return load_plans(self)
+
+    def static_shape(self, batch_size: int) -> Limits | None:
+        """Return the limits that `preprocess` stored for shuffled batches of exactly `batch_size` graphs.
+
+        Return None if there are none for these graphs in this order. They are stored for one `batch_size`, and for the
+        graphs of the split "train", ``store.subset(store.splits["train"])``; without such a split, for all graphs. A
+        `StaticBatchSampler` of these graphs uses them.
+
+        Raises
+        ------
+        FormatError
+            The file with the limits is damaged.
+        """
+        return load_static_shape(self, whole_number("batch_size", batch_size, 1, 2**31))
 
     @classmethod
     def write(

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
+from dgl_tuplepack._core.checks import UINT64_MAX, as_path, true_or_false, whole_number
 from dgl_tuplepack._core.files import writing
-from dgl_tuplepack.errors import InputError, SearchError
+from dgl_tuplepack._core.progress import notice
+from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
@@ -23,9 +24,19 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_for_batches, search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.sampling.static_shape import shape_of
 from dgl_tuplepack.storage.folder import check_folder, locked
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
-from dgl_tuplepack.storage.plans import load_plans, plan_files, save_plans, split_histograms
+from dgl_tuplepack.storage.plans import (
+    SHAPE,
+    load_plans,
+    load_static_shape,
+    plan_files,
+    save_plans,
+    save_static_shape,
+    split_histograms,
+    train_sizes,
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,8 @@ class Preprocessed:
         One plan for each split; without splits, one plan with an empty name for all graphs.
     seconds
         Time of each step: write, limits, plan, verify.
+    static_shape
+        Limits of shuffled batches of exactly `batch_size` graphs; None without `batch_size`.
     """
 
     store: GraphStore
@@ -51,6 +64,7 @@ class Preprocessed:
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
     seconds: Mapping[str, float]
+    static_shape: Limits | None = None
 
 
 def preprocess(
@@ -59,6 +73,7 @@ def preprocess(
     *,
     limits: Shapes | None = None,
     graphs_per_batch: int | None = None,
+    batch_size: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
     overwrite: bool = False,
@@ -86,6 +101,10 @@ def preprocess(
         The search chooses limits for this number, in the same way as in `packed_loader`. The limits hold every graph.
         None: 64, or fewer if there are fewer graphs; if the largest graph makes such batches impossible, the search
         returns the smallest limits with nearly the best efficiency.
+    batch_size
+        Also store the static shape of shuffled batches with exactly this number of graphs (>= 1) of the split "train",
+        or of all graphs if there is no such split. `StaticBatchSampler` uses this shape, `GraphStore.static_shape`
+        returns it.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -106,7 +125,9 @@ def preprocess(
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    planner = _Planner(given, graphs_per_batch, multiple_of, seed, seconds)
+    if batch_size is not None:
+        batch_size = whole_number("batch_size", batch_size, 1, 2**31)
+    planner = _Planner(given, graphs_per_batch, batch_size, multiple_of, seed, seconds)
     opened = resolve(source).with_levels(levels)
     if opened.knows_sizes and pre_transform is None:
         with writing(out):
@@ -134,7 +155,7 @@ def preprocess(
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
-    return Preprocessed(store, *planner.chosen, planner.plans, seconds)
+    return Preprocessed(store, *planner.chosen, planner.plans, seconds, planner.static_shape)
 
 
 @dataclass
@@ -143,6 +164,7 @@ class _Planner:
 
     limits: Limits | Buckets | None
     graphs_per_batch: int | None
+    batch_size: int | None
     multiple_of: int
     seed: int
     # Time of each step.
@@ -150,28 +172,35 @@ class _Planner:
     # The limits and the number of packs per batch; None until they are known.
     chosen: tuple[Limits | Buckets, int] | None = None
     plans: Mapping[str, PackPlan] = field(default_factory=dict)
+    static_shape: Limits | None = None
     # The error that prevented the plans, if any.
     failure: InputError | None = None
 
     def limits_of(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
         """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
         every = SizeHistogram.from_sizes(sizes).without_ids()
-        train = as_ids(splits.get("train", ()), len(sizes))
-        leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
+        leading = SizeHistogram.from_sizes(train_sizes(sizes, splits)).without_ids()
         return limits_for(leading, self.limits, self.graphs_per_batch, self.multiple_of, every)
 
     def plan(self, graphs: StoredGraphs, data: Path) -> None:
         """Pack the written graphs, and save the plans in their data folder."""
+        sizes = train_sizes(graphs.sizes, graphs.splits)
         try:
             if self.chosen is None:
                 with timed(self.seconds, "limits"):
                     self.chosen = self.limits_of(graphs.sizes, graphs.splits)
             with timed(self.seconds, "plan"):
-                self.plans = _pack_splits(graphs, self.chosen[0], self.seed)
+                plans = _pack_splits(graphs, self.chosen[0], self.seed)
+                if self.batch_size is not None:
+                    with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
+                        self.static_shape = shape_of(sizes, self.batch_size)
+            self.plans = plans
         except InputError as error:
             # Keep the written graphs: the error is raised when the store is complete.
             self.failure = error
         save_plans(data, self.plans)
+        if self.static_shape is not None:
+            save_static_shape(data, self.static_shape, sizes)
 
 
 def checked_settings(
@@ -214,15 +243,18 @@ def limits_for(
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:
-    """Check every byte of a store, and that its plans, if there are any, are for its graphs.
+    """Check every byte of a store, and that its plans and its static shape, if it has them, are for its graphs.
 
-    Raise FormatError for a file that has changed, for a plan of other graphs, or if the plans of some splits are
-    missing.
+    Raise FormatError for a file that has changed, for a plan or a shape of other graphs, or if the plans of some splits
+    are missing.
     """
     store = GraphStore(path)
     store.verify()
-    if plan_files(store.segments[0].data):
+    data, train = store.segments[0].data, store.splits.get("train", ())
+    if plan_files(data):
         load_plans(store)
+    if (data / SHAPE).exists() and load_static_shape(store.subset(train) if len(train) else store) is None:
+        raise FormatError(f"{data / SHAPE} is for other graphs than {path} has; preprocess the store again.")
     return store
 
 

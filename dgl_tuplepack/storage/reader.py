@@ -13,6 +13,7 @@ import numpy as np
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType, rows_of_spans
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.graphs.subsets import chosen_from
+from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
@@ -51,6 +52,10 @@ class Stored(SizedSource):
         """Return the opened store."""
         store: StoredGraphs = self._given
         return store
+
+    def static_shape(self, batch_size: int) -> Limits | None:
+        """Return the stored shape of these graphs; shards have none."""
+        return self._given.static_shape(batch_size) if isinstance(self._given, GraphStore) else None
 
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Return all graphs in blocks: slices of the arrays or, for a subset, copies of the chosen rows."""

@@ -94,6 +94,10 @@ class Source(ABC):
         """Return a mapping from split names to ids; it is empty if the source has no splits."""
         return {}
 
+    def static_shape(self, batch_size: int) -> Any:
+        """Return the stored `Limits` of shuffled batches of `batch_size` graphs; None if there are none."""
+        return None
+
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Return all graphs in order as blocks of flat arrays; None if the source has no blocks."""
         return None

@@ -13,8 +13,9 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits, strategy_of
 from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_line, print_result, print_table
+from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_json, print_line, print_result, print_table
 from dgl_tuplepack.tools.cli.source import read_histogram
+from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
 
 PacksPerBatch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Packs per batch; default: 2 if possible.")]
 Target = Annotated[
@@ -50,6 +51,12 @@ def limits(
     max_graphs: options.MaxGraphs = None,
     multiple_of: options.MultipleOf = 1,
     oversize: options.Oversize = "error",
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare the padding of batch sizes around --graphs-per-batch, exact or packed."
+        ),
+    ] = False,
     rows: Annotated[int, typer.Option(metavar="N", min=1, help="Candidates of the Pareto front to show.")] = 12,
     root: options.Root = None,
     split: options.Split = None,
@@ -61,7 +68,8 @@ def limits(
     Advise the limits with the highest efficiency whose batches hold that many graphs on average, and the number of
     packs per batch. With --smallest, advise the limits with the fewest slots per pack (nodes plus edges) whose
     efficiency is within 0.5 % of the best. With --target, advise the smallest limits that reach an efficiency. With
-    --budget, advise the largest limits within the budget.
+    --budget, advise the largest limits within the budget. With --compare, show how much padding batches of exactly that
+    many graphs need, and packs, for several numbers of graphs.
     """
     options.check_output(as_json, as_csv)
     # The arguments that select the strategy of `search_limits`.
@@ -73,6 +81,18 @@ def limits(
         "cost": options.named("--cost", cost, options.real) or None,
     }
     asked: dict[str, Any] = {name: value for name, value in selecting.items() if value is not None}
+    if compare:
+        others = {"smallest": smallest, "shapes": shapes, "max_graphs": max_graphs, "csv": as_csv}
+        others |= {
+            "multiple_of": multiple_of > 1,
+            "oversize": oversize != "error",
+            **selecting,
+            "graphs_per_batch": None,
+        }
+        if wrong := [name.replace("_", "-") for name, is_given in others.items() if is_given]:
+            raise typer.BadParameter(f"--compare cannot be combined with --{wrong[0]}; leave out one of them.")
+        _compare(read_histogram(source, root, split), graphs_per_batch, as_json)
+        return
     strategy = _other_strategy(asked, smallest, shapes)
     histogram = read_histogram(source, root, split)
     settings: dict[str, Any] = {"graphs": max_graphs, "multiple_of": multiple_of, "oversize": oversize}
@@ -85,6 +105,21 @@ def limits(
         search = search_limits(histogram, **asked, **settings)
     show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
     print_result(search.to_dict, search.to_csv, show, as_json=as_json, as_csv=as_csv)
+
+
+def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bool) -> None:
+    """Print the table of batch sizes."""
+    if graphs_per_batch is None:
+        graphs_per_batch = min(GRAPHS_PER_BATCH, histogram.num_graphs)
+    _check_number(histogram, graphs_per_batch)
+    found = compare_batch_sizes(histogram, graphs_per_batch)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    sample = f" (exact batches: from {found.tried:,} of them)" if found.tried < found.graphs else ""
+    title = f"Padding of batches relative to their content, for {found.graphs:,} graphs{sample}"
+    print_table(title, found.headings, found.cells)
+    print_line(f"in Python: {found.use}")
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
@@ -111,9 +146,7 @@ def searched(
     """Find limits for --graphs-per-batch, or for the default number of graphs per batch."""
     packs = packs_per_batch or AUTO
     if graphs_per_batch is not None:
-        with options.usage_errors():
-            # Raises an error if `graphs_per_batch` exceeds the number of all graphs.
-            strategy_of(graphs_per_batch=graphs_per_batch).for_histogram(histogram)
+        _check_number(histogram, graphs_per_batch)
         return search_limits(histogram, graphs_per_batch=graphs_per_batch, packs_per_batch=packs, **settings)
     search = search_for_batches(histogram, packs_per_batch=packs, **settings)
     if search.way != "graphs_per_batch":
@@ -122,6 +155,12 @@ def searched(
             "smallest limits instead, as `dgl-tuplepack limits --smallest` does"
         )
     return search
+
+
+def _check_number(histogram: SizeHistogram, graphs_per_batch: int) -> None:
+    """Report bad usage if `graphs_per_batch` exceeds the number of all graphs."""
+    with options.usage_errors():
+        strategy_of(graphs_per_batch=graphs_per_batch).for_histogram(histogram)
 
 
 def search_for_plan(histogram: SizeHistogram, graphs_per_batch: int | None, oversize: str) -> LimitsSearch:
@@ -159,6 +198,7 @@ def _show(search: LimitsSearch, rows: int) -> None:
         print_line(f"      {search.dropped:,} graphs exceed the limits and were left out")
     if search.way == "graphs_per_batch":
         print_line(f"      in Python: tp.packed_loader(dataset, graphs_per_batch={search.aim['graphs_per_batch']})")
+    print_line("      other batch sizes, and batches with exact numbers of graphs: dgl-tuplepack limits --compare")
 
 
 def _show_shapes(search: LimitsSearch) -> None:

@@ -48,6 +48,15 @@ def preprocess(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new store.", show_default=False)],
     given: options.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            callback=options.at_most(2**31),
+            help="Also store the shape of batches with exactly this many graphs, for StaticBatchSampler.",
+        ),
+    ] = None,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     overwrite: options.Overwrite = False,
@@ -83,12 +92,14 @@ def preprocess(
         "overwrite": overwrite, "seed": seed,
     }  # fmt: skip
     if len(sources) > 1 or workers is not None or dask is not None:
+        if batch_size is not None:
+            raise typer.BadParameter("--batch-size is for one store, not for shards; leave it out.")
         paths = [path_of(source, root) for source in sources]
         with _cluster(dask) as executor:
             settings |= {"workers": workers, "executor": executor, "ogb_settings": ogb}
             _preprocess_shards(paths, out, as_json, settings)
     else:
-        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
+        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings | {"batch_size": batch_size})
 
 
 # Imports and a pass over the sizes may take long before the first bar.
@@ -101,7 +112,8 @@ def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, A
 
         done = run(source, out, **settings)
     plans = {split: summarise(plan) for split, plan in done.plans.items()}
-    _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans})
+    shape = done.static_shape and done.static_shape.to_dict()
+    _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans, "static_shape": shape})
 
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
@@ -139,6 +151,8 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         print_table(f"Plans with at most {_bounds(summary['limits'])} per pack", headings, rows)
     if packs > 1:
         print_line(f"batches have {packs} packs each")
+    if shape := summary.get("static_shape"):
+        print_line(f"batches of exactly {shape['graphs']} graphs have at most {_bounds(shape)}")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
 
 

@@ -14,6 +14,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.tools.report.batch_sizes import BatchSizes, compare_batch_sizes
 
 # With more graphs than this, epochs in random order are not simulated.
 _MOST_SIMULATED = 20_000_000
@@ -50,6 +51,7 @@ class Findings:
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
     batchings: Sequence[Batching]
+    batch_sizes: BatchSizes
     dropped: int
 
     @property
@@ -86,7 +88,8 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         for column, name in enumerate(histogram.components)
     }
     batchings = _batchings(histogram, graphs, plan, packs_per_batch, seed)
-    return Findings(histogram, size_quantiles, search, chosen, packs_per_batch, plans, batchings, dropped)
+    batch_sizes = compare_batch_sizes(histogram, graphs)
+    return Findings(histogram, size_quantiles, search, chosen, packs_per_batch, plans, batchings, batch_sizes, dropped)
 
 
 def _plans(histogram: SizeHistogram, limits: Limits, seed: int) -> dict[str, PackPlan]:
