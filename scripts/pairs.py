@@ -7,6 +7,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from benchmarks.distinct import materials, materials_limits
 from numpy.typing import NDArray
 
 import dgl_tuplepack as tp
@@ -30,14 +31,6 @@ def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArr
     pairs = counts[:, None].astype(float) * counts
     np.fill_diagonal(pairs, counts * (counts - 1.0))
     return float((pairs * ~met)[chosen].sum() / max(pairs[chosen].sum(), 1.0))
-
-
-def materials(number: int, seed: int, nodes: int) -> tuple[tp.GraphSizes, tp.Limits]:
-    """Return sizes as those of materials, atoms and edges within a cutoff, and limits for packs of `nodes` atoms."""
-    rng = np.random.default_rng(seed)
-    atoms = np.clip(np.exp(rng.normal(np.log(22), 0.8, number)), 1, 444).astype(int)
-    edges = (atoms * np.clip(rng.lognormal(np.log(50), 0.45, number), 4, 120)).astype(int)
-    return tp.GraphSizes(np.stack([atoms, edges], axis=1)), tp.Limits(nodes, int(edges.sum() / atoms.sum() * nodes))
 
 
 def pairs_of(packs: list[list[int]], number: int) -> NDArray[np.int64]:
@@ -79,9 +72,10 @@ def pairs(
     apart, apart_large = (share_apart(met, histogram.counts, chosen) for chosen in (everyone, large))
     typer.echo(f"cannot meet with resample: {apart:.1%} of all pairs, {apart_large:.1%} with a graph of {LARGE}+ nodes")
     typer.echo(f"{'graphs':>30} {'content':>9} {'meet again':>11} {'by chance':>10}")
+    others = materials(graphs, seed)
     for name, (sizes, limits) in (
         ("ogbg-molhiv", molhiv),
-        (f"{graphs} materials", materials(graphs, seed, 1024)),
+        (f"{graphs} materials", (others, materials_limits(others, 1024))),
     ):
         plan = tp.pack(sizes, limits, seed=seed)
         for content in ("resample", "exchange"):

@@ -156,6 +156,17 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     return signed
 
 
+def as_split(ids: Any, num_graphs: int) -> NDArray[np.int64]:
+    """Return the ids of a split, as `as_ids`; raise SizesError for a mask of numbers, which would repeat graphs."""
+    found = as_ids(ids, num_graphs)
+    if len(found) == num_graphs > 2 and found.max() < 2:
+        raise SizesError(
+            f"a split has 0 or 1 for each of the {num_graphs} graphs, which are no ids; give a mask of bools, as by "
+            "np.asarray(mask, dtype=bool), or ids."
+        )
+    return found
+
+
 def as_integers(ids: Any, mask_length: int | None = None) -> NDArray[Any]:
     """Return ids of graphs as an array ``[n]``; raise SizesError unless they are one row of integers.
 

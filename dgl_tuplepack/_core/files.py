@@ -218,7 +218,8 @@ def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     """Return the message for a path that cannot be read or written; `verb` is "read" or "write"."""
     number = error.errno if isinstance(error, OSError) else None
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    advice = _ADVICE.get(number or 0, "check the path and its permissions")
+    other = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "check the path and its permissions"
+    advice = _ADVICE.get(number or 0, other)
     return f"cannot {verb} {path}: {reason}; {advice}."
 
 

@@ -248,6 +248,9 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
             )
         try:
             tensor = torch.as_tensor(_readable(value))
+            if isinstance(value, list | tuple) and not tensor.numel():
+                # numpy refuses uneven rows; torch takes [[], [1.0]] for two empty rows.
+                np.asarray(value)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
@@ -314,7 +317,13 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
         return
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
     both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
-    steps += [f"convert {_quoted(n)} to {str(new.dtype)[6:]}" for n, old, new in both if old.dtype != new.dtype]
+    # Integers would lose what floats have.
+    dtypes = [
+        (n, max(new.dtype, old.dtype, key=lambda d: d.is_floating_point))
+        for n, old, new in both
+        if old.dtype != new.dtype
+    ]
+    steps += [f"convert {_quoted(n)} to {str(dtype)[6:]}" for n, dtype in dtypes]
     steps += [f"give {_quoted(n)} the shape {list(new.shape)}" for n, old, new in both if old.shape != new.shape]
     raise SchemaError(
         f"{where}: found {listed(found)}, but the example has {listed(expected)}; every graph needs the same names, "

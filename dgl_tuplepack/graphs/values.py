@@ -14,7 +14,7 @@ def as_array(tensor: Tensor) -> Array:
     """Return the values of a tensor as an array that a store can hold.
 
     numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
-    Raise SchemaError for a tensor that requires gradients.
+    Raise SchemaError for a tensor that requires gradients, or of a dtype that numpy does not have.
     """
     if tensor.requires_grad:
         raise SchemaError(
@@ -25,7 +25,10 @@ def as_array(tensor: Tensor) -> Array:
     tensor = tensor.cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
-    return tensor.numpy()
+    try:
+        return tensor.numpy()
+    except TypeError as error:
+        raise SchemaError(f"a feature or label is {tensor.dtype}, which stores cannot hold; convert it.") from error
 
 
 def as_tensor(stored: Array, dtype: torch.dtype, copy: bool = True) -> Tensor:

@@ -94,6 +94,8 @@ class _Iteration(Iterator[Any]):
                 "another one began, and persistent workers serve only the latest iteration of a loader; use "
                 "persistent_workers=False, or a second loader for the evaluation."
             )
+        if self in self._loader._alive():
+            self._loader._position = self.position
         try:
             batch = next(self.batches)
         except StopIteration:
@@ -134,8 +136,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        # `_position`: the position of the latest iteration, or of a state that was loaded after it. `_trains`: whether
-        # gradients were enabled in that iteration; if so, later evaluations (without gradients) change neither.
+        # `_position`: the position of the iteration that ran last, or of a state that was loaded after it. `_trains`:
+        # whether gradients were enabled; if so, later evaluations (without gradients) change neither.
         self._position, self._trains = _Position(0), False
         # `_under_way`: the iterations that count in a state, the oldest first. `_number`: how many were started.
         self._under_way, self._number = list[weakref.ref[_Iteration]](), 0
@@ -235,9 +237,9 @@ class PackedLoader(DataLoader[Any]):
 
         The position counts the batches that the loop over this loader received. If several iterations of the epoch are
         under way, the oldest counts, so an evaluation in the middle of a training epoch changes nothing; an iteration
-        ends when it is exhausted or, after ``break``, discarded. If none is under way, the latest one counts. Batches
-        that workers made ahead, and evaluations under ``torch.no_grad()`` after a training, do not count. Lightning
-        saves and restores the state with its checkpoints.
+        ends when it is exhausted or, after ``break``, discarded. If none is under way, the last one that ran counts.
+        Batches that workers made ahead, and evaluations under ``torch.no_grad()`` after a training, do not count.
+        Lightning saves and restores the state with its checkpoints.
         """
         epoch = self.sampler.epoch
         of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from dgl_tuplepack._core.checks import as_ids, choice, shown
+from dgl_tuplepack._core.checks import as_split, choice, shown
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.subsets import ids_in
@@ -86,7 +86,7 @@ def splits_of(
         raise SizesError(
             f"no splits are defined for {found.title}; give splits={{'train': ids, ...}}, or None for all graphs."
         )
-    ids_by_name = {name: as_ids(ids_in(source, ids), len(graphs.sizes)) for name, ids in chosen.items()}
+    ids_by_name = {name: as_split(ids_in(source, ids), len(graphs.sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in ids_by_name.items() if not len(ids)]
     if empty:
         raise SizesError(f"the split {shown(empty[0])} has no graphs; give splits= without it.")

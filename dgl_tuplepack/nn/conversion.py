@@ -90,24 +90,28 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
     hookable = {name: module for name, module in modules.items() if has_hook(module)}
+    # A layer that the model has in several places has several names.
+    layers, bound = dict(model.named_modules(remove_duplicate=False)), dict[Any, str | None]()
     for name, component in (rows or {}).items():
-        if name not in norms and name not in hookable:
+        layer = layers.get(name)
+        if layer not in (*norms.values(), *hookable.values()):
             raise SchemaError(
                 f"rows has the name {shown(name)}, but the layers that read masks are "
                 f"{shown([*norms, *hookable], 1000)}; give only names of these layers."
             )
-        checked_rows(f"rows[{shown(name)}]", component)
+        if bound.setdefault(layer, checked_rows(f"rows[{shown(name)}]", component)) != component:
+            raise SchemaError(
+                f"rows binds the layer {shown(name)} to {component!r}, but under another name to {bound[layer]!r}; use "
+                "two layers, or leave it out, so that the number of rows decides."
+            )
     for module in plain.values():
         _become_masked(module)
     for module in hookable.values():
         add_hook(module)
     for name, layer in (norms | hookable).items():
         layer.__dict__["name_in_model"] = name
-    for name, component in (rows or {}).items():
-        if name in norms:
-            norms[name].rows = component
-        else:
-            hookable[name].masked_rows = component
+    for layer, chosen in bound.items():
+        setattr(layer, "rows" if layer in norms.values() else "masked_rows", chosen)
     unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
     left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
     if left:

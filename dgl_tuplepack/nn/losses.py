@@ -69,7 +69,8 @@ def masked_loss(
     -----
     UserWarning
         Outputs of padding or of missing labels are not finite, so gradients can be NaN although the loss is finite.
-        This is checked only on the CPU, outside compiled code, and if `outputs` require gradients.
+        This is checked only on the CPU, outside compiled code, and if `outputs` require gradients. Or each row has as
+        many outputs as there are rows, so that a loss without ``labels.unsqueeze(-1)`` would mix rows.
 
     Examples
     --------
@@ -110,6 +111,8 @@ def masked_loss(
             f"the loss function returns shape {tuple(losses.shape)} for labels of shape {tuple(labels.shape)} and "
             f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that match."
         )
+    if not has_classes:
+        _warn_if_broadcast(outputs, labels)
     if losses.ndim < labels.ndim:
         # One loss covers several labels, such as class probabilities. Drop a loss if any of its labels is dropped.
         dropped = dropped.flatten(losses.ndim).any(dim=-1)
@@ -141,6 +144,18 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
             f"({labels.dtype}), though torch may broadcast them; reshape one of them, as in outputs.squeeze(-1)."
         )
     return mask, has_classes
+
+
+def _warn_if_broadcast(outputs: Tensor, labels: Tensor) -> None:
+    """Warn if torch can broadcast labels over the wrong axes of the outputs, so that a loss mixes rows unnoticed."""
+    pairs = zip(outputs.shape[::-1], labels.shape[::-1], strict=False)
+    fits = outputs.ndim > labels.ndim and labels.numel() > 1 and all(a == b or 1 in (a, b) for a, b in pairs)
+    if fits and not is_traced():
+        warnings.warn(
+            f"outputs {list(outputs.shape)} have as many columns as rows, so a loss that compares them with labels "
+            f"{list(labels.shape)} may mix rows without an error; in the loss, use labels.unsqueeze(-1).",
+            stacklevel=3,
+        )
 
 
 def _warn_if_not_finite(outputs: Tensor, left_out: Tensor) -> None:

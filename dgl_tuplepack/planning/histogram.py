@@ -273,10 +273,12 @@ class SizeHistogram:
             The text is not such a table; the message names the first bad line.
         """
         try:
-            plain = io.StringIO(text.removeprefix("\ufeff"), newline="")
+            plain = io.StringIO(text.lstrip("\ufeff").rstrip("\r\n"), newline="")
             header, *lines = [*csv.reader(plain, skipinitialspace=True)] or [[]]
         except csv.Error as error:
             raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
+        # In a text without quotes, blanks around a name are those of an aligned table.
+        header = header if '"' in text else [cell.strip() for cell in header]
         has_counts = len(header) > 1 and header[-1].strip() == "count"
         # Without counts, only the usual names are components: the last column may be a misspelt "count".
         if not header or not (has_counts or all(cell.split(":")[0] in HOMOGENEOUS for cell in header)):

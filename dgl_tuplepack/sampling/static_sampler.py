@@ -22,7 +22,7 @@ from dgl_tuplepack.sampling.dealing import EpochBatches
 from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
 from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
-from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order, suffice
+from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order
 
 _log = logging.getLogger(__name__)
 
@@ -194,12 +194,10 @@ class StaticBatchSampler(EpochSampler):
             self._warn_of_padding(shapes)
 
     def _chosen(self, shapes: Shapes, stored: Limits | None) -> IntArray:
-        """Return the stored limits if they suffice, else choose limits."""
-        # The stored limits were chosen for a single rank; several ranks may divide the rest in another way.
-        single = Cut.of(self._num_graphs, self.batch_size, 1, drop_last=False)
-        if stored is not None and self._cut.most == single.most:
-            if np.array_equal(self._cut.counts, single.counts) or suffice(shapes, stored.array):
-                return stored.array
+        """Return the stored limits if they suffice; else choose limits."""
+        # They were chosen for a single rank; several ranks may divide the rest in another way.
+        if stored is not None and known_order(ExactBatches(self._sizes.array, stored.array, self._cut)) is not None:
+            return stored.array
         return chosen(shapes)
 
     def _check_order(self) -> None:

@@ -68,9 +68,9 @@ class Shapes:
         reserved[components_of_kind(self.sizes.components, "nodes")] = int(self.multiple_of > 1)
         return -(-(limits + reserved) // self.multiple_of) * self.multiple_of - reserved
 
-    def met(self, limits: IntArray, shuffle: int) -> bool:
+    def met(self, slack: int, shuffle: int) -> bool:
         """Return whether a shuffle can be repaired within the limits, with little work."""
-        batches = ExactBatches(self.sizes.array, limits, self.cut)
+        batches = ExactBatches(self.sizes.array, self.of(slack), self.cut)
         return batches.repaired(key_of(0, shuffle, _SHAPE), _WORK) is not None
 
 
@@ -87,10 +87,11 @@ def chosen(shapes: Shapes) -> IntArray:
     of some ten epochs, of more for fewer than 100,000 graphs.
     """
     first = _LEAST + _LEAST_OF_ONE // shapes.cut.most
-    least = _smallest(first, lambda slack: all(shapes.met(shapes.of(slack), shuffle) for shuffle in range(_SHUFFLES)))
+    least = _smallest(first, lambda slack: all(shapes.met(slack, shuffle) for shuffle in range(_SHUFFLES)))
+    number = min(max(_GRAPHS // len(shapes.sizes), _SHUFFLES), _MOST_SHUFFLES)
     slack, shuffle, met = least, _SHUFFLES, 0
-    while met < _others(shapes):
-        if shapes.met(shapes.of(slack), shuffle):
+    while met < number:
+        if shapes.met(slack, shuffle):
             met += 1
         else:
             slack, met = slack + max(_CLOSE, slack // _RESERVE), 0
@@ -98,20 +99,10 @@ def chosen(shapes: Shapes) -> IntArray:
     return shapes.of(slack)
 
 
-def suffice(shapes: Shapes, limits: IntArray) -> bool:
-    """Return whether limits that were chosen for another cut pass the last test of `chosen` for this cut."""
-    return all(shapes.met(limits, _SHUFFLES + other) for other in range(_others(shapes)))
-
-
 def shape_of(sizes: GraphSizes, batch_size: int) -> Limits:
     """Return the limits that `StaticBatchSampler` chooses for shuffled batches on a single rank."""
     limits = chosen(Shapes(sizes, Cut.of(len(sizes), batch_size, 1, drop_last=False)))
     return Limits.from_components(dict(zip(sizes.components, limits.tolist(), strict=True)), batch_size)
-
-
-def _others(shapes: Shapes) -> int:
-    """Return the number of shuffles that a reserve must meet."""
-    return min(max(_GRAPHS // len(shapes.sizes), _SHUFFLES), _MOST_SHUFFLES)
 
 
 def _smallest(first: int, suffices: Callable[[int], bool]) -> int:

@@ -65,10 +65,10 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     `check` is called before the lock file is made; it raises an error if the content of the folder does not allow
     writing. Raise FormatError if another process holds the lock, or if the folder or the lock cannot be made.
 
-    If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder is then
-    removed too if this function made it.
+    If the ``with`` block fails and the folder holds only the lock file, the lock file is removed. The folder and
+    its parents are then removed too if this function made them.
     """
-    created = not os.path.isdir(path)
+    made = [folder for folder in (path, *path.parents) if not folder.is_dir()]
     with writing(path):
         check()
         path.mkdir(parents=True, exist_ok=True)
@@ -84,8 +84,8 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if os.listdir(path) == [LOCK]:
                 (path / LOCK).unlink()
-                if created:
-                    path.rmdir()
+                for folder in made:
+                    folder.rmdir()
         raise
     finally:
         lock.release()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._core.checks import as_ids, as_path, choice, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_path, as_split, choice, true_or_false, whole_number
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.batches.batch import PaddedBatch
@@ -342,7 +342,7 @@ def write_graphs(
         # Refuse ids out of range before any graph is written; a dataset without graphs is refused below.
         if num_graphs:
             for ids in chosen.values():
-                as_ids(ids, num_graphs)
+                as_split(ids, num_graphs)
         schema, blocks = blocks_of(opened, ties, indices)
         written = write_store(data, schema, _with_progress(blocks, num_graphs), chosen, compact)
         metadata = replace(written, pre_transform=opened.pre_transform)

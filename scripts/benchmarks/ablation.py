@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from benchmarks.distinct import combined_cases, distinct_cases
 from benchmarks.literature import CLASSES, FAMILIES, Case, literature
 from benchmarks.packing import instance
 from benchmarks.tables import JsonOption, show, write_json
@@ -29,7 +30,7 @@ _GRAPHS = (300, 1500)
 
 
 def groups(seed: int) -> Groups:
-    """Return instances by group: datasets, random sizes and full packs, literature, families."""
+    """Return instances by group; those of nearly distinct sizes, and of combinations, do not depend on the seed."""
     return {
         "datasets": [Case(name, *instance(name, seed)[:2]) for name in _DATASETS],
         "random": [Case(name, *instance(name, seed)[:2]) for name in _RANDOM],
@@ -39,6 +40,8 @@ def groups(seed: int) -> Groups:
             for size in _GRAPHS
             for row, made in enumerate(FAMILIES.values())
         ],
+        "distinct": distinct_cases(),
+        "combined": combined_cases(),
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from benchmarks import shapes
+from benchmarks.distinct import materials
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, StaticBatchSampler, load_example
 from dgl_tuplepack.planning.sizes import IntArray
@@ -35,13 +36,6 @@ GRAPHS_IN_ALL = 7_000_000
 FREE = Limits(nodes=2**30, edges=2**30)
 
 
-def materials(number: int) -> IntArray:
-    """Return sizes like those of materials: lognormal atoms, and edges within a cutoff; nearly all are distinct."""
-    random = np.random.default_rng(0)
-    atoms = np.clip(np.exp(random.normal(np.log(22), 0.8, number)), 1, 444).astype(np.int64)
-    return np.stack([atoms, (atoms * np.clip(random.lognormal(np.log(50), 0.45, number), 4, 120)).astype(np.int64)], 1)
-
-
 def _every_graph(histogram: SizeHistogram) -> IntArray:
     return np.repeat(histogram.sizes, histogram.counts, axis=0)
 
@@ -56,10 +50,10 @@ SIZES: Mapping[str, Callable[[], IntArray]] = {
     "200 of molhiv": lambda: _some_of_molhiv(200),
     "300 of molhiv": lambda: _some_of_molhiv(300),
     "2,000 of molhiv": lambda: _some_of_molhiv(2000),
-    "100,000 materials": lambda: materials(100_000),
+    "100,000 materials": lambda: materials(100_000).array,
     "ogbg-ppa-shaped": lambda: _every_graph(shapes.ppa()),
     "ogbg-code2-shaped": lambda: _every_graph(shapes.code2()),
-    "1,000,000 materials": lambda: materials(1_000_000),
+    "1,000,000 materials": lambda: materials(1_000_000).array,
     "pcqm4mv2-shaped": lambda: _every_graph(shapes.pcqm4mv2()),
 }
 

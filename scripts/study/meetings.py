@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +25,10 @@ def shares_met(batches_of_epoch: Iterable[Iterable[NDArray[np.int64]]], number: 
 def batches_of(sizes: tp.GraphSizes, limits: tp.Limits, arm: Arm, epochs: int) -> Iterator[Iterator[NDArray[np.int64]]]:
     """Yield, for each epoch, the graph ids of each batch."""
     content = arm.content or "resample"
-    sampler = tp.PackBatchSampler(sizes, limits, packs_per_batch=arm.packs, content=content)
+    sampler: Any = tp.PackBatchSampler(sizes, limits, packs_per_batch=arm.packs, content=content)
     size = round(len(sizes) / len(sampler))
+    if arm.batches == "exact":
+        sampler = tp.StaticBatchSampler(sizes, size)
     generator = torch.Generator().manual_seed(0)
     for epoch in range(epochs):
         if arm.batches == "plain":

@@ -45,7 +45,9 @@ two tables stands for {epochs} epochs, {seeds} seeds (for parameters and batches
 edges.
 
 - "Plain" batches are shuffled and have a fixed number of graphs: the mean number of graphs in 1 or in 8 packs.
-- "Resample" and "fixed" decide
+  ["Exact"](../explain/sampling.md#batches-with-exact-numbers-of-graphs) batches have as many, and fit one static
+  shape, since a few graphs change places. Their loss is a plain mean, too.
+- "Resample", "exchange" and "fixed" decide
   [which graphs share a pack in each epoch](../explain/sampling.md#what-changes-from-epoch-to-epoch). "Repack" made a
   new plan for each epoch; version 0.1.0 was the last to have it.
 - The "unbiased" loss divides the summed losses of a batch by `sampler.graphs_per_batch`, and the "biased" loss by the
@@ -106,7 +108,7 @@ _CHANCE = 0.05
 
 def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
-        "## Packs compared with plain batches of as many graphs",
+        "## Packs and exact batches compared with plain batches of as many graphs",
         "",
         "Difference of the means, with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
         f"A difference is bold if it is significant: by Welch's t test, chance alone would make one this large with a "
@@ -132,13 +134,14 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
             cells.append(text)
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     widest = max(100 * stdev([run.test for run in by_arm[arm]]) for arm in arms if len(by_arm[arm]) > 1)
-    listed = f" They are: {'; '.join(significant)}." if significant else ""
+    one = len(significant) == 1
+    listed = f" {'It is' if one else 'They are'}: {'; '.join(significant)}." if significant else ""
     lines += [
         "",
-        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, even if packs "
-        f"made no difference; {len(significant)} do.{listed} The test score at the epoch with the best validation "
-        f"score has a standard deviation of up to {widest:.1f} points over the seeds, so this many seeds cannot detect "
-        "smaller differences.",
+        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, even if "
+        f"packs made no difference; {len(significant)} {'does' if one else 'do'}.{listed} The test score at the epoch with the best "
+        f"validation score has a standard deviation of up to {widest:.1f} points over the seeds, so this many seeds "
+        "cannot detect smaller differences.",
     ]
     return "\n".join(lines)
 
@@ -168,7 +171,7 @@ def _pairs(out: Path) -> str:
         "| batches | counted | shuffling |",
         "|---|---|---|",
     ]
-    for row in sorted(rows, key=lambda row: (int(row["packs"]), row["batches"] == "packed")):
+    for row in sorted(rows, key=lambda row: (int(row["packs"]), row["batches"] == "packed", row["batches"] == "exact")):
         name = str(Arm(row["batches"], int(row["packs"]), row["content"])).removesuffix(", unbiased loss")
         lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")
     return "\n".join(lines)
@@ -178,7 +181,7 @@ def _draw(arms: list[Arm], by_arm: dict[Arm, list[Run]], path: Path) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
     for column, packs in enumerate((1, 8)):
         for arm in (each for each in arms if each.packs == packs):
-            style = "--" if arm.batches == "plain" else "-"
+            style = {"plain": "--", "exact": ":"}.get(arm.batches, "-")
             for row, curves in enumerate(("losses", "valids")):
                 values = [getattr(run, curves) for run in by_arm[arm]]
                 means = [fmean(each) for each in zip(*values, strict=True)]

@@ -21,17 +21,20 @@ class Arm:
 
     def __str__(self) -> str:
         packs = "1 pack" if self.packs == 1 else f"{self.packs} packs"
-        if self.batches == "plain":
-            return f"plain, as many graphs as {packs}"
+        if self.batches != "packed":
+            return f"{self.batches}, as many graphs as {packs}"
         return f"{packs}, {self.content}, {self.loss} loss"
 
 
-# Plain batches have the mean number of graphs of `packs` packs; all are equally large, so their mean loss is unbiased.
+# Plain and exact batches have the mean number of graphs of `packs` packs; all are equally large, so their mean loss is
+# unbiased. Exact batches are those of `StaticBatchSampler`.
 ARMS = (
     Arm("plain", 1),
+    Arm("exact", 1),
     Arm("packed", 1, "resample"),
     Arm("packed", 1, "resample", "biased"),
     Arm("plain", 8),
+    Arm("exact", 8),
     Arm("packed", 8, "resample"),
     Arm("packed", 8, "fixed"),
     Arm("packed", 8, "exchange"),

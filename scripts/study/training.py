@@ -40,7 +40,7 @@ def train(data: Data, arm: Arm, seed: int, epochs: int) -> Iterator[tuple[int, R
     torch.manual_seed(seed)
     model = tp.nn.convert(Network(LAYERS, WIDTH, "dgl"), verbose=False)
     optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    batches = _Plain(data, arm, seed) if arm.batches == "plain" else _Packed(data, arm, seed)
+    batches = _Plain(data, arm, seed) if arm.batches == "plain" else _Padded(data, arm, seed)
     losses, scores = [], []
     for epoch in range(epochs):
         model.train()
@@ -62,15 +62,23 @@ def train(data: Data, arm: Arm, seed: int, epochs: int) -> Iterator[tuple[int, R
     yield epochs - 1, Run(arm, seed, epochs, graphs, batches.steps, best, *results, tuple(losses), valids)
 
 
-class _Packed:
-    """Padded packs; the loss is divided by the mean number of graphs per batch, or by the batch's own number."""
+class _Padded:
+    """Padded packs or exact batches.
+
+    The loss of packs is divided by the mean number of graphs per batch, or by the batch's own number. The loss of exact
+    batches is a plain mean.
+    """
 
     def __init__(self, data: Data, arm: Arm, seed: int) -> None:
-        self.sampler = tp.PackBatchSampler(
-            data.train, LIMITS, packs_per_batch=arm.packs, content=arm.content, seed=seed
+        packs = tp.PackBatchSampler(
+            data.train, LIMITS, packs_per_batch=arm.packs, content=arm.content or None, seed=seed
         )
-        self.view = data.train.padded(self.sampler.limits, arm.packs)
+        self.sampler: Any = packs
+        self.view = data.train.padded(packs.limits, arm.packs)
         self.biased = arm.loss == "biased"
+        if arm.batches == "exact":
+            self.sampler = tp.StaticBatchSampler(data.train, round(len(data.items) / len(packs)), seed=seed)
+            self.view, self.biased = data.train.padded(self.sampler.limits), True
 
     @property
     def steps(self) -> int:

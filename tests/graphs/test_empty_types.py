@@ -20,6 +20,7 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, ShardsError
@@ -176,6 +177,25 @@ def test_an_example_that_shows_no_features_is_named_and_nothing_is_to_be_deleted
     ) as found:
         collate(BONDLESS_FIRST[1:3])
     assert "delete" not in str(found.value)
+
+
+@pytest.mark.parametrize("attribute", [None, torch.zeros(0), torch.zeros(0, 2, dtype=torch.int64)], ids=str)
+def test_a_pyg_example_without_edges_is_named_and_nothing_is_to_be_deleted(attribute: Any) -> None:
+    def graph(bonds: int) -> Data:
+        own = torch.ones(bonds, 2) if bonds else attribute
+        ends = torch.zeros(2, bonds, dtype=torch.int64)
+        return Data(x=torch.ones(2, 1), edge_index=ends, **({} if own is None else {"edge_attr": own}))
+
+    collate = tp.PaddedCollate(tp.Limits(20, 20, 5), graph(0))
+    assert collate([graph(0), graph(0)]).num_real_graphs == 2
+    with pytest.raises(SchemaError, match=r"edge_attr.* The example has no rows of .*; give an example that") as found:
+        collate([graph(0), graph(2)])
+    assert not {"delete", "convert", "shape"} & {*str(found.value).split()}
+    # Differences of other types are told in full.
+    bare = graph(2)
+    del bare.x
+    with refused(SchemaError, "every graph needs the same attributes: add x"):
+        tp.PaddedCollate(tp.Limits(20, 20, 5), graph(2))([bare.update({"num_nodes": 2})])
 
 
 def test_shards_of_bondless_graphs_only(tmp_path: Path, run: Run) -> None:

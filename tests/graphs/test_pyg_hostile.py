@@ -265,6 +265,14 @@ def test_slices_that_do_not_divide_the_rows_are_refused(key: str, wrong: Callabl
         stored(dataset)
 
 
+def test_a_number_of_nodes_that_is_a_tensor_is_refused_by_name_in_memory_too() -> None:
+    ends = torch.zeros(2, 1, dtype=torch.int64)
+    items = [Data(edge_index=ends, y=torch.ones(1), num_nodes=torch.tensor([number])) for number in (3, 1, 7)]
+    for source in (items, InMemory(items)):
+        with refused(SchemaError, "num_nodes of", "must be an integer in 0..2**63-1, but is tensor([3])"):
+            tp.sizes_of(source)
+
+
 def test_types_that_some_graphs_in_memory_lack_are_refused() -> None:
     def graph(types: str) -> Any:
         data = HeteroData()

@@ -205,6 +205,20 @@ def test_splits_of_random_split(store: tp.GraphStore) -> None:
         assert store.subset(mask).original_ids.tolist() == sorted(train.indices)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, list])
+def test_a_mask_of_numbers_is_refused(kind: Any, tmp_path: Path) -> None:
+    """As ids, it would repeat the first two graphs."""
+    mask = [0, 1] * 6 if kind is list else np.array([0, 1] * 6, kind)
+    calls: list[Callable[[], Any]] = [
+        lambda: tp.packed_loader(ITEMS, 4, splits={"train": mask}),
+        lambda: tp.GraphStore.write(tmp_path / "store", ITEMS, splits={"train": mask}),
+    ]
+    for call in calls:
+        with refused(SizesError, "a split has 0 or 1 for each of the 12 graphs", "np.asarray(mask, dtype=bool)"):
+            call()
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("wrong", [np.ones(11, bool), torch.ones(13, dtype=torch.bool), [True], np.ones((12, 1), bool)])
 def test_a_mask_needs_a_value_for_each_graph(store: tp.GraphStore, wrong: Any, tmp_path: Path) -> None:
     calls: list[Callable[[], Any]] = [

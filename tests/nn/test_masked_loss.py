@@ -193,6 +193,16 @@ def test_a_loss_of_each_output_is_refused_if_labels_are_fewer(
         masked_loss(ELEMENTWISE["mse"], torch.zeros(outputs), torch.zeros(labels), torch.ones(labels[0]).bool())
 
 
+def test_a_loss_that_may_mix_rows_unnoticed_is_told() -> None:
+    """Without ``unsqueeze``, torch compares the label of row i with output i of every row, if there are as many."""
+    labels, outputs, mask = torch.arange(5.0), torch.rand(5, 5), torch.ones(5, dtype=torch.bool)
+    for loss_fn in (lambda out, y: (out - y).abs().mean(1), lambda out, y: (out - y.unsqueeze(-1)).abs().mean(1)):
+        with pytest.warns(UserWarning, match=r"may mix rows without an error; in the loss, use labels.unsqueeze\(-1\)"):
+            masked_loss(loss_fn, outputs, labels, mask)
+    # These cannot be mixed; the tests take warnings for errors.
+    masked_loss(quantiles, outputs[:, :4], labels, mask)
+
+
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
 def test_an_error_of_a_loss_of_several_outputs_has_the_shapes() -> None:
     with pytest.raises(RuntimeError) as found:

@@ -277,6 +277,12 @@ def test_a_norm_in_two_places_is_converted_once() -> None:
     norm = nn.BatchNorm1d(WIDTH)
     model = tp.nn.convert(nn.ModuleList([norm, norm]), verbose=False)
     assert model[0] is model[1]
+    # Each of its names will do, and also both.
+    for rows in ({"1": "edges"}, {"0": "nodes"}, {"0": "graphs", "1": "graphs"}):
+        tp.nn.convert(model, rows=rows, verbose=False)
+        assert norm.rows == next(iter(rows.values()))
+    with refused(SchemaError, "'1'", "'edges'", "another name to 'nodes'", "use two layers"):
+        tp.nn.convert(model, rows={"0": "nodes", "1": "edges"}, verbose=False)
 
 
 def test_what_is_converted_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,25 @@ def test_a_table_written_by_hand_is_read(tmp_path: Path) -> None:
     assert SizeHistogram.load(tmp_path / "h.csv") == HISTOGRAM
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nodes , edges\t, count \n 3 , 4 , 2 \n12,30,1\n1,0,7\n",
+        "\ufeff\ufeffnodes,edges,count\r\n3,4,2\r\n12,30,1\r\n1,0,7\r\n\r\n\n",
+    ],
+)
+def test_blanks_marks_and_empty_lines_at_the_end_are_not_part_of_a_table(text: str) -> None:
+    assert SizeHistogram.from_csv(text) == HISTOGRAM
+
+
+@pytest.mark.parametrize("name", ["h.json", "h.csv"])
+def test_another_encoding_is_told(tmp_path: Path, name: str) -> None:
+    HISTOGRAM.save(tmp_path / name)
+    (tmp_path / name).write_text((tmp_path / name).read_text(), encoding="utf-16")
+    with refused(FormatError, "cannot read", name, "save it as UTF-8"):
+        SizeHistogram.load(tmp_path / name)
+
+
 def test_a_bare_list_is_read(tmp_path: Path) -> None:
     (tmp_path / "h.json").write_text("[[3, 4, 2], [1, 0, 7], [12, 30, 1]]")
     assert SizeHistogram.load(tmp_path / "h.json") == HISTOGRAM

@@ -195,6 +195,8 @@ def test_an_evaluation_in_the_middle_of_an_epoch_changes_no_state(
     got += [next(training) for _ in range(length - 4)]
     assert (evaluate()["position"], got) == (length, epoch_of(0))
     assert next(training, None) is None
+    # Nor does the evaluation count when the training has ended.
+    assert one.state_dict()["position"] == length
     one.load_state_dict(state)
     training = iter(one)
     assert next(training) == got[3]

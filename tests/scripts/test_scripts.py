@@ -74,7 +74,7 @@ def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, 
         assert each.returncode == 0, each.stderr
     assert ["all runs are in the file" in each.stdout for each in done] == [False, False, True]
     rows = (tmp_path / "training.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3 * 2
+    assert len(rows) == 1 + 4 * 2
     assert len({tuple(row.split(",")[:5]) for row in rows}) == len(rows)
     page = (tmp_path / "training.md").read_text(encoding="utf-8")
     assert "2 epochs, 2 seeds" in page

@@ -136,7 +136,7 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch:
     assert divided(store, tmp_path / "out", 3).written == (1,)
     # A source that fails leaves nothing.
     with pytest.raises(RuntimeError, match="torn"):
-        divided(Misbehaving(0, "raise"), tmp_path / "bad", 2)
+        divided(Misbehaving(0, "raise"), tmp_path / "bad" / "deep", 2)
     assert not (tmp_path / "bad").exists()
 
 

@@ -20,7 +20,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack._core import progress
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
 from dgl_tuplepack.storage import multi_store, segment
-from dgl_tuplepack.storage.plans import plan_file, split_histograms
+from dgl_tuplepack.storage.plans import plan_file, save_static_shape, split_histograms
 from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
 from tests.support.molecules import random_molecules
@@ -157,6 +157,54 @@ def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
     tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(data_of(tmp_path / "out") / "plan.json")
     with refused(FormatError, "plan.json", str(tmp_path / "out")):
         verify(tmp_path / "out")
+
+
+@pytest.mark.filterwarnings("ignore:batches of 4 graphs need a shape:UserWarning")
+@pytest.mark.parametrize("has_splits", [True, False])
+def test_the_shape_of_exact_batches_is_stored_and_used(folder: Path, tmp_path: Path, has_splits: bool) -> None:
+    out = tmp_path / "out"
+    made = preprocess(folder if has_splits else random_molecules(SIZES), out, batch_size=4)
+    store = tp.GraphStore(out)
+    train = store.subset(store.splits["train"]) if has_splits else store
+    assert made.static_shape == train.static_shape(4) == tp.StaticBatchSampler(train.sizes, 4).limits
+    # Of other graphs, or of another number, nothing is stored.
+    assert train.static_shape(3) is None
+    assert train.subset(range(len(train) - 1)).static_shape(4) is None
+    assert not has_splits or store.static_shape(4) is None
+    # A shape that is larger than needed shows which one is used.
+    assert made.static_shape is not None
+    nodes, edges = made.static_shape.values
+    larger = tp.Limits(nodes + 5, edges + 7, graphs=4)
+    save_static_shape(data_of(out), larger, train.sizes)
+    assert train.static_shape(4) == larger
+    for ranks in (1, 2):
+        assert tp.StaticBatchSampler(train, 4, num_replicas=ranks, rank=0).limits == larger
+    others: list[dict[str, Any]] = [
+        {"slack": 0.5}, {"shape": tp.Limits(99, 999)}, {"multiple_of": 8}, {"shuffle": False}
+    ]  # fmt: skip
+    assert all(tp.StaticBatchSampler(train, 4, **other).limits != larger for other in others)
+    verify(out)
+    # One that holds not even a graph is damaged, and so is a file that was altered.
+    save_static_shape(data_of(out), tp.Limits(1, 1, graphs=4), train.sizes)
+    with refused(FormatError, "static-shape.json", "graphs exceed"):
+        verify(out)
+    save_static_shape(data_of(out), larger, train.sizes)
+    path = data_of(out) / "static-shape.json"
+    path.write_text(path.read_text().replace(f'"nodes": {nodes + 5}', f'"nodes": {nodes + 6}'))
+    with refused(FormatError, "static-shape.json was altered"):
+        tp.StaticBatchSampler(train, 4)
+    # A new store without a shape has none.
+    preprocess(random_molecules(SIZES), out, overwrite=True)
+    assert tp.GraphStore(out).static_shape(4) is None
+
+
+def test_verify_refuses_a_shape_for_other_graphs(tmp_path: Path) -> None:
+    for name, sizes in (("one", SIZES), ("two", SIZES.take(np.arange(8)))):
+        preprocess(random_molecules(sizes), tmp_path / name, batch_size=4)
+    (file,) = (data_of(tmp_path / "one") / "static-shape.json",)
+    file.write_bytes((data_of(tmp_path / "two") / "static-shape.json").read_bytes())
+    with refused(FormatError, "static-shape.json is for other graphs", str(tmp_path / "one")):
+        verify(tmp_path / "one")
 
 
 @pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import dgl
+import numpy as np
 import pytest
 import typer
 
-from dgl_tuplepack import GraphSizes, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack import GraphSizes, PackPlan, SizeHistogram, StaticBatchSampler, load_example, pack, search_limits
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.tools.cli.commands import app
@@ -138,6 +139,32 @@ def test_every_way_on_the_command_line(run: Run, arguments: list[str], asked: di
     assert json.loads(done.out) == json.loads(json.dumps(search.to_dict()))
     assert run("limits", "-", *arguments, "--csv", text=COUNTS.encode()).out == search.to_csv()
     assert "best: Limits(" in run("limits", "-", *arguments, text=COUNTS.encode()).out
+
+
+def test_limits_compares_batch_sizes(run: Run) -> None:
+    sizes = np.repeat(MOLHIV.sizes, MOLHIV.counts, axis=0)
+    content = int(sizes.sum())
+    rows = json.loads(run("limits", EXAMPLE, "--compare", "--json").out)["batch_sizes"]
+    assert [row["batch_size"] for row in rows] == [16, 32, 64, 128, 256]
+    row = rows[2]
+    shape = StaticBatchSampler(sizes, 64).limits
+    assert row["exact"]["limits"] == shape.to_dict()
+    assert row["exact"]["padding"] == pytest.approx(sum(shape.values) * len(sizes) / (64 * content) - 1)
+    best = search_limits(MOLHIV, graphs_per_batch=64, packs_per_batch="auto").best
+    assert row["packs"]["limits"] == best.limits.to_dict()
+    assert row["packs"]["padding"] == pytest.approx(sum(best.limits.values) * best.packs / content - 1)
+    shown = run("limits", EXAMPLE, "--compare", "--graphs-per-batch", "8").out
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith("\u2502")] == ["2", "4", "8", "16", "32"]
+    # The largest graph rules out packs of so few graphs.
+    assert " - " in next(line for line in shown.splitlines() if line.startswith("\u2502 2 "))
+    assert "tp.StaticBatchSampler(dataset, 8)" in shown
+    assert "tp.packed_loader(dataset, graphs_per_batch=8)" in shown
+    refused = run("limits", EXAMPLE, "--compare", "--shapes", "2")
+    assert refused.code == 2
+    assert "--compare cannot be combined with --shapes" in " ".join(refused.err.split())
+    assert run("limits", "-", "--compare", "--graphs-per-batch", "99", text=COUNTS.encode()).code == 2
+    few = json.loads(run("limits", "-", "--compare", "--json", text=COUNTS.encode()).out)
+    assert few["batch_sizes"][-1]["batch_size"] == few["graphs"]
 
 
 def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) -> None:

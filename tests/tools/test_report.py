@@ -55,6 +55,8 @@ def test_the_figures_are_those_of_the_plan_and_the_search(page: Path) -> None:
     for value in plan.efficiency.values():
         assert f"{100 * value:.2f} %" in text
     assert "nodes 25.26 23 69 222 830,936" in text
+    shape = tp.StaticBatchSampler(HISTOGRAM.sizes.repeat(HISTOGRAM.counts, axis=0), 64).limits
+    assert re.search(rf"64 0\.\d\d % {shape.nodes:,} {shape.edges:,} 0\.\d\d %", text)
     packed = -(-plan.num_packs // 2) * (2 * best.nodes + 1 + 2 * best.edges)
     plain = 32_901 * (222 + 502)
     assert f"Packing with the reserved node of each batch {packed:,} 1.00 {TIMES}" in text

@@ -192,7 +192,16 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
     # The level None leaves an attribute out.
-    group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
+    try:
+        group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
+    except SchemaError as error:
+        if not schema.empty:
+            raise
+        empty = ", ".join(map(str, schema.empty))
+        raise SchemaError(
+            f"{str(error).split('; ')[0]}. The example has no rows of {empty}, so it cannot show their attributes; "
+            "give an example that has some, or correct the attributes of other types."
+        ) from error
     _check_types(group, types)
     counts, ends, columns = _unpacked(schema, group)
     device = next(iter(ends.values())).device

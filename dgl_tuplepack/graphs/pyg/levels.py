@@ -105,7 +105,7 @@ def _schema(
     components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
     return Schema.of_columns(
         types.nodes, [*types.edges], specs.items(), idtype=idtype, has_ids=has_ids,
-        indices=_by_name(indices, components), pyg=layout,
+        indices=_by_name(indices, components), pyg=layout, empty=frozenset(t for t, n in counts.items() if not n.any()),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of, rows_of_spans
 from dgl_tuplepack.graphs.named import is_pyg
@@ -86,7 +87,9 @@ class PygDataset(Items):
             # The slices that give the number of nodes are checked first.
             nodes_key = self._nodes_key(t)
             if nodes_key == NUMBER:
-                slices = {**slices, NUMBER: np.cumsum([0, *storage.to_dict()[_NUMBERS]])}
+                what, numbers = "num_nodes of a graph", storage.to_dict()[_NUMBERS]
+                known = [whole_number(what, n, 0, error=SchemaError) if isinstance(n, Tensor) else n for n in numbers]
+                slices = {**slices, NUMBER: np.cumsum([0, *known])}
             for key in sorted(storage.keys() & slices.keys(), key=lambda key: (key != nodes_key, key)):
                 found[t, key] = self._checked_offsets(t, key, np.asarray(slices[key], np.int64))
         return found

@@ -82,13 +82,9 @@ def limits(
     }
     asked: dict[str, Any] = {name: value for name, value in selecting.items() if value is not None}
     if compare:
-        others = {"smallest": smallest, "shapes": shapes, "max_graphs": max_graphs, "csv": as_csv}
-        others |= {
-            "multiple_of": multiple_of > 1,
-            "oversize": oversize != "error",
-            **selecting,
-            "graphs_per_batch": None,
-        }
+        others: dict[str, Any] = {**selecting, "smallest": smallest, "shapes": shapes, "max_graphs": max_graphs}
+        others |= {"multiple_of": multiple_of > 1, "oversize": oversize != "error", "csv": as_csv}
+        others["graphs_per_batch"] = None
         if wrong := [name.replace("_", "-") for name, is_given in others.items() if is_given]:
             raise typer.BadParameter(f"--compare cannot be combined with --{wrong[0]}; leave out one of them.")
         _compare(read_histogram(source, root, split), graphs_per_batch, as_json)
