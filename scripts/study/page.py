@@ -140,8 +140,8 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
         "",
         f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance, even if "
         f"packs made no difference; {len(significant)} {'does' if one else 'do'}.{listed} The test score at the epoch "
-        f"with the best validation score has a standard deviation of up to {widest:.1f} points over the seeds, so this many seeds "
-        "cannot detect smaller differences.",
+        f"with the best validation score has a standard deviation of up to {widest:.1f} points over the seeds, so this "
+        "many seeds cannot detect smaller differences.",
     ]
     return "\n".join(lines)
 
