@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
     from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
     from dgl_tuplepack.loading.make_loader import packed_loader as packed_loader
-    from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
     from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
+    from dgl_tuplepack.loading.packed_dataset import flatten_packs as flatten_packs
     from dgl_tuplepack.loading.predictions import Predictions as Predictions
     from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
     from dgl_tuplepack.planning.histogram import SizeHistogram as SizeHistogram
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
     from dgl_tuplepack.storage.chunks import write_chunks as write_chunks
     from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
-    from dgl_tuplepack.storage.multi_store import MultiStore as MultiStore
+    from dgl_tuplepack.storage.graph_store import MultiStore as MultiStore
     from dgl_tuplepack.storage.partition import partition as partition
     from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
     from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
@@ -78,12 +78,12 @@ _PUBLIC = {
     "OgbFolder": "graphs.readers.ogb_folder",
     "ChunkedGraph": "graphs.readers.chunked",
     "GraphStore": "storage.graph_store",
-    "MultiStore": "storage.multi_store",
+    "MultiStore": "storage.graph_store",
     "GraphDataLoader": "loading.graph_loader",
     "packed_loader": "loading.make_loader",
     "PackedDataset": "loading.packed_dataset",
     "Predictions": "loading.predictions",
-    "flatten_packs": "loading.pack_labels",
+    "flatten_packs": "loading.packed_dataset",
     "preprocess": "storage.preprocessing",
     "preprocess_shards": "storage.shards.run",
     "write_chunks": "storage.chunks",

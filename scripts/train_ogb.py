@@ -25,7 +25,7 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import InputError, TuplepackError
-from dgl_tuplepack.planning.metrics import summarise
+from dgl_tuplepack.planning.plan import summarise
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,8 @@ from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.compiling.torch_private import version_of
 from dgl_tuplepack.errors import TransformError
-from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label, listed, specs_of
-from dgl_tuplepack.graphs.transform import check_callable
+from dgl_tuplepack.graphs.transform import Draws, check_callable, kept_generators, seed_generators, states
 
 # Fields of a batch that a transform may change, directly or through the graph of the batch.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")

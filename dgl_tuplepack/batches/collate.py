@@ -1,28 +1,43 @@
-"""Collate a list of graphs into one padded batch."""
+"""Collate a list of graphs into one padded batch, and read batches of a dataset by ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
-from dgl_tuplepack.batches.coordinates import Coordinates
-from dgl_tuplepack.batches.pad_graph import padded_batch
-from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
+from dgl_tuplepack.batches.shape import Coordinates, Fill, Key, PaddedShape, batch_of, number_of_shape
+from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
-from dgl_tuplepack.graphs.examples import schema_of
-from dgl_tuplepack.graphs.items import Examples, Parts, as_item, is_iterable, parts_of, shape_index_of, taken_apart
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
+from dgl_tuplepack.graphs.items import (
+    BatchItems,
+    Examples,
+    Identified,
+    Parts,
+    as_item,
+    check_number,
+    epoch_of,
+    is_iterable,
+    parts_of,
+    shape_index_of,
+    taken_apart,
+)
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
+from dgl_tuplepack.graphs.schema import JoinedGraphs, as_array
+from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.graphs.transform import GraphTransform
-from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.sizes import IntArray
 
 
 class PaddedCollate:
@@ -223,3 +238,103 @@ class PaddedCollate:
         ids = torch.full((shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
+
+
+def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
+    """Return the padded batch of the graphs, without ids.
+
+    Raise GraphTooLargeError if the graphs exceed the limits of `shape`.
+    """
+    # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. Node types come first, None last.
+    schema, real, device = shape.schema, graphs.numbers, graphs.device
+    shape.check_content(list(real.values()))
+    tensors: dict[Key, Tensor] = {
+        ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
+    }
+    tensors |= {("per_graph", t): _per_graph(shape, graphs, t) for t in schema.types.values()}
+    for e in schema.edge_types:
+        tensors |= zip(((end, e) for end in ENDS), _endpoints(shape, graphs, e), strict=True)
+    tensors |= {column: _padded(shape, graphs, column) for column, _ in schema.columns()}
+    padded = batch_of(schema, tensors, list(real.values()))
+    return sorted_by_destination(padded) if shape.sort_edges else padded
+
+
+def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
+    """Return the source nodes and the destination nodes of all edges of a type, ``[slots]`` each.
+
+    Real edges come first, then padding edges, which join padding nodes.
+    """
+    padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
+
+    def with_padding(real: Tensor, node_type: str, shift: int) -> Tensor:
+        """Return `real` followed by one end of each padding edge, moved on by `shift` padding nodes."""
+        first_padding = graphs.numbers[node_type]
+        num_padding = shape.slots[node_type] - first_padding
+        # Spread the padding edges evenly over the padding nodes, in ascending order.
+        padding = first_padding + (padding_edges * num_padding // max(len(padding_edges), 1) + shift) % num_padding
+        return torch.cat([real.to(shape.idtype), padding.to(shape.idtype)])
+
+    src_type, _, dst_type = edge_type
+    src, dst = graphs.ends[edge_type]
+    # In a chain, each padding edge leads to the next padding node.
+    step = int(shape.has_padding_chains(edge_type))
+    return with_padding(src, src_type, 0), with_padding(dst, dst_type, step)
+
+
+def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
+    """Return a feature or label with its padding; indices count the nodes (edges) of the batch, not of each graph."""
+    values = graphs.shifted(column, shape.schema.index_columns.get(column))
+    return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
+
+
+def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
+    """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding nodes (edges)."""
+    counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
+    counts[: graphs.numbers[None]] = graphs.lengths[t]
+    counts[-1] = shape.slots[t] - graphs.numbers[t]
+    return counts
+
+
+class CollatedView:
+    """View of a dataset: ``view[ids]`` is the batch that `collate` makes of the items at the positions `ids`.
+
+    If the `ids` of a sampler carry an epoch, items that get an id also get this epoch, which seeds random transforms.
+    If they carry the shape of their batch, `collate` gets the shape, too.
+
+    Attributes
+    ----------
+    dataset
+        The items. If the dataset has ``__getitems__``, one call reads all items of a batch, as in torch.
+    collate
+        Function from a list of items to a batch.
+    ids
+        The ids that become the `graph_ids` of a batch: an int64 array ``[N]`` with the id of each position in the
+        dataset; or "own", for the ids that the items have; or None, to add no ids.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
+        self.dataset, self.collate, self.ids = dataset, collate, ids
+        # Called in place of `collate`, with `collate`, the items and their positions; for loaders that check sizes.
+        self.collated: Callable[[Any, Any, Any], Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, ids: Any) -> Any:
+        fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
+        items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
+        check_number(items, ids)
+        given = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
+        shape_index = shape_index_of(ids)
+        items = given if shape_index is None else BatchItems(given, shape_index)
+        return self.collate(items) if self.collated is None else self.collated(self.collate, items, ids)
+
+    def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
+        """Return an item with its id and the epoch; an item that gets no id is returned unchanged."""
+        if isinstance(self.ids, np.ndarray):
+            return Identified(int(self.ids[position]), item, epoch)
+        if isinstance(item, Identified):
+            # The item may lack the epoch: a torch `Subset` of a `with_ids` dataset passes on ids without their epoch.
+            return replace(item, epoch=epoch)
+        own = parts_of(item, f"item {position}").id if self.ids == "own" else None
+        return item if own is None else Identified(own, item, epoch)

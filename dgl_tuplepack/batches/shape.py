@@ -1,11 +1,11 @@
-"""The static shape of padded batches, and the values of padding."""
+"""The static shape of padded batches, the tensors that they have, and the values of padding."""
 
 from __future__ import annotations
 
 import copy
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import INT64_MAX, as_array, shown, true_or_false, whole_number
-from dgl_tuplepack.batches.coordinates import Coordinates, checked_coordinates, padding_positions
-from dgl_tuplepack.batches.layout import Key, Spec, layout_of
+from dgl_tuplepack._core.checks import INT64_MAX, as_array, real_number, shown, true_or_false, whole_number
+from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column, sorting_order
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.planning.limits import Limits, as_limits
 
 _MOST_INT32 = 2**31 - 1
@@ -290,3 +289,121 @@ def _memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return INT64_MAX
+
+
+# Key of a tensor: its content, the type of its rows (None: graphs) and, for a feature or label, its name. Examples:
+# ("mask", type), ("node_feature", type, name).
+Key = tuple[Any, ...]
+Spec = tuple[torch.dtype, tuple[int, ...]]
+
+
+def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
+    """Return the dtype and shape of each tensor of a batch.
+
+    `slots` maps each node or edge type to its number of slots, and None to the number of graph slots.
+    """
+    graphs = slots[None]
+    layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
+    layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}
+    layout |= {("per_graph", t): (torch.int64, (graphs,)) for t in slots if t is not None}
+    layout |= {(end, e): (idtype, (slots[e],)) for e in schema.edge_types for end in ENDS}
+    if sort_edges:
+        layout |= {("row_pointers", e): (torch.int64, (slots[e[2]] + 1,)) for e in schema.edge_types}
+        layout |= {("edge_order", e): (torch.int64, (slots[e],)) for e in schema.edge_types}
+    return layout | {key: (spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in schema.columns()}
+
+
+def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int]) -> PaddedBatch:
+    """Return the batch that consists of the given tensors, whose keys are the keys of `layout_of`.
+
+    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. Ids, row pointers
+    and edge order may be missing.
+    """
+    node_types, edge_types = schema.node_types, schema.edge_types
+    totals = dict(zip((*node_types, *edge_types, None), real, strict=True))
+    pointers = {e: tensors["row_pointers", e] for e in edge_types if ("row_pointers", e) in tensors} or None
+    orders = {e: tensors["edge_order", e] for e in edge_types if ("edge_order", e) in tensors} or None
+    return PaddedBatch(
+        node_types=node_types,
+        edge_types=edge_types,
+        labels=as_label({name: tensors["label", None, name] for name in schema.labels}),
+        graph_mask=tensors["mask", None],
+        graph_ids=tensors.get(("graph_ids", None)),
+        num_real_graphs=totals[None],
+        _num_real_nodes={t: totals[t] for t in node_types},
+        _num_real_edges={e: totals[e] for e in edge_types},
+        _src={e: tensors["sources", e] for e in edge_types},
+        _dst={e: tensors["destinations", e] for e in edge_types},
+        _node_features={t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types},
+        _edge_features={e: {n: tensors["edge_feature", e, n] for n in schema.edge_features[e]} for e in edge_types},
+        _nodes_per_graph={t: tensors["per_graph", t] for t in node_types},
+        _edges_per_graph={e: tensors["per_graph", e] for e in edge_types},
+        _node_masks={t: tensors["mask", t] for t in node_types},
+        _edge_masks={e: tensors["mask", e] for e in edge_types},
+        _row_pointers=pointers,
+        _edge_orders=orders,
+        graph_names=schema.graph_names,
+        _ties=schema.tied,
+        _indices=schema.index_columns,
+        _pyg=schema.pyg,
+        _idtype=schema.idtype,
+    )
+
+
+# Names of features; or a dict from names of features to the least distance between padding nodes.
+Coordinates = Sequence[str] | Mapping[str, float]
+
+
+def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
+    """Return, for each feature named in `coordinates`, the least distance between padding nodes; the default is 1.
+
+    Raise SchemaError if a name is not the name of a node feature of real floats, or if a distance is not positive and
+    finite.
+    """
+    if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
+        raise SchemaError(
+            f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give, "
+            'for example, coordinates=("pos",).'
+        )
+    names = sorted({name for specs in specs_by_type for name in specs})
+    pairs = coordinates.items() if isinstance(coordinates, Mapping) else ((name, 1.0) for name in coordinates)
+    given: dict[Any, Any] = {}
+    for name, distance in pairs:
+        if name not in names:
+            raise SchemaError(
+                f"coordinates contains {shown(name)}, but the node features are {names}; correct the name."
+            )
+        hint, what = "give less than half of the cutoff of the model.", f"the distance of coordinates {name!r}"
+        given[name] = real_number(what, distance, above=0, hint=hint, error=SchemaError)
+        for spec in (specs[name] for specs in specs_by_type if name in specs):
+            if not spec.dtype.is_floating_point or 0 in spec.shape:
+                raise SchemaError(
+                    f"coordinates must be real floats, at least one for each node, but {name!r} is {spec}; give the "
+                    "name of a feature that holds positions."
+                )
+    return {name: float(distance) for name, distance in given.items()}
+
+
+def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
+    """Return positions for the slots ``first..first + number - 1``, ``[number, *spec.shape]``.
+
+    Any two positions are at least `distance` apart. In three dimensions, the positions wind around the first axis, so
+    that no three consecutive positions are collinear, and no four consecutive positions are coplanar. Then every angle
+    along a chain of padding edges is defined. `first` is the number of node slots of all earlier node types. Raise
+    SchemaError if the dtype cannot represent that many different positions.
+    """
+    if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
+        raise SchemaError(
+            f"{spec.dtype} cannot represent {first + number} padding positions with distances of {distance:g}; store "
+            "coordinates as float32, or use smaller limits."
+        )
+    slots = torch.arange(first, first + number)
+    width = spec.shape[-1] if spec.shape else 1
+    positions = torch.zeros(number, width, dtype=torch.float64)
+    positions[:, 0] = slots
+    for axis in range(1, min(width, 3)):
+        positions[:, axis] = (slots % 3 == axis).double()
+    positions = (positions * distance).to(spec.dtype)
+    # [number, D] -> [number, ..., D]
+    leading = (1,) * (len(spec.shape) - 1)
+    return positions.reshape(number, *leading, *spec.shape[-1:]).expand(number, *spec.shape).contiguous()

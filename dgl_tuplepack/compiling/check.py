@@ -10,17 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from dgl_tuplepack.compiling.comparison import Values, difference_of, is_conclusive, is_finite, runs_on_several_ranks
-from dgl_tuplepack.compiling.modules import buffers_of, modules_kept, modules_of, problem_of
 from dgl_tuplepack.compiling.reference import (
     Reference,
+    buffers_of,
     gradients_of,
+    modules_kept,
+    modules_of,
+    problem_of,
     random_states,
     run_on_copies,
     same_states,
     tensors_of,
 )
 from dgl_tuplepack.compiling.signatures import described
-from dgl_tuplepack.graphs.draws import kept_generators
+from dgl_tuplepack.graphs.transform import kept_generators
 
 
 class Checked(NamedTuple):

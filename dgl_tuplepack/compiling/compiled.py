@@ -1,24 +1,30 @@
-"""The results of `compile`: functions and modules, compiled at the first call and again for each new set of shapes."""
+"""The results of `compile`: functions and modules, compiled at the first call and again for each new set of shapes.
+
+Below them: how to explain a break in the graph.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import logging
+import re
+import sysconfig
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from dgl_tuplepack._core.progress import notice
-from dgl_tuplepack.compiling import breaks, torch_private
+from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
-from dgl_tuplepack.compiling.torch_versions import bugs_of
+from dgl_tuplepack.compiling.torch_private import bugs_of, lines_of
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 
@@ -238,7 +244,7 @@ class CompiledFunction:
         if not self._has_changed_cache and torch_private.use_another_cache():
             self._has_changed_cache = True
             return self._wrapped_by_torch(self._device)
-        return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
+        return self._uncompiled(f"torch's compiler fails ({with_remedy(torch_private.reason_of(error))})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         """Warn about a `problem`, and return the uncompiled function."""
@@ -260,7 +266,7 @@ class CompiledFunction:
             except Exception as own:
                 raise own from None
         if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
-            raise CompileError(breaks.explanation(self._name, error)) from error
+            raise CompileError(explanation(self._name, error)) from error
 
     def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:
         """Raise CompileError if a value in the arguments is a graph or a padded batch."""
@@ -362,3 +368,101 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 def _count() -> int:
     _traces.number += 1
     return 0
+
+
+# User code is outside of `_LIBRARIES`.
+_PATHS = sysconfig.get_paths()
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
+
+# (pattern, remedy): a pattern is searched for in the tracer's message and the lines of code that led to the error. The
+# first pattern that is found gives the remedy.
+_REMEDIES = (
+    (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
+    (
+        r"Could not guard on data-dependent",
+        "branches and shapes must not depend on values: pass size=data.num_graphs to PyG's pools and "
+        "dim_size=data.num_graphs to its aggregation modules, compile dense-attention layers (GPSConv) with "
+        "fullgraph=False, and elsewhere use torch.where, masks, and sizes known from shapes (len(x), not "
+        "int(mask.sum()))",
+    ),
+    (
+        r"(in|out)_degrees\(\)? *== *0",
+        "create the layer with allow_zero_in_degree=True, or call its set_allow_zero_in_degree(True) (nodes without "
+        "messages then get 0; the loader's cover_padding=True avoids such nodes in padding, but only uncompiled code "
+        "can check that); a layer without that argument, such as EGATConv, can stay uncompiled: "
+        "layer.forward = torch.compiler.disable(layer.forward), and tp.compile(..., fullgraph=False)",
+    ),
+    (
+        r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
+        "pass batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
+    ),
+    (
+        r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
+        "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), "
+        "not int(mask.sum()))",
+    ),
+    (
+        r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
+        "keep the number as a 0-dimensional tensor, or read it outside the compiled function",
+    ),
+    (
+        r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
+        "the shape of the result depends on values: use masks, or index_add_ into one row per slot",
+    ),
+    (
+        r"\.backward\(|autograd\.grad|requires_grad_",
+        "compile only the loss, and call backward() and the optimiser outside",
+    ),
+    (r"\brandom\.|Random\.random|Generator", "use torch's random functions, which follow torch.manual_seed"),
+    (r"\bprint\b|\blogging\b", "print outside the compiled function"),
+    (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
+)
+_OTHERWISE = (
+    "move this code out of the compiled function, or compile with fullgraph=False, which leaves this code uncompiled"
+)
+
+
+def explanation(name: str, error: BaseException) -> str:
+    """Return a message about the function `name`: the line that the tracer cannot follow, the reason, and a remedy."""
+    text = str(error)
+    reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
+    raised = re.search(r"raised exception (.*)", text)
+    if reason == "Observed exception" and raised:
+        return f"{name} raises {raised[1]}{_because_of(error)}; call the function itself, uncompiled, to see where."
+    code = re.search(r"code: (.*)", text)
+    # Leave out the tracer's hints, since they can name functions that the user's code does not call.
+    message = text.partition("from user code")[0].splitlines()
+    without_hints = [line for line in message if not line.strip().startswith("Hint:")]
+    searched = "\n".join([*without_hints, code[1] if code else "", *(line for *_, line in lines_of(error))])
+    # If code of DGL led to the error, add "dgl/", which the pattern of DGL's remedy matches. Only files in folders of
+    # libraries count, since a user's own folder may be called dgl.
+    libraries = [Path(file).parts for file, *_ in lines_of(error) if file.startswith(_LIBRARIES)]
+    searched += "dgl/" if any("dgl" in parts for parts in libraries) else ""
+    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, searched)), _OTHERWISE)
+    return f"{name} cannot be compiled in one graph{_because_of(error)}: {reason}; {remedy}."
+
+
+def with_remedy(reason: str) -> str:
+    """Return the reason for a failure, with a remedy if a remedy is known."""
+    # Inductor writes these words if it cannot generate code for a size that depends on values.
+    if "to have been codegen-ed" not in reason:
+        return reason
+    return (
+        f"{reason}; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that "
+        "add self-loops, and add self-loops to the graphs"
+    )
+
+
+def _because_of(error: BaseException) -> str:
+    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known.
+
+    If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
+    """
+    frames = lines_of(error)
+    if not frames:
+        return ""
+    users = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)]
+    others = [frame for frame in frames if not frame[0].startswith(_OURS)]
+    file, number, line = (users or others or frames)[-1]
+    return f", because of {Path(file).name}, line {number} ({line.strip()})"

@@ -11,9 +11,8 @@ from torch import Tensor
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.items import Parts
-from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, graph_names, is_pyg, located_types
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_specs
+from dgl_tuplepack.graphs.schema import ArraySpec, JoinedGraphs, Schema, as_tensors, check_specs
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:

@@ -1,4 +1,4 @@
-"""The schema of a dataset: its types, and the dtypes and shapes of its features and labels."""
+"""The schema of a dataset: its types, the dtypes and shapes of its features and labels; graphs joined by it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.items import is_iterable
 from dgl_tuplepack.graphs.named import (
     by_name,
@@ -338,3 +338,69 @@ def differing_names(found: Collection[str], expected: Collection[str]) -> list[t
 
 def _quoted(name: str) -> str:
     return repr(name) if name else "the label"
+
+
+@dataclass(frozen=True)
+class JoinedGraphs:
+    """B graphs of one schema, joined, with their labels, on one device.
+
+    Endpoints are counted from 0 across all graphs. Indices in columns (features and labels) are counted from 0 in each
+    graph.
+    """
+
+    # Number of nodes or edges of each type; the key None has the number of graphs.
+    numbers: dict[Any, int]
+    # Number of nodes or edges of each type in each graph, int64 [B].
+    lengths: dict[GraphType, Tensor]
+    # Source and destination node of each edge, [E].
+    ends: dict[EdgeType, tuple[Tensor, Tensor]]
+    # Features [V, ...] and [E, ...], and labels [B, ...]. A key is (content, type, name); a label has the type None.
+    columns: dict[Column, Tensor]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensors."""
+        return next(iter(self.lengths.values())).device
+
+    def shifted(self, column: Column, target: GraphType | None) -> Tensor:
+        """Return a column, with its indices counted across all graphs instead of in each graph.
+
+        `target` is the type of the nodes (edges) that the column indexes; None for a column without indices.
+        """
+        values, t = self.columns[column], column[1]
+        if target is None:
+            return values
+        # The number of nodes (edges) of type `target` in earlier graphs.
+        first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
+        if t is not None:
+            first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))
+        return values + first.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
+
+
+def as_array(tensor: Tensor) -> Array:
+    """Return the values of a tensor as an array that a store can hold.
+
+    numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
+    Raise SchemaError for a tensor that requires gradients, or of a dtype that numpy does not have.
+    """
+    if tensor.requires_grad:
+        raise SchemaError(
+            "graphs have features or labels that require gradients, which a store cannot keep; detach them "
+            "(graph.ndata['x'] = graph.ndata['x'].detach()), or pad the graphs without a store (PaddedCollate, "
+            "in_memory=False)."
+        )
+    tensor = tensor.cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    try:
+        return tensor.numpy()
+    except TypeError as error:
+        raise SchemaError(f"a feature or label is {tensor.dtype}, which stores cannot hold; convert it.") from error
+
+
+def as_tensor(stored: Array, dtype: torch.dtype, copy: bool = True) -> Tensor:
+    """Return stored values as a tensor of `dtype`; without `copy`, the tensor may share the memory of `stored`."""
+    values = stored.copy() if copy else stored
+    if dtype == torch.bfloat16:
+        return torch.from_numpy(values.view(np.int16)).view(dtype)
+    return torch.from_numpy(values).to(dtype)

@@ -11,7 +11,7 @@ from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
-from dgl_tuplepack.loading.whole import CollateWithIds, WholeBatches, log_workers, whole_batches
+from dgl_tuplepack.loading.packed_loader import CollateWithIds, WholeBatches, log_workers, whole_batches
 
 __all__ = ["DataLoader"]
 

@@ -1,16 +1,17 @@
-"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
+"""The sampler: from a plan to batches of graph ids, epoch after epoch; and checks of its arguments."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import zlib
 from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack._core.checks import UINT64_MAX, choice, shown, true_or_false, whole_number
 from dgl_tuplepack._core.progress import notice
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -18,18 +19,9 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.checks import (
-    check_content,
-    check_no_replanning,
-    check_plan,
-    default_content,
-    split_oversize,
-)
-from dgl_tuplepack.sampling.dealing import NONE, Balance, EpochBatches
-from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
-from dgl_tuplepack.sampling.epochs import Epochs
-from dgl_tuplepack.sampling.exchange import ExchangedPacks
-from dgl_tuplepack.sampling.packs import Packs
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize
+from dgl_tuplepack.sampling.epochs import NONE, Balance, EpochBatches, Epochs
+from dgl_tuplepack.sampling.exchange import ExchangedPacks, Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 
 
@@ -243,3 +235,76 @@ class PackBatchSampler(EpochSampler):
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
         }
+
+
+_log = logging.getLogger(__name__)
+
+
+def check_no_replanning(what: str, content: Any, replan_every: Any) -> None:
+    """Raise SamplerError if `what`, which has these settings, would make new plans in later epochs."""
+    if (isinstance(content, str) and content == "repack") or replan_every is not None:
+        raise SamplerError(
+            f"the {what} have content={content!r} and replan_every={replan_every!r}, but new plans in later epochs "
+            "were removed; use content='exchange', which deals all graphs to packs in each epoch, without replan_every."
+        )
+
+
+def check_content(content: str | None, shuffle: bool, limits: Limits | Buckets) -> None:
+    """Raise SamplerError if `content` is unknown, or contradicts `shuffle` or the number of shapes."""
+    if content is None:
+        return
+    choice("content", content, ("fixed", "resample", "exchange"), SamplerError)
+    if content != "fixed" and not shuffle:
+        raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
+    if content == "exchange" and isinstance(limits, Buckets):
+        raise SamplerError(
+            f"content='exchange' needs packs of one shape, but the limits are {limits!r}; use content='resample', or "
+            "one shape."
+        )
+
+
+def default_content(histogram: SizeHistogram, shuffle: bool, limits: Limits | Buckets) -> str:
+    """Return the default of `content` for the graphs of a histogram."""
+    if not shuffle:
+        return "fixed"
+    alone = np.count_nonzero(histogram.counts == 1)
+    if 2 * alone <= histogram.num_graphs or isinstance(limits, Buckets):
+        return "resample"
+    _log.info(
+        "content='exchange': %d of %d graphs have a size that no other graph has, so content='resample' would put "
+        "the same graphs into a pack in each epoch", alone, histogram.num_graphs,
+    )  # fmt: skip
+    return "exchange"
+
+
+def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Buckets) -> None:
+    """Raise PlanError if a plan is for other sizes or other shapes, or exceeds the limits."""
+    if not isinstance(plan, PackPlan):
+        raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
+    if plan.histogram != histogram:
+        raise PlanError(
+            f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
+            f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
+            f"sizes, totals {histogram.totals()}; make a plan for these sizes."
+        )
+    made_for = plan.made_for
+    try:
+        plan.check_limits(limits.largest if isinstance(limits, Buckets) else limits)
+    except PlanError as error:
+        raise PlanError(f"the plan was made for {made_for!r} and exceeds {limits!r}: {error}") from error
+    if isinstance(limits, Buckets) != (plan.buckets is not None):
+        raise PlanError(
+            f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them has several shapes, "
+            "the other a single one; make a plan for these limits."
+        )
+    if isinstance(limits, Buckets):
+        buckets = limits.filled(histogram.components, histogram.totals())
+        # For each pattern, the index of its shape in `buckets`; `plan.pattern_shapes`: in the plan's buckets.
+        shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
+        other = np.flatnonzero(shapes != plan.pattern_shapes)
+        if len(other):
+            raise PlanError(
+                f"the plan was made for {made_for!r}, where its pattern {other[0]} has shape "
+                f"{plan.pattern_shapes[other[0]]}, but in {limits!r} it has shape {shapes[other[0]]}; make a plan for "
+                "these shapes."
+            )

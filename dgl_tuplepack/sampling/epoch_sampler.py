@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
+from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, as_array, choice, shown, whole_number
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.sampling.checks import labels_of_graphs
-from dgl_tuplepack.sampling.dealing import EpochBatches
+from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sampling.epochs import EpochBatches
 
 
 class EpochSampler(Sampler[list[int]], ABC):
@@ -167,3 +168,31 @@ class EpochSampler(Sampler[list[int]], ABC):
         if not number:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
         return number
+
+
+def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
+    """Return the ids of the graphs within the limits, and the ids of the other graphs, which are dropped.
+
+    Warn if any graph is dropped; raise an error instead if `oversize` is "error", or if no graph would be kept.
+    """
+    choice("oversize", oversize, OVERSIZE, SamplerError)
+    fits = limits.fits(sizes)
+    if not fits.all() and (oversize == "error" or not fits.any()):
+        # Raises an error that names a graph.
+        limits.check(sizes)
+    kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
+    if len(dropped):
+        warnings.warn(f"{len(dropped)} of {len(sizes)} graphs exceed {limits!r} and are dropped.", stacklevel=3)
+    return kept, dropped
+
+
+def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
+    """Return the number of labels of each graph, int64 ``[N]``, given a mask ``[N]`` or ``[N, T]``; False = missing."""
+    mask = as_array(label_mask, "label_mask", SamplerError)
+    if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
+        raise SamplerError(
+            f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
+            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
+            "(for a split, only the rows of its ids)."
+        )
+    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))

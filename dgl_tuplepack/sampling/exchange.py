@@ -1,17 +1,18 @@
-"""Random content of packs whose graphs nearly all differ in size: deal graphs at random, then repair the packs."""
+"""Packs of a plan, and random content of packs whose graphs nearly all differ in size: deal at random, then repair."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.slots import expand_patterns
 from dgl_tuplepack._core.seeds import key_of, random_fractions
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.repair import OpenPacks, dealt_evenly
-from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.sampling.packs import Packs
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import OpenPacks, dealt_evenly
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
@@ -96,3 +97,26 @@ class ExchangedPacks:
         budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
         packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
         return packs
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A plan expanded into its packs.
+
+    Pack p holds the graphs with the indices ``graphs[offsets[p]:offsets[p + 1]]`` and has ``work[p]`` real nodes and
+    edges; ``shapes[p]`` is the index of its shape bucket. Graphs are indexed class by class; these indices are not ids.
+    """
+
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    work: FloatArray
+    shapes: IntArray
+
+    @classmethod
+    def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
+        """Expand a plan; graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``."""
+        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
+        # Use floats, since sums over components may exceed int64.
+        work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
+        return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))

@@ -17,12 +17,10 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.checks import split_oversize
-from dgl_tuplepack.sampling.dealing import EpochBatches
-from dgl_tuplepack.sampling.epoch_sampler import EpochSampler
-from dgl_tuplepack.sampling.exact_batches import Cut, ExactBatches
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize
+from dgl_tuplepack.sampling.epochs import EpochBatches
+from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, Shapes, chosen, known_order
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
-from dgl_tuplepack.sampling.static_shape import UNIT, Shapes, chosen, known_order
 
 _log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.graph_record import check_names
 from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.large_graph import check_names
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.reader import Stored
 

@@ -17,10 +17,8 @@ from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.chunked import METADATA, RECORD_KEY, ChunkedGraph
-from dgl_tuplepack.graphs.readers.graph_record import GRAPH_ID, RECORD, GraphRecord
-from dgl_tuplepack.graphs.readers.large_graph import text_of
-from dgl_tuplepack.graphs.readers.row_files import FORMATS, SHAPE
+from dgl_tuplepack.graphs.readers.chunked import FORMATS, METADATA, RECORD_KEY, SHAPE, ChunkedGraph
+from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, text_of
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.as_store import as_store
 from dgl_tuplepack.storage.folder import fresh_data

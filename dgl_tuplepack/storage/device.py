@@ -12,21 +12,18 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.pad_graph import padded_batch
+from dgl_tuplepack.batches.collate import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphType
 from dgl_tuplepack.graphs.build import BatchBuilder
-from dgl_tuplepack.graphs.joined import JoinedGraphs
-from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.values import as_tensor
+from dgl_tuplepack.graphs.schema import JoinedGraphs, Schema, as_tensor
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import Key
 from dgl_tuplepack.storage.plain import checked_totals
-from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.view import BatchView
+from dgl_tuplepack.storage.view import BatchView, GraphRows
 
 
 class _SentRows(NamedTuple):

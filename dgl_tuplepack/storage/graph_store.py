@@ -1,48 +1,52 @@
-"""A dataset of graphs on the disk, read through memory maps."""
+"""Datasets of graphs on the disk, read through memory maps: one store, several as one, and the plans beside them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 import torch
 
-from dgl_tuplepack._core.checks import as_path, as_split, choice, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_ids, as_path, as_split, choice, shown, true_or_false, whole_number
+from dgl_tuplepack._core.files import JsonFormat, writing
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.collate import PaddedCollate
-from dgl_tuplepack.batches.coordinates import Coordinates
-from dgl_tuplepack.batches.shape import Fill, PaddedShape
-from dgl_tuplepack.batches.view import CollatedView
-from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
+from dgl_tuplepack.batches.shape import Coordinates, Fill, PaddedShape
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.subsets import ids_in
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.blocks import blocks_of
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
+from dgl_tuplepack.storage.format import Manifest, check_unchanged
 from dgl_tuplepack.storage.padded import PaddedBatches
 from dgl_tuplepack.storage.plain import PlainBatches
-from dgl_tuplepack.storage.plans import load_plans, load_static_shape
-from dgl_tuplepack.storage.pre_transform import Transformed
-from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.segment import Segment
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.view import BatchView
-from dgl_tuplepack.storage.write import write_store
+from dgl_tuplepack.storage.view import BatchView, GraphRows
+from dgl_tuplepack.storage.write import Transformed, blocks_of, write_store
 
 
 class StoredGraphs(Selection):
@@ -366,3 +370,185 @@ def refuse_store_settings(settings: Iterable[str]) -> None:
                 f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
                 "collate_fn; leave it out, or write a store with GraphStore.write, which can apply a pre_transform."
             )
+
+
+def temporary_store(source: Source, **declared: Any) -> GraphStore:
+    """Write the graphs of a source to a temporary folder, and return the store.
+
+    The folder is removed when the store and all its subsets are deleted, or when the process exits. `declared` has
+    ties, indices and levels, as in `GraphStore.write`.
+    """
+    if source.num_graphs() == 0:
+        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
+    folder = _Folder()
+    store = GraphStore.write(f"{folder.path}/store", source, **declared)
+    # Subsets of the store share this attribute.
+    store.__dict__["_folder"] = folder
+    return store
+
+
+class _Folder:
+    """A temporary folder, with these files, that is removed together with this object. A pickled copy has the files."""
+
+    def __init__(self, files: Mapping[Path, bytes] = MappingProxyType({})) -> None:
+        with writing("a temporary folder"):
+            self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
+        weakref.finalize(self, _remove, self.path, os.getpid())
+        for name, content in files.items():
+            (Path(self.path) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(self.path) / name).write_bytes(content)
+
+    def __deepcopy__(self, memo: Any) -> _Folder:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        files = [path for path in Path(self.path).rglob("*") if path.is_file()]
+        return _Folder, ({path.relative_to(self.path): path.read_bytes() for path in files},)
+
+
+def _remove(path: str, process: int) -> None:
+    # A forked worker has a copy of the `_Folder`, but only the process that made the folder may remove it.
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class MultiStore(StoredGraphs):
+    """All graphs of a dataset that was preprocessed in shards, in the order of the shards.
+
+    It behaves like one `GraphStore` of all graphs, and makes equal batches. A batch may hold graphs of any number of
+    shards; making such a batch takes little longer than making a batch from one shard.
+
+    Parameters
+    ----------
+    path
+        Folder that `preprocess_shards` made.
+
+    Attributes
+    ----------
+    path, schema, original_ids
+        As in `GraphStore`; an id is the position of a graph among the graphs of all shards.
+    limits
+        Limits of the plans of the shards.
+
+    Raises
+    ------
+    FormatError
+        There is no manifest, or a shard is missing, was written again, or is damaged.
+    SchemaError
+        The schemas of the shards differ.
+
+    Notes
+    -----
+    Opening checks each file of each shard, which takes about 2 ms per shard.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise FormatError(
+                f"MultiStore opens one folder, which preprocess_shards made, but got {shown(path)}; give its path, or "
+                "join stores first: MultiStore(out) after preprocess_shards([store, other], out)."
+            )
+        # Worker processes may have another working folder.
+        path = as_path(path).absolute()
+        self.manifest = Manifest.load(path)
+        shards = progress_bar(self.manifest.shards, desc="open", unit=" shards", delay=DELAY, leave=False)
+        segments = [Segment.open(path / shard.name) for shard in shards]
+        for segment, shard in zip(segments, self.manifest.shards, strict=True):
+            check_unchanged(segment.checksum, path, shard)
+        super().__init__(path, segments)
+
+    @property
+    def limits(self) -> Limits | Buckets:
+        """Limits of the plans of the shards."""
+        return self.manifest.limits
+
+
+# File systems allow 255 bytes, and a file first gets a temporary name, which is longer than its final name.
+_LONGEST_NAME = 200
+SHAPE = "static-shape.json"
+_SHAPE_FILE = JsonFormat("dgl_tuplepack.static_shape", 1, "static shape", "preprocess the store again")
+
+
+def plan_file(data: Path, split: str) -> Path:
+    """Return the path, in the data folder `data`, of the plan of a split; an empty name stands for all graphs.
+
+    No two splits share a file.
+    """
+    name = quote(split, safe="", errors="surrogatepass")
+    if len(name) > _LONGEST_NAME:
+        # In a quoted name, "%" is always followed by two hexadecimal digits, so no quoted name is equal to this one.
+        name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
+    return data / (f"plan-{name}.json" if split else "plan.json")
+
+
+def plan_files(data: Path) -> list[Path]:
+    """Return the paths of the plans in a data folder."""
+    return sorted(data.glob("plan*.json"))
+
+
+def save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
+    """Write the plan of each split into a data folder."""
+    for split, plan in plans.items():
+        plan.save(plan_file(data, split))
+
+
+def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
+    """Return the histogram of each split that has graphs.
+
+    If no split has graphs, return only the histogram of all graphs, under an empty name.
+    """
+    splits = {split: ids for split, ids in store.splits.items() if len(ids)}
+    if not splits:
+        return {"": store.histogram}
+    return {split: store.subset(ids).histogram for split, ids in splits.items()}
+
+
+def load_plans(store: Selection) -> dict[str, PackPlan]:
+    """Load the plans of a store: one for each split, or one for all graphs.
+
+    Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs.
+    """
+    # A dataset of shards is not read here: the store of each shard has its own plans.
+    histograms, data = split_histograms(store), store.segments[0].data
+    missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
+    if missing:
+        raise FormatError(f"{store.path} has no {', '.join(missing)}; preprocess the store again.")
+    plans = {split: PackPlan.load(plan_file(data, split)) for split in histograms}
+    for split, plan in plans.items():
+        if plan.histogram != histograms[split]:
+            raise FormatError(
+                f"{plan_file(data, split)} is for other graphs than {store.path} has; preprocess the store again."
+            )
+    return plans
+
+
+def train_sizes(sizes: GraphSizes, splits: Mapping[str, Any]) -> GraphSizes:
+    """Return the sizes of the split "train", in its order; if it has no graphs, those of all graphs."""
+    train = as_ids(splits.get("train", ()), len(sizes))
+    return sizes.take(train) if len(train) else sizes
+
+
+def save_static_shape(data: Path, limits: Limits, sizes: GraphSizes) -> None:
+    """Write limits of shuffled batches of exactly `limits.graphs` of the graphs `sizes` into a data folder."""
+    _SHAPE_FILE.write(data / SHAPE, {"limits": limits.to_dict(), "sizes": _fingerprint(sizes)}, indent=1)
+
+
+def load_static_shape(store: Selection, batch_size: int | None = None) -> Limits | None:
+    """Return the stored limits; None if there are none for these graphs in this order, or for another `batch_size`.
+
+    Raise FormatError for a damaged file.
+    """
+    path = store.segments[0].data / SHAPE
+    if not path.exists():
+        return None
+    with _SHAPE_FILE.reading(path) as document:
+        limits = Limits.from_dict(document["limits"]).aligned(store.schema.components)
+        stored = whole_number("batch_size", limits.graphs, 1)
+        if batch_size not in (None, stored) or document["sizes"] != _fingerprint(store.sizes):
+            return None
+        limits.check(store.sizes)
+        return limits
+
+
+def _fingerprint(sizes: GraphSizes) -> str:
+    return hashlib.sha256(sizes.array.astype("<i8", order="C").data).hexdigest()

@@ -13,11 +13,10 @@ from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import ENDS
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.assembler import Assembler
 from dgl_tuplepack.storage.format import DTYPES, Key
-from dgl_tuplepack.storage.memory import Field
-from dgl_tuplepack.storage.rows import GraphRows
+from dgl_tuplepack.storage.padded import Assembler, Field
 from dgl_tuplepack.storage.selection import Selection
+from dgl_tuplepack.storage.view import GraphRows
 
 # Index type of DGL -> largest number of nodes or edges that it can count.
 _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64)}

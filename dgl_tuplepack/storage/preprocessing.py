@@ -24,11 +24,12 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_for_batches, search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.sampling.static_shape import shape_of
+from dgl_tuplepack.sampling.exact_batches import shape_of
 from dgl_tuplepack.storage.folder import check_folder, locked
-from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
-from dgl_tuplepack.storage.plans import (
+from dgl_tuplepack.storage.graph_store import (
     SHAPE,
+    GraphStore,
+    StoredGraphs,
     load_plans,
     load_static_shape,
     plan_files,
@@ -36,6 +37,7 @@ from dgl_tuplepack.storage.plans import (
     save_static_shape,
     split_histograms,
     train_sizes,
+    write_graphs,
 )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
 from dgl_tuplepack.graphs.pyg_layout import attribute_names
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.storage.rows import GraphRows
+from dgl_tuplepack.storage.view import GraphRows
 
 
 class PygBuilder:

@@ -16,8 +16,7 @@ from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
-from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
-from dgl_tuplepack.storage.multi_store import MultiStore
+from dgl_tuplepack.storage.graph_store import GraphStore, MultiStore, StoredGraphs
 from dgl_tuplepack.storage.segment import GRAPHS_PER_BLOCK, Segment, block_of
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.view import BatchView

@@ -17,8 +17,7 @@ from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.relations import check_values
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
-from dgl_tuplepack.graphs.values import as_tensor
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensor
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import check_bytes, open_array

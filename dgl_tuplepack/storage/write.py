@@ -1,25 +1,35 @@
-"""Write blocks of graphs to a store on the disk."""
+"""Write blocks of graphs to a store on the disk; make the blocks, and transform graphs before they are written."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from dgl_tuplepack._core.checks import as_ids
 from dgl_tuplepack._core.files import writing
-from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.relations import check_endpoints, check_values
-from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock
+from dgl_tuplepack.graphs.build import graph_blocks, items_of
+from dgl_tuplepack.graphs.items import as_item, parts_of
+from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints, check_values
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
+from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import ArrayWriter
-from dgl_tuplepack.storage.format import ArrayEntry, StoreMetadata, dtype_name, offsets_key
+from dgl_tuplepack.storage.format import ArrayEntry, PreTransform, StoreMetadata, dtype_name, offsets_key
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
@@ -147,3 +157,102 @@ def write_store(
                 writer.append(block)
         with writing(data.parent):
             return writer.finish(data.name, splits)
+
+
+def blocks_of(
+    source: Source, ties: Ties | None = None, indices: Indices | None = None
+) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Return the schema of a source, and an iterator over blocks with all its graphs.
+
+    `ties` and `indices`, if not None, replace the ties and indices that are declared for the source.
+    """
+    ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
+    # Change only a copy: `blocks` may read `indices`, and may set `schema` and `own_indices`.
+    source = copy.copy(source)
+    source.indices = indices
+    blocks = source.blocks()
+    # A source without flat arrays is read graph by graph.
+    if blocks is None:
+        number = None if source.is_stream else source.num_graphs()
+        return graph_blocks(source.items(), ties, indices, source.levels, number)
+    if source.schema is None or source.schema.pyg is None:
+        # The graphs are not from PyG.
+        refuse_levels(source.levels, source.title)
+    if source.schema is not None:
+        return replace(source.schema, ties=ties, indices={**source.own_indices, **indices}), blocks
+    first = next(blocks, None)
+    if first is None:
+        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
+    return _schema_of(first).with_declared(ties, indices), chain([first], blocks)
+
+
+def _schema_of(block: GraphBlock) -> Schema:
+    return Schema(
+        node_types=tuple(block.num_nodes),
+        edge_types=tuple(block.num_edges),
+        node_features={t: _specs(arrays) for t, arrays in block.node_features.items()},
+        edge_features={t: _specs(arrays) for t, arrays in block.edge_features.items()},
+        labels=_specs(block.labels),
+        idtype=torch.int64,
+        has_ids=True,
+    )
+
+
+def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
+    """Return, for each array, the shape of a row and the torch dtype; raise SchemaError if torch lacks the dtype."""
+    specs = {}
+    for name, array in arrays.items():
+        try:
+            specs[name] = ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        except TypeError as error:
+            raise SchemaError(
+                f"the feature or label {name!r:.200} has the dtype {array.dtype}, which torch lacks; convert it to "
+                "numbers."
+            ) from error
+    return specs
+
+
+class Transformed(Source):
+    """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform.
+
+    Random numbers are a function of `seed`, of the position of the graph, and of `shard`, the name of the shard. `name`
+    identifies the transform in the store, instead of its `repr`.
+    """
+
+    def __init__(
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, shard: str = ""
+    ) -> None:
+        super().__init__(source.title)
+        self.levels, self.is_stream = source.levels, source.is_stream
+        self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
+        self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
+        # Identify the transform before its first call, which may change its attributes and thus its `repr`.
+        self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
+        self.ties, self.indices = source.ties, source.indices
+
+    def num_graphs(self) -> int | None:
+        """Return the number of graphs; None if it is unknown before they are read."""
+        return self._source.num_graphs()
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the splits of the source."""
+        return self._source.splits()
+
+    def sizes(self) -> GraphSizes:
+        """Read and transform all graphs, and return their sizes."""
+        return sizes_of_items(self.items(), self.levels)
+
+    def items(self) -> Iterator[Any]:
+        """Yield the transformed graphs with their labels; items keep their ids."""
+        in_blocks = not self._source.prefers_items and self._source.blocks() is not None
+        inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
+        for position, item in enumerate(inner):
+            yield self._transformed(position, item)
+
+    def _transformed(self, position: int, item: Any) -> Any:
+        """Return the transformed graph of an item, with its label and id."""
+        where = f"item {position}"
+        given = parts_of(item, where)
+        # Seed random numbers by the position, in place of an id, and by the shard, in place of an epoch.
+        (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
+        return as_item(transformed._replace(id=given.id))

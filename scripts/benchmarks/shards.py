@@ -33,7 +33,7 @@ from dgl_tuplepack import (
     pack,
 )
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
-from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
+from dgl_tuplepack.storage.format import Manifest, ShardEntry
 from dgl_tuplepack.storage.shards.run import preprocess_shards
 
 app = typer.Typer()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dgl_tuplepack._core.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
-from dgl_tuplepack.storage.rows import address_of
+from dgl_tuplepack.storage.view import address_of
 
 INT64_MAX = 2**63 - 1
 # What a store holds narrower, by what is handed out: written down once more, independently.

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack import TensorGraph, compile
-from dgl_tuplepack.compiling.tensor_graph.groups import Groups
-from dgl_tuplepack.compiling.tensor_graph.refusals import INSTEAD
+from dgl_tuplepack.compiling.tensor_graph.graph import INSTEAD
+from dgl_tuplepack.compiling.tensor_graph.structure import Groups
 from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from tests.support.messages import refused
 

@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, ShardsError
-from dgl_tuplepack.loading.whole import WholeBatches
+from dgl_tuplepack.loading.packed_loader import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.command import Run
 from tests.support.graphs import Content, assert_same_batch, contents

@@ -17,7 +17,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
-from dgl_tuplepack.storage.blocks import blocks_of
+from dgl_tuplepack.storage.write import blocks_of
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, pair, ring, stored

@@ -17,9 +17,9 @@ import torch
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.batches.view import CollatedView
+from dgl_tuplepack.batches.collate import CollatedView
 from dgl_tuplepack.errors import FormatError, InputError, SchemaError
-from dgl_tuplepack.loading.whole import WholeBatches
+from dgl_tuplepack.loading.packed_loader import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused

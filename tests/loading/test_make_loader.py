@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SchemaError, SearchError, SizesError
-from dgl_tuplepack.loading.settings import BatchSettings, DataLoaderSettings, SamplerSettings
-from dgl_tuplepack.loading.whole import log_workers
+from dgl_tuplepack.loading.make_loader import BatchSettings, DataLoaderSettings, SamplerSettings
+from dgl_tuplepack.loading.packed_loader import log_workers
 from tests.support.graphs import assert_same_batch, flat, shapes_of
 from tests.support.loading import ITEMS, LARGE, NUMBER, SOURCES
 from tests.support.messages import refused

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, SizesError
 from dgl_tuplepack.graphs.items import EpochIds
-from dgl_tuplepack.loading.pack_labels import PackLabels
+from dgl_tuplepack.loading.packed_dataset import PackLabels
 from tests.support.graphs import (
     Content,
     assert_same_graph,

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError
-from dgl_tuplepack.loading.whole import WholeBatches
+from dgl_tuplepack.loading.packed_loader import WholeBatches
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder

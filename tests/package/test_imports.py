@@ -51,7 +51,7 @@ def test_planning_from_end_to_end_without_torch_and_dgl() -> None:
         + """
 import os, tempfile
 import dgl_tuplepack as tp
-import dgl_tuplepack.planning.metrics
+import dgl_tuplepack.planning.plan
 
 sizes = tp.sizes_of(([3, 2, 3], [4, 2, 4]))
 histogram = tp.SizeHistogram.from_sizes(sizes) + tp.load_example("ogbg-molhiv")
@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert tp.PackPlan.load(path).fingerprint == plan.fingerprint
 assert plan.num_packs >= tp.lower_bound(histogram, limits) > 0
 assert tp.search_limits(histogram, target=0.9).best.harmonic_mean >= 0.9
-print(histogram.num_graphs, dgl_tuplepack.planning.metrics.summarise(plan)["graphs"])
+print(histogram.num_graphs, dgl_tuplepack.planning.plan.summarise(plan)["graphs"])
 print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
 """
     )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
+from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.auto import auto
 from dgl_tuplepack.planning.packing.heuristics import names_for

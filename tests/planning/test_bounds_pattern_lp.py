@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack._core.kernels.knapsack import fill_table
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import as_instance, projected
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
-from dgl_tuplepack.planning.bounds.pricing import lifted, price, pricing_work
+from dgl_tuplepack.planning.bounds.pricing import Effort, lifted, price, pricing_work
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack.planning.buckets import Buckets, steps_of
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.sampling.dealing import promoted
+from dgl_tuplepack.sampling.epochs import promoted
 from tests.support.samplers import SamplerCase, bucket_cases, buckets_within, flat
 from tests.support.strategies import Problem, problems
 

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, pack
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.packing.auto import STAGES, auto
-from dgl_tuplepack.planning.packing.repair import GROUP, OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt, dealt_near
+from dgl_tuplepack.planning.packing.stages.deal_and_repair import GROUP, OpenPacks, dealt, dealt_evenly, dealt_near
 
 KEYS = st.integers(0, 2**64 - 1).map(np.uint64)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import pack
 from dgl_tuplepack._core.kernels.exact_split import subset_sums, subset_within
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.packing.stages import exact_split
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split, filled
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dgl_tuplepack import Limits, SizeHistogram, pack
-from dgl_tuplepack.planning.metrics import empty_slots, harmonic_mean, summarise
+from dgl_tuplepack.planning.plan import empty_slots, harmonic_mean, summarise
 
 # Three graphs of 2 nodes and 1 edge, two of which fill the 4 nodes of a pack.
 PLAN = pack(SizeHistogram.from_counts({(2, 1): 3}), Limits(4, 8), method="best_fit")

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from dgl_tuplepack import Limits, SizeHistogram
 from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.bounds import pack_search
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import SHIFT
+from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort
 from dgl_tuplepack.planning.packing.patterns import Patterns
 from dgl_tuplepack.planning.packing.stages import closing
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems, dived

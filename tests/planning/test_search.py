@@ -15,7 +15,7 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
-from dgl_tuplepack.planning.metrics import harmonic_mean
+from dgl_tuplepack.planning.plan import harmonic_mean
 from dgl_tuplepack.planning.search import evaluation, strategy_of
 from dgl_tuplepack.planning.search.space import space_of
 from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target

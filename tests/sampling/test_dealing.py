@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.planning.buckets import num_steps
-from dgl_tuplepack.sampling.dealing import NONE, Balance, deal
+from dgl_tuplepack.sampling.epochs import NONE, Balance, deal
 from tests.support.messages import refused
 
 KEY = np.uint64(7)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.storage.memory import BatchMemory, fields_of
+from dgl_tuplepack.storage.padded import BatchMemory, fields_of
 from tests.support.graphs import assert_same_batch, generator, random_graph, random_tensor
 from tests.support.stores import molecules, purchases
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack._core import progress
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
-from dgl_tuplepack.storage import multi_store, segment
-from dgl_tuplepack.storage.plans import plan_file, save_static_shape, split_histograms
+from dgl_tuplepack.storage import graph_store, segment
+from dgl_tuplepack.storage.graph_store import plan_file, save_static_shape, split_histograms
 from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
 from tests.support.molecules import random_molecules
@@ -71,7 +71,7 @@ def test_steps_that_take_long_are_shown_on_a_terminal(
     monkeypatch.setattr(sys, "stderr", stream)
     if is_large:
         monkeypatch.setattr(progress, "_MANY", 1)
-        for module in (multi_store, segment):
+        for module in (graph_store, segment):
             monkeypatch.setattr(module, "DELAY", 0)
     made = preprocess(folder, tmp_path / "out")
     tp.preprocess_shards([folder], tmp_path / "shards", limits=tp.Limits(20, 40), workers=1)

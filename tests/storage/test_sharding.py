@@ -23,9 +23,7 @@ from dgl_tuplepack.errors import (
     SizesError,
 )
 from dgl_tuplepack.storage.preprocessing import preprocess
-from dgl_tuplepack.storage.shards.run import verify_shards
-from dgl_tuplepack.storage.shards.tasks import plan_shard
-from dgl_tuplepack.storage.shards.workers import refuse
+from dgl_tuplepack.storage.shards.run import plan_shard, refuse, verify_shards
 from tests.support.messages import refused
 from tests.support.shards import (
     LIMITS,

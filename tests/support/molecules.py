@@ -9,7 +9,7 @@ import torch
 
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.tools.demo.molecules import Molecules
+from dgl_tuplepack.tools.demo.run import Molecules
 
 
 def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:

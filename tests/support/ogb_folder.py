@@ -10,7 +10,7 @@ import torch
 
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.tools.demo.molecules import Molecules
+from dgl_tuplepack.tools.demo.run import Molecules
 
 
 def write_ogb_folder(root: Path, sizes: GraphSizes, seed: int = 0) -> Path:

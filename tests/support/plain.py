@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import GraphSizes
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
-from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_array
 from tests.support.tensors import DTYPES, SHAPES, Spec, generator, random_tensor, specs
 
 TYPES = ((NODE_TYPE,), (EDGE_TYPE,))

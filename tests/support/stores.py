@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.storage.format import StoreMetadata
-from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
+from dgl_tuplepack.storage.format import Manifest, ShardEntry, StoreMetadata
 from tests.support.graphs import (
     ITEM,
     RELATIONS,

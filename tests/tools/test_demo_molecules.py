@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS
+from dgl_tuplepack.tools.demo.run import NUM_ATOM_KINDS, NUM_BOND_KINDS
 from tests.support.command import Run
 from tests.support.molecules import random_molecules
 

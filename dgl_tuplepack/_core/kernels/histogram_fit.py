@@ -26,9 +26,8 @@ from dgl_tuplepack._core.kernels.open_packs import (
     put_in,
     take_out,
 )
-from dgl_tuplepack._core.kernels.priority import priority
 from dgl_tuplepack._core.kernels.random import random_bits
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule, priority
 
 
 class Placing(NamedTuple):

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from dgl.transforms import BaseTransform
 
 from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
-from dgl_tuplepack.batches.coordinates import Coordinates
-from dgl_tuplepack.batches.pad_graph import padded_batch
-from dgl_tuplepack.batches.shape import Fill, PaddedShape
+from dgl_tuplepack.batches.collate import padded_batch
+from dgl_tuplepack.batches.shape import Coordinates, Fill, PaddedShape
 from dgl_tuplepack.errors import LimitsError, SchemaError
-from dgl_tuplepack.graphs.examples import schema_of
 from dgl_tuplepack.graphs.merge import tensors_of
 from dgl_tuplepack.graphs.named import is_graph
+from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.planning.limits import Limits, as_limits
 
 if TYPE_CHECKING:

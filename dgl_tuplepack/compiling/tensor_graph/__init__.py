@@ -1,13 +1,11 @@
 """A graph of plain tensors: models written for a DGLGraph run on it, and torch's compiler can trace it.
 
-In reading order: `groups` (edges at a node, and sums over them), `structure` (types, numbers of nodes and edges, end
-nodes), `views` (features), `messages`, `arguments` (checks of arguments), `refusals` (errors for methods that are
-missing), `dispatch` (makes DGL's functions call ours), `graph`, `free_functions` and `readouts` (our versions of DGL's
-functions).
+In reading order: `structure` (types, numbers of nodes and edges, edges at a node, features), `messages`, `dispatch`
+(makes DGL's functions call ours), `graph` (the class, and errors for methods that are missing), `free_functions` (our
+versions of DGL's functions).
 """
 
 from dgl_tuplepack.compiling.tensor_graph import free_functions as free_functions
-from dgl_tuplepack.compiling.tensor_graph import readouts as readouts
 from dgl_tuplepack.compiling.tensor_graph.dispatch import install, is_installed, restore
 from dgl_tuplepack.compiling.tensor_graph.graph import TensorGraph
 

@@ -9,20 +9,21 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.compiling.tensor_graph.arguments import (
-    batch_numbers,
-    frames,
-    graph_slots,
-    numbers_of_nodes,
-    relations,
-)
+from dgl_tuplepack._core.checks import shown, whole_number
 from dgl_tuplepack.compiling.tensor_graph.dispatch import install_if_dgl_is_imported
 from dgl_tuplepack.compiling.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
-from dgl_tuplepack.compiling.tensor_graph.refusals import refusal
-from dgl_tuplepack.compiling.tensor_graph.structure import Structure, Types
-from dgl_tuplepack.compiling.tensor_graph.views import EdgeView, FeatureView, NodeView
+from dgl_tuplepack.compiling.tensor_graph.structure import (
+    EdgeView,
+    FeatureView,
+    NodeView,
+    Relation,
+    Structure,
+    Types,
+    check_rows,
+    is_readable,
+)
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 
 Value = TypeVar("Value")
 
@@ -320,3 +321,226 @@ def _check_all(rows: Any) -> None:
             "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; apply "
             "the function to all, and select rows of the result."
         )
+
+
+_STRUCTURE = (
+    "its structure does not change: in compiled code, shapes must not depend on data. Change the DGLGraphs "
+    "before they are packed, as with dgl.add_self_loop(graph) or a transform of the dataset."
+)
+_SUBGRAPH = (
+    "it has no samples or subgraphs: their shapes depend on data, which compiled code forbids. Make them from the "
+    "DGLGraphs before they are packed."
+)
+_QUERY = (
+    "the shape of the result depends on data, which compiled code forbids. Compute the result from graph.edges(), or "
+    "call the method of the DGLGraphs before they are packed."
+)
+_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for unwanted edges."
+_REVERSE = "dgl.reverse(graph) returns the graph with all edges reversed."
+_FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
+_FEATURES = "its features are tensors. Read their dtype and shape, as in graph.ndata['x'].shape."
+_BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., batch_num_nodes=..., batch_num_edges=...)."
+_MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
+
+_FREE = (
+    "a TensorGraph is accepted by the functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts "
+    "of nodes and edges. If your function is one of them, DGL was imported after the graph was made: call "
+    "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
+)
+# Private attributes of a DGLGraph that functions of DGL read.
+_INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
+
+# Remedy -> names of the methods that it replaces.
+_INSTEAD = {
+    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph "
+    "set_n_initializer set_e_initializer",
+    _SUBGRAPH: (
+        "subgraph node_subgraph edge_subgraph in_subgraph out_subgraph khop_in_subgraph khop_out_subgraph "
+        "sample_neighbors sample_neighbors_biased sample_neighbors_fused sample_labors "
+        "sample_etype_neighbors select_topk node_type_subgraph edge_type_subgraph line_graph "
+        "to_simple global_uniform_negative_sampling random_walk_states get_node_storage get_edge_storage"
+    ),
+    _QUERY: (
+        "has_node has_nodes has_edge_between has_edges_between predecessors successors edge_id edge_ids in_edges "
+        "out_edges filter_nodes filter_edges is_multigraph incidence_matrix inc adj adjacency_matrix adj_external "
+        "adjacency_matrix_scipy metagraph to_networkx to_cugraph"
+    ),
+    _REVERSE: "reverse",
+    _SOME: "send_and_recv pull push prop_nodes prop_edges group_apply_edges group_apply",
+    _FORMAT: "adj_tensors formats create_formats_ shared_memory",
+    _FEATURES: "node_attr_schemes edge_attr_schemes",
+    _BATCH: "set_batch_num_nodes set_batch_num_edges",
+    _MEMORY: "pin_memory_ unpin_memory_ record_stream",
+}
+INSTEAD = {name: remedy for remedy, names in _INSTEAD.items() for name in names.split()}
+
+
+def refusal(name: str) -> AttributeError:
+    """Return the error for an attribute that a TensorGraph does not have."""
+    if name in _INSIDE:
+        return UnsupportedError(f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks: {_FREE}")
+    if name in INSTEAD:
+        return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
+    return AttributeError(
+        f"a TensorGraph has no attribute {name!r}; it offers features, message passing and counts of a DGLGraph, "
+        "listed in docs/explain/compile.md."
+    )
+
+
+_INTEGERS = (torch.int32, torch.int64)
+
+
+def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
+    """Return the edges of each type, sorted by type; `numbers`: node type -> number of nodes."""
+    sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
+    for edge_type in sources:
+        is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
+        if not is_triple or edge_type[0] not in numbers or edge_type[2] not in numbers:
+            raise SchemaError(
+                f"an edge type must be (source node type, edge type, destination node type) with the node types "
+                f"{sorted(numbers)} of num_nodes, but is {shown(edge_type)}."
+            )
+    if set(sources) != set(destinations):
+        raise SchemaError(
+            f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both the same types."
+        )
+    return {t: _relation(t, sources[t], destinations[t], numbers[t[0]], numbers[t[2]]) for t in sorted(sources)}
+
+
+def _relation(t: EdgeType, src: Any, dst: Any, num_src: int, num_dst: int) -> Relation:
+    """Check the end nodes of the edges of type `t`, and return these edges."""
+    for name, ends in (("src", src), ("dst", dst)):
+        _check_indices(name, ends, t, _INTEGERS)
+    if src.shape != dst.shape or src.dtype != dst.dtype:
+        raise SchemaError(
+            f"src and dst of edge type {t!r} must have the same length and dtype, but have {src.shape[0]} {src.dtype} "
+            f"and {dst.shape[0]} {dst.dtype}."
+        )
+    _check_are_nodes("src", src, num_src, t, t[0])
+    _check_are_nodes("dst", dst, num_dst, t, t[2])
+    return Relation(src, dst, num_src, num_dst)
+
+
+def numbers_of_nodes(given: Any) -> dict[str, int]:
+    """Return the number of nodes by type."""
+    by_type: Mapping[str, Any] = given if isinstance(given, Mapping) else {NODE_TYPE: given}
+    return {node_type: _checked_number(node_type, number) for node_type, number in by_type.items()}
+
+
+def _checked_number(node_type: str, number: Any) -> int:
+    # Torch's tracer may pass a symbol as a number; it stays a symbol.
+    if isinstance(number, int | torch.SymInt) and not isinstance(number, bool) and number >= 0:
+        return number  # type: ignore[return-value]
+    return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
+
+
+def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
+    """Return an argument as a dict by type."""
+    if hetero != isinstance(given, Mapping):
+        expected = "a dict by type" if hetero else "one value"
+        raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
+    return dict(given) if hetero else {only_type: given}
+
+
+def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
+    """Check that all end nodes in `ends` are below the `number` of nodes, and not negative.
+
+    If `ends` is not on the CPU, or if it is traced, skip the check; torch checks the nodes when it uses them.
+    """
+    if not is_readable(ends) or not ends.numel():
+        return
+    least, most = torch.aminmax(ends)
+    if least < 0 or most >= number:
+        edge = int(torch.nonzero((ends < 0) | (ends >= number))[0])
+        allowed = f"numbers 0..{number - 1}" if number else "no edges"
+        raise SchemaError(
+            f"{name}[{edge}] of edge type {edge_type!r} is {int(ends[edge])}, but there are {number} nodes of type "
+            f"{node_type!r}; give {allowed}."
+        )
+
+
+def _check_indices(
+    name: str, values: Any, of_type: Any, dtypes: tuple[torch.dtype, ...], number: int | None = None
+) -> None:
+    """Check the dtype and the length (`number`; None: any) of end nodes, counts or graph slots."""
+    fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
+    if not fits or (number is not None and values.shape[0] != number):
+        allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        length = "" if number is None else f" of {number} entries"
+        what = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise SchemaError(
+            f"{name} of type {of_type!r} must be a tensor of {allowed} with one axis{length}, but is {what}."
+        )
+
+
+def frames(
+    hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
+) -> dict[GraphType, dict[str, Tensor]]:
+    """Return a dict of features for each type.
+
+    `given`: argument name -> features, first of nodes, then of edges.
+    """
+    made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
+    for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
+        by_type = {} if features is None else features if hetero else {only_type: features}
+        for of_type, frame in by_type.items():
+            if of_type not in made:
+                raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(made)}.")
+            if not isinstance(frame, Mapping):
+                raise SchemaError(
+                    f"{argument} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}."
+                )
+            for name, value in frame.items():
+                check_rows(name, value, rows[of_type], of_type)
+                made[of_type][name] = value
+    return made
+
+
+def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]) -> dict[GraphType, Tensor]:
+    """Return the number of nodes or edges of each graph, by type; types without given numbers are left out."""
+    counts: dict[GraphType, Tensor] = {}
+    for argument, of_type, values in _of_all_types(hetero, given, rows):
+        # The first type decides the number of graphs: all types must have the same number.
+        num_graphs = next(iter(counts.values())).shape[0] if counts else None
+        _check_indices(argument, values, of_type, _INTEGERS, num_graphs)
+        counts[of_type] = values
+    return counts
+
+
+def graph_slots(
+    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
+) -> dict[GraphType, Tensor]:
+    """Return the index of the graph of each node or edge, by type; types without given values are left out."""
+    slots: dict[GraphType, Tensor] = {}
+    for argument, of_type, values in _of_all_types(hetero, given, rows):
+        if of_type not in counts:
+            raise SchemaError(
+                f"{argument} is given without the numbers of nodes or edges in each graph; give batch_num_nodes and "
+                "batch_num_edges too."
+            )
+        _check_indices(argument, values, of_type, (torch.int64,), rows[of_type])
+        slots[of_type] = values
+    return slots
+
+
+def _of_all_types(
+    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
+) -> list[tuple[str, GraphType, Any]]:
+    """Return (argument name, type, value of that type) for all types of each argument that is not None.
+
+    `given`: argument name -> values, first of nodes, then of edges.
+    """
+    listed = []
+    default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
+    for (argument, values), only_type in zip(given.items(), default_types, strict=True):
+        if values is None:
+            continue
+        # All node types, or all edge types: node types are strings, and edge types are tuples.
+        types = [each for each in rows if isinstance(each, type(only_type))]
+        by_type = _by_type(argument, hetero, values, only_type)
+        if set(by_type) != set(types):
+            raise SchemaError(
+                f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give the types of the graph."
+            )
+        listed += [(argument, each, by_type[each]) for each in types]
+    return listed

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack.compiling.tensor_graph.groups import Relation
-from dgl_tuplepack.compiling.tensor_graph.structure import Structure
-from dgl_tuplepack.compiling.tensor_graph.views import GatheredFeatures
+from dgl_tuplepack.compiling.tensor_graph.structure import GatheredFeatures, Relation, Structure
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType
 

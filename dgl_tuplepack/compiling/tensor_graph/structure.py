@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import choice, shown
-from dgl_tuplepack.compiling.tensor_graph.groups import Relation, groups_of
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 
@@ -240,3 +240,281 @@ class Structure:
     def is_pinned(self) -> bool:
         """Return whether the end nodes of all edges are in pinned memory."""
         return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())
+
+
+class Groups:
+    """Rows 0..E-1, each in one group. Methods use only operations of torch, so every device and compiler can run them.
+
+    Parameters
+    ----------
+    index
+        Group of each row, int64 ``[E]``.
+    number
+        Number of groups.
+    """
+
+    def __init__(self, index: Tensor, number: int) -> None:
+        self.index = index
+        self.number = number
+
+    def counts(self) -> Tensor:
+        """Return the number of rows in each group, int64 ``[number]``."""
+        return self.sum(torch.ones_like(self.index))
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return, for each row, the value of its group: ``[E, ...]``, from `values` ``[number, ...]``."""
+        _check_rows(values, self.number, "groups")
+        return values.index_select(0, self.index)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return sums ``[number, ...]`` of the values ``[E, ...]`` of each group; 0 for empty groups."""
+        _check_rows(values, self.index.shape[0], "rows")
+        return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
+
+    def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
+        total, counts = self.sum(values), self.counts() if counts is None else counts
+        return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+
+    def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
+        """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
+
+        For empty groups, sums and means are 0; maxima and minima are `fill`.
+        """
+        if how in ("max", "min"):
+            return self.extreme(values, how == "max", fill)
+        return self.sum(values) if how == "sum" else self.mean(values)
+
+    def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
+        """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
+
+        Empty groups get `fill`. The gradient goes to the first row that has the extreme. NaN counts as the extreme, and
+        gets no gradient.
+        """
+        num_rows = values.shape[0]
+        result = self._extreme(values.detach(), "amax" if largest else "amin", fill)
+        if not values.requires_grad:
+            return result
+        if num_rows == 0:
+            # Without rows, add 0, so that for autograd the result still depends on the values.
+            return result + values.sum() * 0
+        # `candidates`: for each entry, the index of its row if the entry is the extreme of its group, else `num_rows`.
+        # `first`: for each group, the index of the first row that has the extreme, or `num_rows` if no row has it.
+        order = torch.arange(num_rows, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        candidates = torch.where(values == result.index_select(0, self.index), order, num_rows)
+        first = self._extreme(candidates, "amin", num_rows)
+        return torch.where(first < num_rows, values.gather(0, first.clamp(max=num_rows - 1)), result)
+
+    def _extreme(self, values: Tensor, how: str, fill: float) -> Tensor:
+        """Return the maximum ("amax") or minimum ("amin") of each group; `fill` for empty groups."""
+        _check_rows(values, self.index.shape[0], "rows")
+        groups = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        result = values.new_full((self.number, *values.shape[1:]), fill)
+        return result.scatter_reduce_(0, groups, values, how, include_self=False)
+
+    def softmax(self, values: Tensor) -> Tensor:
+        """Return the softmax ``[E, ...]`` of the values of each group."""
+        powers = torch.exp(values - self.gather(self._extreme(values.detach(), "amax", 0)))
+        return powers / self.gather(self.sum(powers))
+
+
+class Relation:
+    """Edges of one type.
+
+    Parameters
+    ----------
+    src, dst
+        Source and destination node of each edge, int32 or int64 ``[E]``.
+    num_src, num_dst
+        Number of nodes of the source and of the destination type.
+    """
+
+    def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
+        self.src = src
+        self.dst = dst
+        # Torch indexes rows by int64.
+        self.by_src = Groups(src.long(), num_src)
+        self.by_dst = Groups(dst.long(), num_dst)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.src.shape[0]
+
+    def numbers(self) -> Tensor:
+        """Return the ids of the edges: 0..E-1."""
+        return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
+
+    def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:
+        """Return the edges with `changed` applied to their source nodes and destination nodes."""
+        return Relation(changed(self.src), changed(self.dst), self.by_src.number, self.by_dst.number)
+
+    def reversed(self) -> Relation:
+        """Return the edges with source and destination swapped."""
+        return Relation(self.dst, self.src, self.by_dst.number, self.by_src.number)
+
+
+def groups_of(counts: Tensor, rows: int) -> Tensor:
+    """Return the group of each row, int64 ``[rows]``; group g has `counts[g]` consecutive rows.
+
+    Since `rows` is given, the shape of the result is static for a tracer, and nothing waits for `counts` on a device.
+    """
+    if is_readable(counts) and int(counts.sum()) != rows:
+        raise SchemaError(
+            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows} rows; give numbers "
+            "that add up to the number of nodes or edges."
+        )
+    groups = torch.arange(counts.shape[0], device=counts.device)
+    return torch.repeat_interleave(groups, counts.long(), output_size=rows)
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Return whether values can be read without waiting for a device or breaking a trace."""
+    return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
+
+
+def _check_rows(values: Tensor, number: int, what: str) -> None:
+    if values.dim() == 0 or values.shape[0] != number:
+        raise SchemaError(
+            f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one value for each."
+        )
+
+
+class FeatureView(MutableMapping[str, Any]):
+    """Mapping from feature names to tensors or, with several node (edge) types, to dicts: type -> tensor."""
+
+    def __init__(self, graph: Structure, types: Sequence[GraphType]) -> None:
+        self._graph = graph
+        self._types = types
+
+    def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
+        # Read it from the graph each time, since `local_scope` replaces the frames.
+        return self._graph.frames[of_type]
+
+    def __getitem__(self, name: str) -> Any:
+        if len(self._types) == 1:
+            return self._frame(self._types[0])[name]
+        return {each: self._frame(each)[name] for each in self._types if name in self._frame(each)}
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if len(self._types) != 1 and not isinstance(value, Mapping):
+            raise SchemaError(
+                f"feature {name!r} of the types {self._types} is set to {type(value).__name__}; give a dict of tensors "
+                "by type."
+            )
+        types = self._graph.types
+        # An edge type may be given by its middle name; `known` is the full type.
+        for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
+            known = types.node_type(of_type) if of_type in types.node_types else types.edge_type(of_type)
+            check_rows(name, tensor, self._graph.rows[known], known)
+            self._frame(known)[name] = tensor
+
+    def __delitem__(self, name: str) -> None:
+        if len(self._types) == 1:
+            del self._frame(self._types[0])[name]
+            return
+        for each in self._types:
+            self._frame(each).pop(name, None)
+
+    def _names(self) -> list[str]:
+        """Return the names of the features of all types, each name once."""
+        return list(dict.fromkeys(name for each in self._types for name in self._frame(each)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __repr__(self) -> str:
+        return repr({name: self[name] for name in self._names()})
+
+
+def check_rows(name: str, value: Any, number: int, of_type: GraphType) -> None:
+    """Raise SchemaError unless a feature is a tensor with one row for each of the `number` nodes or edges."""
+    owners = "nodes" if isinstance(of_type, str) else "edges"
+    if not isinstance(value, Tensor):
+        raise SchemaError(
+            f"feature {name!r} of the {owners} of type {of_type!r} must be a tensor, but is {type(value).__name__}."
+        )
+    if value.dim() == 0 or value.shape[0] != number:
+        raise SchemaError(
+            f"feature {name!r} has shape {tuple(value.shape)}, but there are {number} {owners} of type {of_type!r}; "
+            "give one row for each."
+        )
+
+
+class Space(NamedTuple):
+    """The value of ``graph.nodes[TYPE]`` or ``graph.edges[TYPE]``."""
+
+    data: FeatureView
+
+
+class NodeView:
+    """The view ``graph.nodes``, for ``nodes[TYPE].data`` and ``nodes(TYPE)``; TYPE must be in the list `among`."""
+
+    def __init__(self, graph: Structure, among: list[str]) -> None:
+        self._graph = graph
+        self._among = among
+
+    def __getitem__(self, key: Any) -> Space:
+        return Space(FeatureView(self._graph, [self._graph.types.node_type(_only_type(key), self._among)]))
+
+    def __call__(self, ntype: str | None = None) -> Tensor:
+        """Return the ids of the nodes: 0..V-1."""
+        return self._graph.node_numbers(self._graph.types.node_type(ntype, self._among))
+
+
+class EdgeView:
+    """The view ``graph.edges``, for ``edges[TYPE].data`` and ``edges(form, order, etype)``."""
+
+    def __init__(self, graph: Structure) -> None:
+        self._graph = graph
+
+    def __getitem__(self, key: Any) -> Space:
+        return Space(FeatureView(self._graph, [self._graph.types.edge_type(_only_type(key))]))
+
+    def __call__(self, form: str = "uv", order: str = "eid", etype: Any = None) -> Any:
+        """Depending on `form`, return source and destination nodes ("uv"), edge ids ("eid"), or all three ("all")."""
+        return self._graph.all_edges(form, order, etype)
+
+
+def _only_type(key: Any) -> Any:
+    """Return the type that a view is indexed by; for ``[:]``, return None, which stands for the only type."""
+    if key is None or isinstance(key, str | tuple):
+        return key
+    if isinstance(key, slice) and key == slice(None):
+        return None
+    raise UnsupportedError(
+        f"a TensorGraph returns features of all nodes or edges of a type, but got the key {shown(key)}; index the "
+        "tensor, as in graph.ndata['x'][rows]."
+    )
+
+
+class GatheredFeatures(Mapping[str, Tensor]):
+    """Features of the source (destination) nodes of edges, with one row for each edge.
+
+    A feature is gathered when it is first read.
+    """
+
+    def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
+        self._frame = frame
+        self._gather = gather
+        self._done: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._done:
+            self._done[name] = self._gather(self._frame[name])
+        return self._done[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frame)
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._frame

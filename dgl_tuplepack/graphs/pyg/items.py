@@ -1,6 +1,6 @@
 """Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them.
 
-For shifts and storages, see `graphs.pyg.joined_data`.
+For shifts and storages, see `graphs.pyg.join`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,26 @@ from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import parts_in_blocks
-from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
-from dgl_tuplepack.graphs.pyg.join import described, join_graphs
-from dgl_tuplepack.graphs.pyg.joined_data import JoinedData, merged
-from dgl_tuplepack.graphs.pyg.levels import schema_of_joined, warn_of_texts
-from dgl_tuplepack.graphs.pyg.storages import check_library, follows_pyg, known_nodes, storages_of, types_in
-from dgl_tuplepack.graphs.pyg.structure import check_ends, check_shifts, refuse_without_types, types_of
+from dgl_tuplepack.graphs.pyg.join import (
+    JoinedData,
+    check_library,
+    described,
+    follows_pyg,
+    join_graphs,
+    known_nodes,
+    merged,
+    storages_of,
+    types_in,
+)
+from dgl_tuplepack.graphs.pyg.structure import (
+    check_ends,
+    check_shifts,
+    refuse_without_types,
+    schema_of_joined,
+    types_of,
+    warn_of_texts,
+)
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     ENDPOINTS,
@@ -46,8 +59,7 @@ from dgl_tuplepack.graphs.pyg_layout import (
     refuse_without_ends,
 )
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
-from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.graphs.schema import ArraySpec, JoinedGraphs, Schema, as_array
 from dgl_tuplepack.planning.sizes import IntArray
 
 # The number of graphs that are joined at once to read their sizes.

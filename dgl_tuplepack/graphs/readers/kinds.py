@@ -17,12 +17,11 @@ from dgl_tuplepack._core.files import cannot
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds
-from dgl_tuplepack.graphs.readers.bin_file import BinFile
 from dgl_tuplepack.graphs.readers.chunked import ChunkedSource
-from dgl_tuplepack.graphs.readers.items import Items
+from dgl_tuplepack.graphs.readers.items import BinFile, Items
+from dgl_tuplepack.graphs.readers.large_graph import PartSource
 from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbSource
-from dgl_tuplepack.graphs.readers.partition import PartSource
 from dgl_tuplepack.graphs.readers.source import Source
 
 

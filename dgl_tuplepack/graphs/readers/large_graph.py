@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack._core.checks import as_ids
+from dgl_tuplepack._core.files import JsonFormat, is_there, open_file
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs in a block, and edges that are read at once.
@@ -120,3 +129,234 @@ def _inverse(order: IntArray) -> IntArray:
     positions = np.empty_like(order)
     positions[order] = np.arange(len(order))
     return positions
+
+
+# GRAPH_ID: the name of the node data with the index of each node's graph.
+RECORD, GRAPH_ID = "graphs.npz", "graph_id"
+_VERSION = 1
+# zipfile raises RuntimeError if a damaged bit marks a file as encrypted.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
+# DGL's files separate or end names with these characters, and types are used in file names.
+_MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """Facts about N small graphs, in one file of numpy arrays.
+
+    `sizes` int64 ``[N, k]`` has a column for each node type and edge type. `ids` int64 ``[N]`` are the positions of the
+    graphs in the source. `labels` maps names to arrays ``[N, ...]``. `splits` maps names to positions among
+    these N graphs.
+    """
+
+    schema: Any
+    sizes: IntArray
+    ids: IntArray
+    labels: Mapping[str, Array]
+    splits: Mapping[str, IntArray]
+
+    def save(self, file: Path) -> None:
+        """Write the file. The arrays of labels and splits are numbered, since their names may have any characters."""
+        names = {"labels": list(self.labels), "splits": list(self.splits)}
+        document = {"version": _VERSION, **names, **document_of(self.schema)}
+        arrays: dict[str, Any] = {f"label{i}": values for i, values in enumerate(self.labels.values())}
+        arrays |= {f"split{i}": ids for i, ids in enumerate(self.splits.values())}
+        np.savez(file, document=np.array(json.dumps(document)), sizes=self.sizes, ids=self.ids, **arrays)
+
+    @classmethod
+    def load(cls, file: Path) -> GraphRecord:
+        """Read the file; FormatError if it is missing or damaged, or its arrays contradict each other."""
+        load("torch")
+        with open_file(file) as opened:
+            try:
+                with np.load(opened, allow_pickle=False) as arrays:
+                    document = json.loads(arrays["document"].item())
+                    if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
+                        raise ValueError(
+                            f"it has version {document['version']!r:.100}; the version must be {_VERSION}, and the "
+                            "idtype must be int32 or int64"
+                        )
+                    sizes, ids = arrays["sizes"], arrays["ids"]
+                    labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
+                    splits = {name: arrays[f"split{i}"] for i, name in enumerate(document["splits"])}
+                schema = _schema_of(document)
+                if (
+                    any(len(rows) != len(sizes) for rows in (ids, *labels.values()))
+                    or labels.keys() != schema.labels.keys()
+                ):
+                    raise ValueError("its labels or ids do not match its graphs")
+                splits = {name: as_ids(own, len(sizes)) for name, own in splits.items()}
+            except (KeyError, AttributeError, TypeError, ValueError, OSError, EOFError, *_ZIP_ERRORS) as error:
+                raise FormatError(f"{file} is damaged ({error!s:.200}); write its folder again.") from error
+        return cls(schema, sizes, ids, labels, splits)
+
+
+def document_of(schema: Any) -> dict[str, Any]:
+    """Return a schema as a JSON document; each of its columns is (content, type, name, dtype, shape)."""
+    return {
+        "node_types": schema.node_types,
+        "edge_types": schema.edge_types,
+        "columns": [[*c, str(spec.dtype).removeprefix("torch."), spec.shape] for c, spec in schema.columns()],
+        "idtype": str(schema.idtype).removeprefix("torch."),
+        "ties": dict(schema.ties),
+        "indices": dict(schema.indices),
+        "pyg": schema.pyg and schema.pyg.as_document(),
+    }
+
+
+def _schema_of(document: Mapping[str, Any]) -> Any:
+    import torch
+
+    from dgl_tuplepack.graphs.pyg_layout import PygLayout, type_of_json
+    from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+
+    columns = (
+        ((content, type_of_json(t), name), ArraySpec(tuple(shape), getattr(torch, dtype)))
+        for content, t, name, dtype, shape in document["columns"]
+    )
+    return Schema.of_columns(
+        document["node_types"], [*map(tuple, document["edge_types"])], columns,
+        idtype=getattr(torch, document["idtype"]), has_ids=True, ties=document["ties"], indices=document["indices"],
+        pyg=document["pyg"] and PygLayout.from_document(document["pyg"]),
+    )  # fmt: skip
+
+
+def check_names(schema: Any) -> None:
+    """Raise SchemaError if DGL's files cannot hold the graphs, because of the names of types, features or graphs."""
+    if schema.graph_names:
+        raise SchemaError(
+            f"items of named graphs {list(schema.graph_names)} cannot be written as one large graph; write a store "
+            "or shards, or give one of the graphs of each item."
+        )
+    types = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
+    features = {name for (content, _, name), _ in schema.columns() if content != "label"}
+    for what, names in (("type", types), ("feature", features)):
+        for name in sorted(names):
+            unnamed = what == "type" and name in ("", ".", "..")
+            if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
+                marks = " or ".join(map(repr, _MARKS[what]))
+                raise SchemaError(
+                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, at most "
+                    f"{_MOST_BYTES} bytes in UTF-8{', and not empty, one dot or two dots' if what == 'type' else ''}."
+                )
+    if any(GRAPH_ID in features for features in schema.node_features.values()):
+        raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, but the files need this name themselves; rename it.")
+
+
+def _is_plain(name: str, marks: str) -> bool:
+    """Return whether a name can be encoded in UTF-8, and has none of the characters `marks`."""
+    return name.encode(errors="ignore").decode() == name and not any(mark in name for mark in marks)
+
+
+GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
+# PART holds the identity of a part, and the checksums of all other files in its folder.
+PART_FILE = JsonFormat("dgl_tuplepack.part", 1, "record of a part", "write the partition again")
+
+
+def checksum_of(file: Path) -> str:
+    """Return the SHA-256 of a file; FormatError if it cannot be read."""
+    with open_file(file) as opened:
+        file_like: Any = opened
+        return hashlib.file_digest(file_like, "sha256").hexdigest()
+
+
+def check_files(folder: Path) -> str:
+    """Return the identity of a part; raise FormatError if a file has changed since it was written."""
+    with PART_FILE.reading(folder / PART) as document:
+        identity, checksums = str(document["identity"]), dict(document["files"])
+    for file, sha256 in checksums.items():
+        if checksum_of(folder / file) != sha256:
+            raise FormatError(f"{folder / file} has changed since it was written; write the partition again.")
+    return identity
+
+
+class PartSource(Source):
+    """The folder of one part that `partition` wrote."""
+
+    knows_sizes = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.files = self._folder = folder
+        if not is_there(folder / PART):
+            raise FormatError(
+                f"{folder} is a part without the file {PART}, which `partition` writes; write the partition by "
+                "dgl_tuplepack.partition, or read the graphs from the data that was partitioned."
+            )
+        self.record = GraphRecord.load(folder / RECORD)
+        self.schema = self.record.schema
+        self.ties, self.indices = self.schema.ties, self.schema.indices
+
+    @classmethod
+    def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
+        """Recognise a folder by its file ``graph.dgl``."""
+        return cls(path) if is_there(path / GRAPH_FILE) else None
+
+    def num_graphs(self) -> int:
+        """Return the number of graphs."""
+        return len(self.record.sizes)
+
+    def sizes(self) -> GraphSizes:
+        """Return the sizes of the graphs."""
+        return GraphSizes(self.record.sizes, components_of(self.schema.node_types, self.schema.edge_types))
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the ids of each split; these ids are positions in the part."""
+        return self.record.splits
+
+    def blocks(self) -> Iterator[GraphBlock] | None:
+        """Return all graphs, a few thousand at a time."""
+        if not self.num_graphs():
+            raise SizesError(
+                f"{self._folder} is a part without graphs: there were no graphs left for it; leave it out."
+            )
+        check_files(self._folder)
+        schema = self.schema
+        (graph,), _ = load("dgl").load_graphs(str(self._folder / GRAPH_FILE))
+        features = {
+            key: tensor
+            for file in (NODE_FEATURES, EDGE_FEATURES)
+            for key, tensor in load("dgl.data").load_tensors(str(self._folder / file)).items()
+        }
+        types = (*schema.node_types, *schema.edge_types)
+        totals = dict(zip(types, self.record.sizes.sum(axis=0).tolist(), strict=True))
+        graph_ids = np.arange(self.num_graphs())
+        # The first columns of `sizes` belong to the node types. Nodes of each type are sorted by small graph.
+        columns = zip(schema.node_types, self.record.sizes.T, strict=False)
+        graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
+        ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
+        edges = self._edges_by_type(ends, totals)
+        nodes = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.node_features.items()}
+        of_edges = {e: self._features_of(e, features, totals[e], specs) for e, specs in schema.edge_features.items()}
+        return LargeGraph(
+            str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
+        ).blocks()
+
+    def _edges_by_type(self, ends: IntArray, totals: Mapping[Any, int]) -> dict[EdgeType, IntArray]:
+        """Return the edges of each type, with the nodes of each type numbered from 0; `totals` counts both by type.
+
+        `ends` ``[edges, 2]`` has the end nodes of all edges, as in DGL's file: nodes and edges are sorted by type, and
+        nodes have one numbering for all types.
+        """
+        node_types, edge_types = self.schema.node_types, self.schema.edge_types
+        first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
+        split = np.split(ends, np.cumsum([totals[e] for e in edge_types]))
+        return {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
+
+    def _features_of(
+        self, t: GraphType, features: Mapping[str, Any], total: int, specs: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return the features of a type, which has `total` nodes (edges), from the features in DGL's files."""
+        from dgl_tuplepack.graphs.schema import as_array
+
+        found = {}
+        for name, spec in specs.items():
+            key = f"{t if isinstance(t, str) else text_of(t)}/{name}"
+            value = features.get(key)
+            if value is None:
+                # Features without rows are missing in DGL's files, if they have certain dtypes.
+                value = spec.filled(total, 0)
+                if value.numel():
+                    raise FormatError(f"{self._folder} lacks the feature {key!r}; write the partition again.")
+            found[name] = as_array(value.to(spec.dtype))
+        return found

@@ -44,7 +44,7 @@ class PygDataset(Items):
     prefers_items = True
 
     def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
-        from dgl_tuplepack.graphs.pyg.storages import storages_of
+        from dgl_tuplepack.graphs.pyg.join import storages_of
 
         super().__init__(given)
         self.knows_sizes = True
@@ -192,7 +192,7 @@ class PygDataset(Items):
     def blocks(self) -> Iterator[GraphBlock]:
         """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset."""
         from dgl_tuplepack.graphs.pyg.items import block_of
-        from dgl_tuplepack.graphs.pyg.levels import schema_of_joined
+        from dgl_tuplepack.graphs.pyg.structure import schema_of_joined
 
         schema = schema_of_joined(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
@@ -262,7 +262,7 @@ def _is_plain(data: Any) -> bool:
     """Return whether PyG joins the graphs by its own rules, and numbers of nodes are given or rows of attributes."""
     if not is_pyg(data):
         return False
-    from dgl_tuplepack.graphs.pyg.storages import follows_pyg, storages_of
+    from dgl_tuplepack.graphs.pyg.join import follows_pyg, storages_of
 
     # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]

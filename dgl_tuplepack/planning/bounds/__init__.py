@@ -9,10 +9,9 @@ import numpy as np
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice
 from dgl_tuplepack.errors import LimitsError
-from dgl_tuplepack.planning.bounds.effort import Effort, check_effort, work_of
 from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
-from dgl_tuplepack.planning.bounds.pricing import Priced, pricing_work
+from dgl_tuplepack.planning.bounds.pricing import Effort, Priced, check_effort, pricing_work, work_of
 from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
+from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # A pack begins with the first of its classes, in the order in which the search tries classes. _MOST_STEPS is the most

@@ -12,9 +12,8 @@ from typing import Any
 import highspy
 import numpy as np
 
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
+from dgl_tuplepack.planning.bounds.pricing import Effort, Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Most patterns that a round adds; pricing by a search may add more (see `_at_once`).

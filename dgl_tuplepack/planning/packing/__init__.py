@@ -16,9 +16,16 @@ from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.baselines import edge_only, next_fit, node_only, none
 from dgl_tuplepack.planning.packing.buckets import pack_buckets
-from dgl_tuplepack.planning.packing.fit import best_fit, first_fit, first_fit_by_text
+from dgl_tuplepack.planning.packing.fit import (
+    best_fit,
+    edge_only,
+    first_fit,
+    first_fit_by_text,
+    next_fit,
+    node_only,
+    none,
+)
 from dgl_tuplepack.planning.packing.heuristics import Heuristic
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan

@@ -9,8 +9,8 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.effort import Effort, work_of
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, needed_packs
+from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
 from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits

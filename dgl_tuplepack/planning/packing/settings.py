@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.effort import Effort, check_effort, work_of
+from dgl_tuplepack.planning.bounds.pricing import Effort, check_effort, work_of
 from dgl_tuplepack.planning.packing.heuristics import Heuristic, check_heuristic
 
 

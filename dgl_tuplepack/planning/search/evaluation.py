@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._core.progress import DELAY, progress_bar
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits

@@ -10,7 +10,7 @@ from typing import Any
 from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.text import csv_text
 from dgl_tuplepack.planning.buckets import all_of, steps_of
-from dgl_tuplepack.planning.metrics import harmonic_mean
+from dgl_tuplepack.planning.plan import harmonic_mean
 from dgl_tuplepack.planning.sizes import components_of_kind
 
 

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import as_path, true_or_false
-from dgl_tuplepack._core.files import writing
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
+from dgl_tuplepack._core.files import JsonFormat, writing
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
-from dgl_tuplepack.planning.buckets import Shapes
+from dgl_tuplepack.planning.buckets import Buckets, Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.search.evaluation import available_cores
 from dgl_tuplepack.storage.folder import LOCK, is_begun, locked
-from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
-from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
-from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, timed
+from dgl_tuplepack.storage.format import MANIFEST, METADATA, Manifest, PreTransform, ShardEntry, check_unchanged
+from dgl_tuplepack.storage.graph_store import GraphStore, MultiStore, StoredGraphs, load_plans, plan_file, write_graphs
+from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, timed, write_plans
 from dgl_tuplepack.storage.selection import check_same_schema
-from dgl_tuplepack.storage.shards.shard import as_shards, check_apart
-from dgl_tuplepack.storage.shards.tasks import WrittenShard, plan_shard, verify_shard, write_shard
-from dgl_tuplepack.storage.shards.workers import number_of_processes, refuse, run_all, submitting
+from dgl_tuplepack.storage.shards.shard import Shard, as_shards, check_apart
+from dgl_tuplepack.storage.write import Transformed
 
 
 @dataclass(frozen=True)
@@ -265,3 +273,287 @@ def _check_folder(out: Path) -> None:
     others = [name for name in others if not is_begun(out / name)] if LOCK in names else names
     if others:
         raise FormatError(f"{out} holds other things, such as {others[0]}, but no shards; choose an empty folder.")
+
+
+# A file next to the arrays of a shard, with the source and the settings from which the store was written.
+SOURCE = "source.json"
+_SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """Facts that a run needs about the store of a shard.
+
+    `has_splits`: at least one split has graphs. `kept`: the store existed before the run, and was not written again.
+    """
+
+    name: str
+    histogram: SizeHistogram
+    schema: Schema
+    has_splits: bool
+    checksum: str
+    kept: bool
+
+
+def write_shard(
+    shard: Shard,
+    out: Path,
+    compact: bool,
+    overwrite: bool,
+    pre_transform: Any,
+    expected: PreTransform | None,
+    declared: Mapping[str, Any],
+) -> WrittenShard:
+    """Write the store of a shard, unless an intact store of the same source exists.
+
+    `expected` identifies `pre_transform`. `declared` has those of the settings `ties`, `indices` and `levels` that are
+    not None. Raise the errors of `GraphStore.write` and of `_finished`; after an error, an earlier store is unchanged.
+    """
+    folder, identity = out / shard.name, shard.identity()
+    store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
+    if store is not None:
+        return _written(shard, store, kept=True)
+    content = {"source": identity, "compact": compact, **declared}
+    if expected is not None:
+        content["pre_transform"] = asdict(expected)
+
+    def finish(_: StoredGraphs, data: Path) -> None:
+        """Record the source and the settings in the folder of the arrays, before the store becomes visible."""
+        _SOURCE_FILE.write(data / SOURCE, content, indent=1)
+
+    settings: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
+    with shard.opened() as source:
+        source = resolve(source).with_levels(settings.pop("levels"))
+        if expected is not None:
+            # Pass the name of the shard, so that each shard draws random numbers of its own.
+            source = Transformed(source, pre_transform, expected.seed, expected.transform, shard=shard.name)
+        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, levels=None, **settings)
+    return _written(shard, GraphStore(folder), kept=False)
+
+
+def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
+    has_splits = any(map(len, store.splits.values()))
+    return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
+
+
+def _finished(
+    folder: Path, identity: str, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
+) -> GraphStore | None:
+    """Return the store in a folder; None if it is missing or damaged, or has another `identity` or `compact`.
+
+    Raise FormatError if the store was written with a transform other than `expected`, or with ties, indices or levels
+    other than `declared`: such a change affects all shards, so the user must set `overwrite`.
+    """
+    try:
+        store = GraphStore(folder)
+        with _SOURCE_FILE.reading(store.segments[0].data / SOURCE) as document:
+            found = [document[key] for key in ("source", "compact")]
+            applied = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
+            relations = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
+        if found != [identity, compact]:
+            return None
+        store.verify()
+    except InputError:
+        return None
+    if applied != expected:
+        raise FormatError(
+            f"{folder} was written with the pre_transform {applied!s:.500}, but needs {expected!s:.500}; write it "
+            "again (overwrite=True, --overwrite), or choose another folder."
+        )
+    if relations != declared:
+        raise FormatError(
+            f"{folder} was written with {relations or 'no ties, indices or levels'!s:.200}, but needs "
+            f"{declared or 'no ties, indices or levels'!s:.200}; write it again (overwrite=True), or choose another "
+            "folder."
+        )
+    return store
+
+
+def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
+    """Write the plans of a shard; return False if the shard already has plans with these limits and this seed."""
+    store = GraphStore(out / name)
+    try:
+        _check_plans(store, limits, seed)
+    except FormatError:
+        write_plans(store, limits, seed)
+        return True
+    return False
+
+
+def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
+    """Raise FormatError if plans are missing, are for other graphs, or have other limits or another seed."""
+    for split, plan in load_plans(store).items():
+        if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
+            raise FormatError(
+                f"{plan_file(store.segments[0].data, split)} was not made with the limits {limits} and the seed {seed} "
+                f"of {MANIFEST}; preprocess the shards again."
+            )
+
+
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
+    """Check every byte of a shard, and that its plans and its store are as the manifest describes them.
+
+    Raise FormatError if a check fails.
+    """
+    store = GraphStore(out / shard.name)
+    store.verify()
+    check_unchanged(store.checksum, out, shard)
+    _check_plans(store, limits, seed)
+
+
+# Name of a task -> its arguments.
+Tasks = Mapping[str, tuple[Any, ...]]
+# Submits a function with its arguments, and returns the future of its result.
+Submit = Callable[..., Future[Any]]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The cause of a task's failure, as text."""
+
+    cause: str
+
+
+# An error lists at most this many causes, and at most this many shards for each cause.
+_SHOWN = 10
+_DIED = Failed(
+    "its process, or another process of the pool, died (killed, or out of memory); run again with fewer workers: a new "
+    "run does only what is missing."
+)
+# In a process of the pool: whether the run was interrupted. If so, tasks in the queue must not start.
+_interrupted = False
+
+
+@contextmanager
+def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
+    """Yield a function that submits a task to the executor or to a pool.
+
+    With one worker and no executor, yield None: `run` then runs the tasks in this process.
+    """
+    if executor is not None:
+        yield lambda *task: executor.submit(_attempt, *task)
+    elif workers == 1:
+        yield None
+    else:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+            yield lambda *task: pool.submit(_work, *task)
+
+
+def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the result (or `Failed`) of each task as soon as the task ends."""
+    if submit is None:
+        yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
+        return
+    names: dict[Future[Any], str] = {}
+    try:
+        # Block Ctrl-C while processes start: a process that is interrupted during its imports prints a traceback.
+        _hold_interrupts(True)
+        try:
+            for name, arguments in tasks.items():
+                names[submit(task, *arguments)] = name
+        except BrokenExecutor:
+            # A process has died. Tasks that were not submitted are reported below.
+            pass
+        finally:
+            _hold_interrupts(False)
+        # If a process has died, `_attempt` returns `_DIED`.
+        yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
+    finally:
+        # If the caller stops early, cancel all tasks that have not started.
+        for future in names:
+            future.cancel()
+    yield from ((name, _DIED) for name in tasks.keys() - names.values())
+
+
+def run_all(
+    submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str, what: str = "shards"
+) -> dict[str, Any]:
+    """Return the results of all tasks by name, in the order of the tasks.
+
+    Raise ShardsError if tasks failed. `unit` is the unit of the progress bar, `what` the noun for tasks in messages.
+    """
+    done = dict(progress_bar(run(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks), what)
+    return {name: done[name] for name in tasks}
+
+
+def refuse(failed: Mapping[str, str], number: int, what: str = "shards") -> None:
+    """Raise ShardsError if `failed` (name of a failed task -> cause) is not empty; `number` counts all tasks."""
+    if failed:
+        names: dict[str, list[str]] = {}
+        for name, cause in failed.items():
+            names.setdefault(cause, []).append(name)
+        # One line for each cause: thousands of shards may fail for the same cause.
+        lines = [f"{_first(same, ', ')}: {cause:.2000}" for cause, same in names.items()]
+        causes = "\n- " + _first(lines, "\n- ")
+        raise ShardsError(
+            f"{len(failed)} of {number} {what} failed; correct the causes and run again: a new run does only what is "
+            f"missing.{causes}"
+        )
+
+
+def _first(texts: Sequence[str], separator: str) -> str:
+    """Join the first texts, and add the number of the others."""
+    more = [f"{len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
+    return separator.join([*texts[:_SHOWN], *more])
+
+
+def number_of_processes(workers: int | None) -> int:
+    """Return the number of processes: `workers`, or one for each core if `workers` is None."""
+    return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
+
+
+def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a task, or `Failed` with the cause: not every exception can be sent between processes."""
+    try:
+        return task(*arguments)
+    except BrokenExecutor:
+        return _DIED
+    except InputError as error:
+        return Failed(str(error))
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}")
+
+
+def _hold_interrupts(held: bool) -> None:
+    """Block or unblock Ctrl-C for this process and the processes that it starts; do nothing on Windows."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _begin_worker() -> None:
+    """Set up a process of the pool: Ctrl-C makes later tasks fail, and the process ends when the main process ends."""
+    signal.signal(signal.SIGINT, _end_run)
+    # Unblock Ctrl-C, which the main process blocked before it started this process.
+    _hold_interrupts(False)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the main process ends, then end this process at once."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _end_run(*_: object) -> None:
+    """Make every later task of this process fail before it starts. Between tasks, Ctrl-C calls this function."""
+    global _interrupted
+    _interrupted = True
+
+
+def _work(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a task in a process of the pool, or `Failed`.
+
+    Ctrl-C reaches every process. In a running task it raises KeyboardInterrupt, so that the task can clean up.
+    """
+    try:
+        if not _interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return _attempt(task, *arguments)
+    except KeyboardInterrupt:
+        _end_run()
+    finally:
+        signal.signal(signal.SIGINT, _end_run)
+    return Failed("interrupted")

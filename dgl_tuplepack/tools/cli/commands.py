@@ -15,13 +15,12 @@ from typer.core import TyperCommand, TyperGroup
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.distributed import chunk, partition
 from dgl_tuplepack.tools.cli.limits import limits
 from dgl_tuplepack.tools.cli.output import print_json
 from dgl_tuplepack.tools.cli.pictures import plot, report
 from dgl_tuplepack.tools.cli.plan import plan
-from dgl_tuplepack.tools.cli.sizes import sizes
-from dgl_tuplepack.tools.cli.store import info, preprocess, verify
+from dgl_tuplepack.tools.cli.source import sizes
+from dgl_tuplepack.tools.cli.store import chunk, info, partition, preprocess, verify
 
 
 def demo(

@@ -21,8 +21,7 @@ from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.limits import search_for_plan
 from dgl_tuplepack.tools.cli.output import note, print_json
 from dgl_tuplepack.tools.cli.source import read_histogram
-from dgl_tuplepack.tools.plots._drawing import SCALES, columns_of, two_components
-from dgl_tuplepack.tools.plots.saving import ENDINGS
+from dgl_tuplepack.tools.plots._drawing import ENDINGS, SCALES, columns_of, two_components
 from dgl_tuplepack.tools.report import write_report
 
 PICTURES = ("sizes", "distributions", "search", "fill", "methods")

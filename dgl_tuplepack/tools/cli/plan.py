@@ -12,8 +12,8 @@ from rich.console import Console
 from dgl_tuplepack._core.text import csv_text
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import all_of
-from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import summarise
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.limits import search_for_plan
 from dgl_tuplepack.tools.cli.output import of_batches, percent, print_line, print_result, print_table, save_to

@@ -1,10 +1,13 @@
-"""The steps of `dgl-tuplepack demo`."""
+"""The steps of `dgl-tuplepack demo`, its molecules, and the comparison with plain batches."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from dgl_tuplepack._core.files import writing
+from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
+from dgl_tuplepack._core.kernels.random import derive_key
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack._core.seeds import key_of, shuffled
@@ -24,19 +29,21 @@ from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.compiling.function import compile
-from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
-from dgl_tuplepack.errors import MissingDependencyError
+from dgl_tuplepack.compiling.torch_private import OLDEST, release_of
+from dgl_tuplepack.errors import MissingDependencyError, SizesError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.loading.predictions import Predictions
 from dgl_tuplepack.nn import masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.plan import PackPlan, summarise
+from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import GraphStore
-from dgl_tuplepack.tools.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.tools.demo.model import MaskedGIN
-from dgl_tuplepack.tools.demo.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
@@ -227,3 +234,129 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     for path, ax in pictures.items():
         save_picture(ax, path, dpi=130)
     return list(pictures)
+
+
+# Measured rounds, and steps of each contender in a round.
+_ROUNDS, _STEPS = 5, 4
+
+
+@dataclass
+class Contender:
+    """One row of the table that the demo prints: a batching method, its plan and its speed in graphs per second."""
+
+    name: str
+    plan: PackPlan
+    graphs_per_second: float | None = None
+    compiled: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"name": self.name, "graphs_per_second": self.graphs_per_second, **summarise(self.plan)}
+
+
+def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
+    """Make a plan with each method: plain batching, next fit, best fit with each heuristic, and auto."""
+    methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
+    methods += [("next fit", {"method": "next_fit", "seed": seed})]
+    methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
+    methods += [("auto", {"method": "auto", "seed": seed})]
+    return [Contender(name, pack(histogram, limits, **settings)) for name, settings in methods]
+
+
+def measure(
+    rows: list[Contender],
+    batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
+    packs_per_batch: int,
+    train_step: Callable[[PaddedBatch, bool], Any],
+) -> None:
+    """Measure how fast each contender fetches, collates and trains on batches, and set its `graphs_per_second`.
+
+    `batches_of` yields the batches of a plan, epoch after epoch, without end. `train_step` accepts a batch and whether
+    to run compiled.
+
+    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
+    take turns, so that a busy moment of the machine does not slow only one contender.
+    """
+    streams = [batches_of(row.plan) for row in rows]
+    seconds: list[list[float]] = [[] for _ in rows]
+    turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
+    for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
+        # Round 0 is not measured: its only step warms up and compiles.
+        for _ in range(_STEPS if round_number else 1):
+            begin = time.perf_counter()
+            train_step(next(streams[row]), rows[row].compiled)
+            if round_number:
+                seconds[row].append(time.perf_counter() - begin)
+    for contender, measured in zip(rows, seconds, strict=True):
+        graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * packs_per_batch
+        contender.graphs_per_second = graphs_per_step / statistics.median(measured)
+
+
+# Running sums of the frequencies of atom kinds, in thousandths, roughly as in drug-like molecules: C, N, O, S,
+# halogens, others.
+_ATOMS = np.cumsum([740, 100, 120, 20, 15, 5])
+# Running sums of the frequencies of bond kinds, in thousandths: aromatic, single, double, triple.
+_BONDS = np.cumsum([480, 420, 95, 5])
+# Indices in _ATOMS.
+_NITROGEN, _OXYGEN = 1, 2
+
+NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
+
+
+class Molecules(Source):
+    """One random molecule-like graph for each size, as plain arrays.
+
+    `sizes` must have the components ("nodes", "edges"). A graph with edges must have nodes. Otherwise, SizesError is
+    raised. `seed` is in 0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature
+    ``"kind"``, int64. The label of a graph, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an
+    oxygen, else 0.
+    """
+
+    knows_sizes = True
+
+    def __init__(self, sizes: GraphSizes, seed: int = 0) -> None:
+        super().__init__("synthetic molecules")
+        if sizes.components != HOMOGENEOUS:
+            raise SizesError(f"molecules need the components {HOMOGENEOUS}, but got {sizes.components}.")
+        impossible = np.flatnonzero((sizes.num_nodes == 0) & (sizes.num_edges > 0))
+        if len(impossible):
+            raise SizesError(f"graph {impossible[0]} has edges but no nodes; give it at least one node.")
+        self._sizes, self._seed = sizes, seed
+
+    def sizes(self) -> GraphSizes:
+        """Return the sizes."""
+        return self._sizes
+
+    def num_graphs(self) -> int:
+        """Return the number of sizes."""
+        return len(self._sizes)
+
+    def block(self) -> GraphBlock:
+        """Return all molecules as one block."""
+        sizes = self._sizes
+        first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
+        num_nodes, num_edges = sizes.array.sum(axis=0)
+        # ends: source and destination of each edge, as indices of nodes within its graph. The kernels fill the arrays.
+        ends = np.empty((2, num_edges), dtype=np.int64)
+        atoms, bonds = np.empty(num_nodes, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
+        keys = [np.uint64(derive_key(np.uint64(self._seed), np.uint64(0), np.uint64(purpose))) for purpose in range(3)]
+        draw_bonds(sizes.array, np.append(first_edges, num_edges), ends, keys[0])
+        draw_kinds(_ATOMS, atoms, keys[1])
+        draw_kinds(_BONDS, bonds, keys[2])
+
+        graph_of_edge = np.repeat(np.arange(len(sizes)), sizes.num_edges)
+        # src, dst: kind of the source atom and of the destination atom of each edge.
+        src, dst = atoms[ends + first_nodes[graph_of_edge]]
+        bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
+        return GraphBlock(
+            {NODE_TYPE: np.ascontiguousarray(sizes.num_nodes)},
+            {EDGE_TYPE: np.ascontiguousarray(sizes.num_edges)},
+            {EDGE_TYPE: (ends[0], ends[1])},
+            {NODE_TYPE: {"kind": atoms}},
+            {EDGE_TYPE: {"kind": bonds}},
+            {"": bound.astype(np.float32)[:, None]},
+        )
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """Return an iterator over one block, which holds all molecules."""
+        return iter([self.block()])

@@ -10,9 +10,8 @@ different histograms; InputError for an unknown scale, or for batches that are t
 All pictures are readable in greyscale: colour maps are perceptually uniform, and lines also differ in style and marker.
 """
 
-from dgl_tuplepack.tools.plots.batches import plot_batches
-from dgl_tuplepack.tools.plots.plans import plot_fill, plot_methods
-from dgl_tuplepack.tools.plots.saving import save_picture
+from dgl_tuplepack.tools.plots._drawing import save_picture
+from dgl_tuplepack.tools.plots.plans import plot_batches, plot_fill, plot_methods
 from dgl_tuplepack.tools.plots.search import plot_search
 from dgl_tuplepack.tools.plots.sizes import plot_distributions, plot_sizes
 

@@ -67,8 +67,7 @@ def write_report(
     choice("oversize", oversize, OVERSIZE, LimitsError)
     load("jinja2")
     load("matplotlib")
-    from dgl_tuplepack.tools.report.findings import find
-    from dgl_tuplepack.tools.report.page import render
+    from dgl_tuplepack.tools.report.page import find, render
 
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.search import search_limits
 from dgl_tuplepack.planning.search.strategies import AUTO
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.sampling.static_shape import shape_of
+from dgl_tuplepack.sampling.exact_batches import shape_of
 
 # With more graphs than this, the shapes of exact batches come from a sample, which takes seconds for any dataset.
 MOST = 250_000

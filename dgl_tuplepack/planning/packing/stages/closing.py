@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
 from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 

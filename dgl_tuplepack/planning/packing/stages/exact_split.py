@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
+from dgl_tuplepack.planning.bounds.pricing import Effort
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
@@ -89,7 +89,7 @@ class _Filling:
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
         from dgl_tuplepack._core.kernels.bin_slack import BLOCK, Classes, Goal, Left, Pack
-        from dgl_tuplepack._core.kernels.fenwick import tree_of
+        from dgl_tuplepack._core.kernels.open_packs import tree_of
 
         # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`.
         sizes = instance.sizes[classes]

@@ -6,6 +6,8 @@ work. ``docs/benchmarks/planning.md`` shows how much each stage gains.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,22 +15,20 @@ import numpy as np
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds import lifted_bound
-from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, projected
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import Priced
+from dgl_tuplepack.planning.bounds.pricing import Effort, Priced
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import fit_within
 from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
-from dgl_tuplepack.planning.packing.patterns import Patterns
+from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
 from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
-from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.planning.packing.stages.pattern_rounding import rounded
-from dgl_tuplepack.planning.packing.stages.relaxed import merged, spread
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # No search reaches these numbers, whatever its effort: the effort doubles with each round, and most searches take four
 # times as many steps in each turn as in the turn before.
@@ -336,3 +336,132 @@ _PATIENCE = 0.8
 def set_pace(current: Round) -> None:
     """Set `growth`, the factor by which `search_longer` increases its steps in the next turn (every turn)."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))
+
+
+# Repeats are rounded up if their fractional part is at least the threshold; a threshold of 2 rounds no repeats up.
+_THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
+# Search steps of minimum bin slack for each pattern.
+_STEPS = 20_000
+
+
+def rounded(
+    instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
+) -> Iterator[Patterns]:
+    """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
+
+    No pattern repeats more often than the remaining graphs allow, so `repeats` need not be exact. For `turn`, see
+    `Tuning`. If the effort is used up, stop.
+
+    Time O(M C), plus minimum bin slack for the remaining graphs: at most about one pack of graphs for each pattern.
+
+    Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
+    heuristics). Differs from it in the method for the remaining graphs.
+    """
+    order = np.argsort(-repeats, kind="stable")
+    columns, repeats = columns[order], repeats[order]
+    whole = np.floor(repeats + 1e-6)
+    fraction = repeats - whole
+    for threshold in _THRESHOLDS:
+        kept, remaining = _taken(instance.counts, columns, whole + (fraction >= threshold))
+        if not remaining.any():
+            yield kept
+            continue
+        # First search for at least 5 graphs of each pack and sample its other graphs; then search for all its graphs.
+        for extra, searched_graphs in enumerate((5.0, float("inf"))):
+            tuning = Tuning(steps=_STEPS, kept=searched_graphs, turn=turn + extra)
+            patterns = completed(instance, kept, tuning, effort)
+            if patterns is None:
+                return
+            yield patterns
+
+
+def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
+    """Repeat each pattern m up to ``repeats[m]`` times, but only as often as the remaining graphs allow.
+
+    Return the patterns, and the number of remaining graphs of each class, int64 ``[C]``.
+    """
+    remaining = counts.copy()
+    rows: list[tuple[dict[int, int], int]] = []
+    for column, number in zip(columns, repeats.tolist(), strict=True):
+        # `taken_packs` reduces `remaining`.
+        content, packs = taken_packs(remaining, column, int(number))
+        if packs:
+            rows.append((content, packs))
+    return collected(rows), remaining
+
+
+def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
+    """Convert patterns of an instance to patterns of its relaxation, without the graphs that the relaxation leaves out.
+
+    Empty patterns are left out, too.
+    """
+    classes = len(relaxation.instance.counts)
+    # rows[i]: the relaxation's class of entry i, -1 if it is left out. pattern[j]: the pattern of kept entry j.
+    rows = relaxation.rows[patterns.classes]
+    kept = rows >= 0
+    pattern = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))[kept]
+    # keys: the distinct (pattern, class) pairs, each as one integer. entries[j]: index in `keys` of kept entry j.
+    keys, entries = np.unique(pattern * classes + rows[kept], return_inverse=True)
+    multiplicities = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(multiplicities, entries.reshape(-1), patterns.multiplicities[kept])
+    # present: the patterns that still have entries.
+    present, starts = np.unique(keys // classes, return_index=True)
+    offsets = np.append(starts, len(keys)).astype(np.int64)
+    return Patterns(offsets, keys % classes, multiplicities, patterns.repeats[present])
+
+
+def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
+    """Convert patterns of a relaxation back to patterns of the instance; the relaxation must have all components.
+
+    The patterns must hold every graph of the relaxation exactly once. `counts` ``[C]`` has the number of graphs of each
+    class of the instance. Graphs that the relaxation leaves out have size 0; they all go into one pack.
+
+    Time O(entries + C), plus O(entries of a pattern) for each class that was merged.
+    """
+    assert relaxation.whole
+    order = np.argsort(relaxation.rows, kind="stable")
+    begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
+    # merged_classes[row]: the instance's classes that were merged into class `row`; used-up classes are removed.
+    without_size, *merged_classes = [deque(group.tolist()) for group in np.split(order, begins)]
+    # left[c]: graphs of class c that are in no pack yet.
+    left = counts.tolist()
+    rows: list[tuple[dict[int, int], int]] = []
+    for pattern, repeats in enumerate(patterns.repeats.tolist()):
+        entries = slice(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
+        asked = list(zip(patterns.classes[entries].tolist(), patterns.multiplicities[entries].tolist(), strict=True))
+        missing = repeats
+        while missing > 0:
+            content = _next_content(asked, merged_classes, left)
+            # As many packs have this content as the graphs that are left allow.
+            packs = min([missing, *(left[member] // number for member, number in content.items())])
+            for member, number in content.items():
+                left[member] -= packs * number
+            rows.append((content, packs))
+            missing -= packs
+    if without_size:
+        # One of the equal packs of rows[0] gets a row of its own, with all graphs of size 0.
+        content, packs = rows.pop(0)
+        if packs > 1:
+            rows.insert(0, (content, packs - 1))
+        rows.append((content | {member: int(counts[member]) for member in without_size}, 1))
+    return collected(rows)
+
+
+def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:
+    """Return the content of the next pack of a pattern: class of the instance -> number of graphs.
+
+    `asked` is the pattern: pairs (class of the relaxation, number of its graphs). A class with too few graphs left for
+    this pack is removed from `merged_classes`. For these arguments, see `spread`.
+    """
+    content: dict[int, int] = {}
+    for row, multiplicity in asked:
+        members = merged_classes[row]
+        missing = multiplicity
+        while missing:
+            taken = min(missing, left[members[0]])
+            if taken:
+                content[members[0]] = taken
+            missing -= taken
+            if missing:
+                members.popleft()
+    return content
