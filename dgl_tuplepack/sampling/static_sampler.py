@@ -103,7 +103,7 @@ class StaticBatchSampler(EpochSampler):
     >>> sampler = StaticBatchSampler(histogram.sizes.repeat(histogram.counts, axis=0), batch_size=64)
     >>> batches = list(sampler)
     >>> len(batches), {len(batch) for batch in batches[:-1]}, sampler.limits
-    (515, {64}, Limits(nodes=1641, edges=3545, graphs=64))
+    (515, {64}, Limits(nodes=1623, edges=3476, graphs=64))
     """
 
     def __init__(
@@ -192,9 +192,9 @@ class StaticBatchSampler(EpochSampler):
             self._warn_of_padding(shapes)
 
     def _chosen(self, shapes: Shapes, stored: Limits | None) -> IntArray:
-        """Return the stored limits if they suffice; else choose limits."""
-        # They were chosen for a single rank; several ranks may divide the rest in another way.
-        if stored is not None and known_order(ExactBatches(self._sizes.array, stored.array, self._cut)) is not None:
+        """Return the stored limits if they were chosen for the same batches, those of a single rank; else choose."""
+        single = Cut.of(self._num_graphs, self.batch_size, 1, drop_last=False)
+        if stored is not None and np.array_equal(self._cut.counts, single.counts):
             return stored.array
         return chosen(shapes)
 

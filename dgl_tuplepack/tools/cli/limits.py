@@ -15,7 +15,6 @@ from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_json, print_line, print_result, print_table
 from dgl_tuplepack.tools.cli.source import read_histogram
-from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
 
 PacksPerBatch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Packs per batch; default: 2 if possible.")]
 Target = Annotated[
@@ -108,6 +107,8 @@ def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bo
     if graphs_per_batch is None:
         graphs_per_batch = min(GRAPHS_PER_BATCH, histogram.num_graphs)
     _check_number(histogram, graphs_per_batch)
+    from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
+
     found = compare_batch_sizes(histogram, graphs_per_batch)
     if as_json:
         print_json(found.to_dict())
