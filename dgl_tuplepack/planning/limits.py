@@ -241,7 +241,7 @@ class Limits:
         return (
             f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(examples)}{more}. "
             f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
-            "dataset, as oversize='drop' does in PackBatchSampler, StreamPacker and search_limits."
+            "dataset, as oversize='drop' does in PackBatchSampler, StaticBatchSampler, StreamPacker and search_limits."
         )
 
     def to_dict(self) -> dict[str, Any]:

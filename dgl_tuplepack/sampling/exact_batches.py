@@ -21,6 +21,8 @@ _WORK, _LEAST_WORK = 100, 5_000_000
 # A batch that exceeds a limit exchanges graphs with the emptiest of this many random batches; with one, it would take
 # ten times as many exchanges.
 _DRAWN = 8
+# A repair is begun again at most this many times.
+_TURNS = 20
 # With fewer graphs, a batch could have no graph that is much larger than the mean.
 _FEW = 5
 # Sizes are scaled so that each limit is about _SCALE; sums above _MOST could overflow int64.
@@ -48,7 +50,7 @@ class Cut:
         hardly any batch has a single graph. Raise SamplerError if a rank would get no graph in some step.
         """
         full, rest = divmod(graphs, batch_size * num_replicas)
-        advice = "use fewer ranks, a smaller batch_size, or more graphs."
+        advice = "use fewer ranks, another batch_size, or more graphs."
         if drop_last:
             if not full:
                 raise SamplerError(
@@ -114,7 +116,8 @@ class ExactBatches:
             )
         factors = scale // limits
         self._limits = limits * factors
-        self._sizes = np.vstack([sizes * factors, np.zeros((1, len(limits)), dtype=np.int64)])
+        nothing = np.zeros((1, len(limits)), dtype=np.int64)
+        self._sizes = np.ascontiguousarray(np.vstack([sizes * factors, nothing]))
         self._budget = _WORK * sizes.size + _LEAST_WORK
         # The batches that exchange nothing if they can help it; and the scaled size of the graphs that others lack.
         self._few = cut.counts < min(_FEW, cut.most)
@@ -133,10 +136,15 @@ class ExactBatches:
         members[filled] = order
         loads = np.add.reduceat(self._sizes[order], cut.offsets[:-1], axis=0)
         loads += np.where(self._few[:, None], np.maximum(self._limits - loads, 0), self._absent)
-        packs, budget = Packs(members, cut.counts.copy(), loads), int(most * self._budget)
-        key = key_of(int(key), 0, _REPAIR)
-        exceeding, work = repair(self._sizes, self._limits, packs, False, _DRAWN, key, budget)
-        return None if exceeding or work > budget else members[filled]
+        packs, left = Packs(members, cut.counts.copy(), loads), int(most * self._budget)
+        # A repair ends with its first round without progress, which one batch that finds no partner can cause.
+        for turn in range(_TURNS):
+            turn_key = key_of(int(key), turn, _REPAIR)
+            exceeding, work = repair(self._sizes, self._limits, packs, False, _DRAWN, turn_key, left)
+            left -= work
+            if left < 0 or not exceeding:
+                break
+        return None if exceeding or left < 0 else members[filled]
 
     def stirred(self, order: IntArray, classes: IntArray, seed: int, epoch: int) -> IntArray:
         """Return an order with the same sizes in each batch: shuffle graphs of equal size, and full batches.

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, real_number, true_or_false, whole_number
+from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE, UINT64_MAX, choice, real_number, true_or_false, whole_number
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack._core.seeds import key_of
-from dgl_tuplepack.errors import LimitsError, SamplerError
+from dgl_tuplepack.errors import LimitsError, SamplerError, SizesError
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS = 3
 # A shape that has this fraction more slots than a mean batch gives a warning.
 _MUCH = 0.1
+# So many epochs that cannot be repaired give a warning.
+_MANY = 3
 # Identifier of the random stream; `exact_batches.py` and `static_shape.py` have others.
 _SHUFFLE = 13
 
@@ -44,7 +46,8 @@ class StaticBatchSampler(EpochSampler):
     sizes
         Sizes of all graphs, or anything that `sizes_of` reads; ids are positions among these graphs.
     batch_size
-        Number of graphs in each batch, >= 1. The last batch has the rest.
+        Number of graphs in each batch, >= 1. The last batch has the rest; on several ranks, the last one or two steps
+        divide it.
     shuffle
         False: batches have the graphs in the order of `sizes`, and `limits` are what these batches need.
     seed
@@ -86,7 +89,8 @@ class StaticBatchSampler(EpochSampler):
         A graph exceeds `shape`; `shape` has other components; or there are no graphs.
     SamplerError
         Settings contradict each other; no order of all graphs that fits `shape` is found (the message has limits that
-        suffice); ranks would get no graphs; or ranks have different settings or sizes.
+        suffice); some rank would get no graph in a step, as with 5 graphs in batches of 1 on 2 ranks; or ranks have
+        different settings or sizes.
 
     Notes
     -----
@@ -123,7 +127,7 @@ class StaticBatchSampler(EpochSampler):
     ) -> None:
         super().__init__()
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
-            self.batch_size = whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError)
+            self.batch_size = int(whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError))
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
@@ -142,6 +146,12 @@ class StaticBatchSampler(EpochSampler):
 
     def _set_graphs(self, sizes: GraphSizes, shape: Limits | None, oversize: str) -> None:
         choice("oversize", oversize, OVERSIZE, SamplerError)
+        if not len(sizes):
+            raise SizesError("there are no graphs; give the sizes of at least one.")
+        if max(sizes.totals().values()) > INT64_MAX:
+            raise SizesError(
+                f"the totals {sizes.totals()} exceed 64-bit integers, which batches need; count sizes in larger units."
+            )
         if shape is None and oversize == "drop":
             raise SamplerError(
                 "oversize='drop' leaves out graphs that are larger than a shape, but shape is None; give "
@@ -153,7 +163,7 @@ class StaticBatchSampler(EpochSampler):
         self._kept = kept
         self._sizes = sizes.take(kept) if len(kept) < len(sizes) else sizes
         self._num_ids, self._num_graphs = len(sizes), len(kept)
-        self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8").data)
+        self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8", order="C").data)
         self._cut = Cut.of(len(kept), self.batch_size, self.num_replicas, self.drop_last)
 
     def _set_limits(self, shapes: Shapes, shape: Limits | None, slack: float | None, stored: Limits | None) -> None:
@@ -186,7 +196,7 @@ class StaticBatchSampler(EpochSampler):
             needed = Limits.from_components(dict(zip(components, chosen(shapes).tolist(), strict=True)), cap)
             raise SamplerError(
                 f"no order of the {self._num_graphs} graphs was found whose batches of {self._cut.most} all fit "
-                f"{self.limits!r}; give limits of at least {needed!r}, or leave shape and slack out."
+                f"{self.limits!r}; these suffice: {needed!r}; give them or larger ones, or leave shape and slack out."
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
@@ -218,14 +228,16 @@ class StaticBatchSampler(EpochSampler):
 
     def _warn_of_padding(self, shapes: Shapes) -> None:
         """Warn if the limits are much larger than a mean batch, and name the graph that is to blame."""
-        above = self.limits.array.sum() / max(sum(shapes.mean), 1e-9) - 1
+        # Rounding up to multiples, and limits of at least 1, are no fault of any graph.
+        slots = np.maximum(self.limits.array - shapes.multiple_of, 0).sum()
+        above = slots / max(sum(shapes.mean), 1.0) - 1
         if above > _MUCH:
             shares = (self._sizes.array / self.limits.array).max(axis=1)
             worst = int(shares.argmax())
             size = dict(zip(self._sizes.components, self._sizes.array[worst].tolist(), strict=True))
             warnings.warn(
-                f"batches of {self._cut.most} graphs need a shape with {above:.0%} more slots than a mean batch, since "
-                f"graph {self._kept[worst]} has {size}; pack such graphs instead (packed_loader with "
+                f"batches of {self._cut.most} graphs need a shape with {above:.0%} more slots than a mean batch; graph "
+                f"{self._kept[worst]} has {size!s:.200}. Pack such graphs instead (packed_loader with "
                 "graphs_per_batch), use a larger batch_size, leave out the largest graphs (oversize='drop' with a "
                 "shape), or use shape buckets.",
                 stacklevel=4,
@@ -238,6 +250,9 @@ class StaticBatchSampler(EpochSampler):
     @property
     def _random(self) -> str:
         return "it is shuffled" if self.shuffle else ""
+
+    def __repr__(self) -> str:
+        return f"StaticBatchSampler({len(self)} batches of {self.batch_size} graphs within {self.limits!r})"
 
     def _order(self, epoch: int) -> IntArray:
         """Return the ids of all batches of an epoch, one batch after the other."""
@@ -253,6 +268,12 @@ class StaticBatchSampler(EpochSampler):
             if order is not None:
                 return order
         self.fallbacks += 1
+        if self.fallbacks == _MANY:
+            warnings.warn(
+                f"{self.fallbacks} epochs could not be repaired within {self.limits!r}; they use the sizes of a known "
+                "order, so their batches are less random; give a larger shape or more slack.",
+                stacklevel=2,
+            )
         _log.info("epoch %d uses a known order of sizes; %d epochs did so far", epoch, self.fallbacks)
         known, classes = known_order(self._exact), SizeHistogram.from_sizes(self._sizes).graph_classes
         assert known is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from tests.support.samplers import flat, materials
 pytestmark = [
     pytest.mark.filterwarnings("ignore:batches of .* graphs need a shape:UserWarning"),
     pytest.mark.filterwarnings("ignore:epoch .* is iterated again:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* epochs could not be repaired:UserWarning"),
 ]
 
 
@@ -217,6 +219,8 @@ def test_sizes_too_large_for_a_repair_are_refused() -> None:
     rows = np.random.default_rng(0).integers(2**59, 2**60, (6, 1))
     with refused(SamplerError, "too large for 64-bit integers"):
         StaticBatchSampler(tp.GraphSizes(rows, ("nodes",)), 2)
+    with refused(SizesError, "exceed 64-bit integers"):
+        StaticBatchSampler(np.full((10, 2), 2**62), 2)
 
 
 # Shapes ------------------------------------------------------------------------------------------------------
@@ -271,10 +275,12 @@ def test_without_shuffle_graphs_keep_their_order() -> None:
 def test_a_shape_that_no_order_meets_names_one_that_suffices() -> None:
     sizes = materials(400, 2)
     mean = (16 * sizes.array.mean(axis=0)).astype(int)
-    with pytest.raises(SamplerError, match=r"no order of the 400 graphs was found .* at least Limits\(") as caught:
+    with pytest.raises(
+        SamplerError, match=r"no order of the 400 graphs was found .* these suffice: Limits\("
+    ) as caught:
         StaticBatchSampler(sizes, 16, shape=tp.Limits(int(mean[0]) - 1, int(mean[1])))
     nodes, edges = (
-        int(word.split("=")[1].strip(",)")) for word in str(caught.value).split("at least Limits(")[1].split()[:2]
+        int(word.split("=")[1].strip(",)")) for word in str(caught.value).split("suffice: Limits(")[1].split()[:2]
     )
     check_epoch([StaticBatchSampler(sizes, 16, shape=tp.Limits(nodes, edges))], sizes, 0)
 
@@ -374,6 +380,42 @@ def test_wrong_arguments_are_refused(
         StaticBatchSampler([[1, 2]] * 8, size, **settings)
 
 
-def test_no_graphs_are_refused() -> None:
+@pytest.mark.parametrize("none", [[], np.zeros((0, 2), dtype=int)], ids=["list", "array"])
+def test_no_graphs_are_refused(none: Any) -> None:
     with refused(SizesError):
-        StaticBatchSampler([], 4)
+        StaticBatchSampler(none, 4)
+
+
+def test_sizes_and_numbers_of_any_kind_and_layout() -> None:
+    rows = np.random.default_rng(0).integers(1, 30, (60, 2))
+    expected = list(StaticBatchSampler(rows, 8))
+    for sizes in (np.asfortranarray(rows), torch.tensor(rows.T.copy()).T, tp.GraphSizes(np.asfortranarray(rows))):
+        assert list(StaticBatchSampler(sizes, torch.tensor(8))) == expected  # type: ignore[arg-type]
+
+
+def test_a_single_batch_that_finds_a_partner_late_does_not_enlarge_the_shape() -> None:
+    """Each batch must hold exactly one of the large graphs."""
+    sizes = tp.GraphSizes(np.where(np.arange(4000) % 8 == 0, 500, 10)[:, None] * np.array([1, 3]))
+    sampler = StaticBatchSampler(sizes, 8)
+    assert (sampler.limits.array <= 1.02 * 8 * sizes.array.mean(axis=0)).all()
+    check_epoch([sampler], sizes, 0)
+
+
+def test_multiples_are_no_fault_of_a_graph() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        StaticBatchSampler(materials(400, 0), 64, multiple_of=10_000)
+        StaticBatchSampler(tp.GraphSizes(np.zeros((30, 2), dtype=int)), 4)
+
+
+def test_epochs_that_are_often_less_random_give_a_warning() -> None:
+    sampler = StaticBatchSampler(materials(200, 0), 16, slack=0.002)
+
+    def epochs() -> None:
+        for epoch in range(100):
+            sampler.set_epoch(epoch)
+            list(sampler)
+
+    with pytest.warns(UserWarning, match="3 epochs could not be repaired .* more slack"):
+        epochs()
+    assert repr(sampler).startswith("StaticBatchSampler(13 batches of 16 graphs within Limits(nodes=")
