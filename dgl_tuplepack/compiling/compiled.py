@@ -24,7 +24,8 @@ from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
-from dgl_tuplepack.compiling.torch_private import bugs_of, lines_of
+from dgl_tuplepack.compiling.torch_private import lines_of
+from dgl_tuplepack.compiling.torch_versions import bugs_of
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 

@@ -13,7 +13,7 @@ from torch import nn
 from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.compiled import CompiledFunction, CompiledModule
-from dgl_tuplepack.compiling.torch_private import OLDEST, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 
 _DEFAULT_SHAPES = 4

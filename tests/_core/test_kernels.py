@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, pack
-from dgl_tuplepack._core.kernels import histogram_fit, online_fit, random, slots
+from dgl_tuplepack._core.kernels import histogram_fit, next_fit, random, slots
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
 from tests.support.processes import run
@@ -73,7 +73,7 @@ def test_a_shuffle_stays_inside_its_segments() -> None:
 def next_fit_packs(problem: Problem, items: list[int]) -> list[list[tuple[int, ...]]]:
     cap = INT64_MAX if problem.cap is None else problem.cap
     sizes = list(problem.counts)
-    offsets = online_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
+    offsets = next_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
     assert offsets[0] == 0
     assert offsets[-1] == len(items)
     return [[sizes[i] for i in items[first:last]] for first, last in pairwise(offsets)]

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling.check import check_call
-from dgl_tuplepack.compiling.torch_private import release_of
+from dgl_tuplepack.compiling.torch_versions import release_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import Miscompiles, network, rows
 from tests.support.messages import refused

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import check
-from dgl_tuplepack.compiling.torch_private import FUSION, bugs_of
+from dgl_tuplepack.compiling.torch_versions import FUSION, bugs_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import Miscompiles, network, rows
 from tests.support.messages import refused

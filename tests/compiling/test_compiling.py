@@ -15,7 +15,7 @@ from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.torch_private import LSTM_STATES, bugs_of
+from dgl_tuplepack.compiling.torch_versions import LSTM_STATES, bugs_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total, traced
 from tests.support.messages import refused

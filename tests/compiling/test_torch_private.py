@@ -13,7 +13,7 @@ from torch import Tensor
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.optional import missing
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.torch_private import OLDEST, TRIED, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, TRIED, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total
 from tests.support.messages import refused

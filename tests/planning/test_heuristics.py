@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, pack
-from dgl_tuplepack._core.kernels.types import priorities
+from dgl_tuplepack._core.kernels.priority import priorities
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.packing.heuristics import as_priority
 from dgl_tuplepack.planning.sizes import INT64_MAX

@@ -78,7 +78,7 @@ def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, 
     assert len({tuple(row.split(",")[:5]) for row in rows}) == len(rows)
     page = (tmp_path / "training.md").read_text(encoding="utf-8")
     assert "2 epochs, 2 seeds" in page
-    assert "Of these 10 comparisons" in page
+    assert "Of these 15 comparisons" in page
     assert (tmp_path / "training-curves.png").read_bytes().startswith(PNG)
     assert refused.returncode == 2
 

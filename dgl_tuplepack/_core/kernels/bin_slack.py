@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
-from dgl_tuplepack._core.kernels.open_packs import class_of, remove_graphs
+from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
 # Indices of `state`: the numbers of entries written, patterns written and steps done; the index in `hardest` of the

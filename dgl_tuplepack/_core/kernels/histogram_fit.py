@@ -26,8 +26,9 @@ from dgl_tuplepack._core.kernels.open_packs import (
     put_in,
     take_out,
 )
+from dgl_tuplepack._core.kernels.priority import priority
 from dgl_tuplepack._core.kernels.random import random_bits
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule, priority
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule
 
 
 class Placing(NamedTuple):

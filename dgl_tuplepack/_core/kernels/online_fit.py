@@ -1,4 +1,4 @@
-"""Next fit, and best fit over a bounded number of open packs, for graphs that arrive one by one."""
+"""Best fit over a bounded number of open packs, for graphs that arrive one by one."""
 
 from __future__ import annotations
 
@@ -140,31 +140,3 @@ def offer(
         # A size of 0 fits into every pack.
         return chosen, _close(_fullest(np.zeros_like(size), packs, state[OPEN], weights), limits, packs, state)
     return chosen, -1
-
-
-@jit
-def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: ConstIntVector, cap: int) -> IntVector:
-    """Return offsets, int64 ``[P + 1]``: pack p holds ``items[offsets[p]:offsets[p + 1]]``.
-
-    `items` ``[N]``, N >= 1, has the size class of each graph, that is, the index of a row of `sizes` ``[C, k]``. Every
-    size is within `limits` ``[k]``. A pack holds at most `cap` graphs.
-    """
-    k = sizes.shape[1]
-    offsets = np.zeros(len(items) + 1, dtype=np.int64)
-    content = np.zeros(k, dtype=np.int64)
-    # `packs`: the number of closed packs. `content` and `graphs` are for the open pack.
-    packs, graphs = 0, 0
-    for position in range(len(items)):
-        size = sizes[items[position]]
-        fits = graphs < cap
-        for component in range(k):
-            fits = fits and size[component] <= limits[component] - content[component]
-        if not fits:
-            packs += 1
-            offsets[packs] = position
-            content[:] = 0
-            graphs = 0
-        content += size
-        graphs += 1
-    offsets[packs + 1] = len(items)
-    return offsets[: packs + 2].copy()

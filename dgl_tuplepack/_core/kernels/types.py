@@ -11,8 +11,6 @@ import numba
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dgl_tuplepack._core.kernels._jit import helper, jit
-
 
 def array_type(dtype: DTypeLike, axes: int, *, const: bool = False) -> Any:
     """Return numba's type for a C-contiguous array with `axes` axes, read-only if `const`."""
@@ -42,32 +40,3 @@ class Rule(NamedTuple):
 
     kind: int
     weights: IntVector
-
-
-@helper
-def priority(rule: Rule, size: ConstIntVector) -> int:
-    """Return the priority of `size` ``[k]``."""
-    kind = rule.kind
-    if kind == PRODUCT:
-        value = np.int64(1)
-        for component in range(len(size)):
-            value *= size[component]
-        return int(value)
-    if kind in (MAXIMUM, MINIMUM):
-        value = size[0]
-        for component in range(1, len(size)):
-            value = max(value, size[component]) if kind == MAXIMUM else min(value, size[component])
-        return int(value)
-    value = np.int64(0)
-    for component in range(len(size)):
-        value += rule.weights[component] * size[component]
-    return int(value)
-
-
-@jit
-def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
-    """Return the priority of each of the `sizes` ``[C, k]`` as int64 ``[C]``."""
-    result = np.empty(len(sizes), dtype=np.int64)
-    for row in range(len(sizes)):
-        result[row] = priority(rule, sizes[row])
-    return result

@@ -66,7 +66,7 @@ def fit_within(
     """Return the patterns that a method of this file makes; None if the effort does not suffice."""
     # Kernels are compiled when they are imported, and not every plan needs these.
     from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
-    from dgl_tuplepack._core.kernels.types import priorities
+    from dgl_tuplepack._core.kernels.priority import priorities
 
     sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
     key = key_of(settings.seed, 0, len(histogram))
@@ -139,7 +139,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
-    from dgl_tuplepack._core.kernels.online_fit import next_fit_offsets
+    from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
 
     if histogram.num_graphs > _MOST_GRAPHS:
         raise MethodError(

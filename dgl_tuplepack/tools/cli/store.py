@@ -16,7 +16,7 @@ import typer
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack._version import __version__
-from dgl_tuplepack.compiling.torch_private import remark_on
+from dgl_tuplepack.compiling.torch_versions import remark_on
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.plan import summarise
 from dgl_tuplepack.tools.cli import options

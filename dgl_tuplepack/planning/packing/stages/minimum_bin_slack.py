@@ -89,7 +89,7 @@ class _Filling:
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
         from dgl_tuplepack._core.kernels.bin_slack import BLOCK, Classes, Goal, Left, Pack
-        from dgl_tuplepack._core.kernels.open_packs import tree_of
+        from dgl_tuplepack._core.kernels.fenwick import tree_of
 
         # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`.
         sizes = instance.sizes[classes]
