@@ -161,8 +161,8 @@ def as_split(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     found = as_ids(ids, num_graphs)
     if len(found) == num_graphs > 2 and found.max() < 2:
         raise SizesError(
-            f"a split has 0 or 1 for each of the {num_graphs} graphs, which are no ids; give a mask of bools, as by "
-            "np.asarray(mask, dtype=bool), or ids."
+            f"a split has a 0 or a 1 for each of the {num_graphs} graphs, so it is a mask, and ids are expected here; "
+            "give the mask as True and False, np.asarray(mask, dtype=bool), or give ids."
         )
     return found
 

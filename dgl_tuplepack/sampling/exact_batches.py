@@ -107,7 +107,7 @@ class ExactBatches:
     """
 
     def __init__(self, sizes: IntArray, limits: IntArray, cut: Cut) -> None:
-        self.limits, self.cut = limits, cut
+        self.cut = cut
         scale = max(_SCALE, int(limits.max()))
         if scale * len(cut.counts) * len(limits) > _MOST:
             raise SamplerError(

@@ -30,7 +30,7 @@ _ATTEMPTS = 3
 _MUCH = 0.1
 # So many epochs that cannot be repaired give a warning.
 _MANY = 3
-# Identifier of the random stream; `exact_batches.py` and `static_shape.py` have others.
+# Identifier of the random stream; `exact_batches.py` has others.
 _SHUFFLE = 13
 
 
@@ -127,7 +127,7 @@ class StaticBatchSampler(EpochSampler):
     ) -> None:
         super().__init__()
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
-            self.batch_size = int(whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError))
+            self.batch_size = whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError)
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
@@ -135,6 +135,7 @@ class StaticBatchSampler(EpochSampler):
             self.fallbacks = 0
             source = resolve(sizes)
             sizes = source.sizes()
+            shape = None if shape is None else as_limits(shape).aligned(sizes.components)
             with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
                 self._set_graphs(sizes, shape, oversize)
                 multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SamplerError)
@@ -159,7 +160,7 @@ class StaticBatchSampler(EpochSampler):
             )
         kept, self.dropped_ids = np.arange(len(sizes)), np.zeros(0, dtype=np.int64)
         if shape is not None:
-            kept, self.dropped_ids = split_oversize(sizes, as_limits(shape).aligned(sizes.components), oversize)
+            kept, self.dropped_ids = split_oversize(sizes, shape, oversize)
         self._kept = kept
         self._sizes = sizes.take(kept) if len(kept) < len(sizes) else sizes
         self._num_ids, self._num_graphs = len(sizes), len(kept)
@@ -173,23 +174,24 @@ class StaticBatchSampler(EpochSampler):
         if slack is not None and not self.shuffle:
             raise SamplerError("slack is for shuffled batches, but shuffle=False; leave it out.")
         cap, components = self.batch_size, self._sizes.components
-        # The order and the limits of the latest epoch; the known order is made when it is needed.
+        # The latest epoch, and its order. Unshuffled epochs have the order of the sizes.
         self._latest: tuple[int, IntArray] = (-1, self._kept)
         if shape is not None:
-            values, cap = shape.aligned(components).array, shape.graphs or self.batch_size
+            values, cap = shape.array, shape.graphs or self.batch_size
             if cap < self.batch_size:
                 raise LimitsError(
                     f"shape has room for {cap} graphs, but batch_size is {self.batch_size}; give graphs=None or more."
                 )
         elif not self.shuffle:
-            values = shapes.rounded(np.maximum(self._contents(np.arange(self._num_graphs)).max(axis=0), 1))
+            values = shapes.rounded(np.maximum(self._contents().max(axis=0), 1))
         elif slack is None:
             values = self._chosen(shapes, stored)
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
         self.limits = Limits.from_components(dict(zip(components, values.tolist(), strict=True)), cap)
         if not self.shuffle:
-            self._check_order()
+            if shape is not None:
+                self._check_order()
             return
         self._exact = ExactBatches(self._sizes.array, values, self._cut)
         if known_order(self._exact) is None:
@@ -210,7 +212,7 @@ class StaticBatchSampler(EpochSampler):
 
     def _check_order(self) -> None:
         """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""
-        contents = self._contents(np.arange(self._num_graphs))
+        contents = self._contents()
         exceeding = np.flatnonzero((contents > self.limits.array).any(axis=1))
         if len(exceeding):
             names = self._sizes.components
@@ -221,9 +223,9 @@ class StaticBatchSampler(EpochSampler):
                 "leave shape out."
             )
 
-    def _contents(self, order: IntArray) -> IntArray:
-        """Return the content of each delivered batch, int64 ``[P, k]``, of an order of the kept graphs."""
-        contents = np.add.reduceat(self._sizes.array[order], self._cut.offsets[:-1], axis=0)
+    def _contents(self) -> IntArray:
+        """Return the content of each delivered batch, int64 ``[P, k]``, if graphs keep the order of their sizes."""
+        contents = np.add.reduceat(self._sizes.array, self._cut.offsets[:-1], axis=0)
         return contents[: self._cut.delivered]
 
     def _warn_of_padding(self, shapes: Shapes) -> None:

@@ -214,7 +214,7 @@ def test_a_mask_of_numbers_is_refused(kind: Any, tmp_path: Path) -> None:
         lambda: tp.GraphStore.write(tmp_path / "store", ITEMS, splits={"train": mask}),
     ]
     for call in calls:
-        with refused(SizesError, "a split has 0 or 1 for each of the 12 graphs", "np.asarray(mask, dtype=bool)"):
+        with refused(SizesError, "a split has a 0 or a 1 for each of the 12 graphs", "np.asarray(mask, dtype=bool)"):
             call()
     assert not [*tmp_path.iterdir()]
 

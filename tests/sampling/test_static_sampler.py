@@ -404,8 +404,11 @@ def test_a_single_batch_that_finds_a_partner_late_does_not_enlarge_the_shape() -
 def test_multiples_are_no_fault_of_a_graph() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        StaticBatchSampler(materials(400, 0), 64, multiple_of=10_000)
-        StaticBatchSampler(tp.GraphSizes(np.zeros((30, 2), dtype=int)), 4)
+        sampler = StaticBatchSampler(materials(400, 0), 64, multiple_of=10_000)
+        empty = StaticBatchSampler(tp.GraphSizes(np.zeros((30, 2), dtype=int)), 4)
+    # The multiples are much larger than a mean batch.
+    assert sampler.limits.nodes == 9_999
+    assert empty.limits == tp.Limits(1, 1, graphs=4)
 
 
 def test_epochs_that_are_often_less_random_give_a_warning() -> None:

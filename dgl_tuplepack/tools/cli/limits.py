@@ -81,9 +81,9 @@ def limits(
     }
     asked: dict[str, Any] = {name: value for name, value in selecting.items() if value is not None}
     if compare:
-        others: dict[str, Any] = {**selecting, "smallest": smallest, "shapes": shapes, "max_graphs": max_graphs}
-        others |= {"multiple_of": multiple_of > 1, "oversize": oversize != "error", "csv": as_csv}
-        others["graphs_per_batch"] = None
+        others: dict[str, Any] = {name: value for name, value in selecting.items() if name != "graphs_per_batch"}
+        others |= {"smallest": smallest, "shapes": shapes, "max_graphs": max_graphs, "csv": as_csv}
+        others |= {"multiple_of": multiple_of > 1, "oversize": oversize != "error"}
         if wrong := [name.replace("_", "-") for name, is_given in others.items() if is_given]:
             raise typer.BadParameter(f"--compare cannot be combined with --{wrong[0]}; leave out one of them.")
         _compare(read_histogram(source, root, split), graphs_per_batch, as_json)
@@ -104,11 +104,12 @@ def limits(
 
 def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bool) -> None:
     """Print the table of batch sizes."""
+    # It loads kernels, which --help and wrong usage do not need.
+    from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
+
     if graphs_per_batch is None:
         graphs_per_batch = min(GRAPHS_PER_BATCH, histogram.num_graphs)
     _check_number(histogram, graphs_per_batch)
-    from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
-
     found = compare_batch_sizes(histogram, graphs_per_batch)
     if as_json:
         print_json(found.to_dict())
