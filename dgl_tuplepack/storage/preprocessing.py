@@ -181,12 +181,12 @@ class _Planner:
     def limits_of(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
         """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
         every = SizeHistogram.from_sizes(sizes).without_ids()
-        leading = SizeHistogram.from_sizes(train_sizes(sizes, splits)).without_ids()
+        train = train_sizes(sizes, splits)
+        leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
         return limits_for(leading, self.limits, self.graphs_per_batch, self.multiple_of, every)
 
     def plan(self, graphs: StoredGraphs, data: Path) -> None:
         """Pack the written graphs, and save the plans in their data folder."""
-        sizes = train_sizes(graphs.sizes, graphs.splits)
         try:
             if self.chosen is None:
                 with timed(self.seconds, "limits"):
@@ -194,15 +194,16 @@ class _Planner:
             with timed(self.seconds, "plan"):
                 plans = _pack_splits(graphs, self.chosen[0], self.seed)
                 if self.batch_size is not None:
-                    with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
-                        self.static_shape = shape_of(sizes, self.batch_size)
+                    train = train_sizes(graphs.sizes, graphs.splits)
+                    with notice(f"preparing batches of {len(train):,} graphs", len(train)):
+                        self.static_shape = shape_of(train, self.batch_size)
             self.plans = plans
         except InputError as error:
             # Keep the written graphs: the error is raised when the store is complete.
             self.failure = error
         save_plans(data, self.plans)
         if self.static_shape is not None:
-            save_static_shape(data, self.static_shape, sizes)
+            save_static_shape(data, self.static_shape, train_sizes(graphs.sizes, graphs.splits))
 
 
 def checked_settings(
