@@ -336,10 +336,10 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     --------
     >>> import dgl
     >>> from dgl_tuplepack import Limits, PackedDataset
-    >>> packed = PackedDataset([(dgl.graph(([0, 1], [1, 0])), 3), (dgl.graph(([], []), num_nodes=1), 4)], Limits(3, 2))
+    >>> packed = PackedDataset([(dgl.graph(([0, 1], [1, 0])), 3)], Limits(3, 2))
     >>> flat = flatten_packs(*packed[0])
     >>> flat.labels, flat.node_mask, flat.edge_mask
-    (tensor([3, 4, 0]), tensor([ True,  True,  True, False]), tensor([True, True]))
+    (tensor([3, 0]), tensor([ True,  True, False, False]), tensor([True, True]))
     """
     graphs = by_name(graph)
     if not all(map(is_graph, graphs.values())) or not isinstance(labels, PackLabels):

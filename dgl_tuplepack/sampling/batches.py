@@ -214,9 +214,9 @@ class PackBatchSampler(EpochSampler):
         Examples
         --------
         >>> from dgl_tuplepack import GraphSizes, Limits
-        >>> sizes = GraphSizes([[8, 8], [2, 2], [9, 9], [1, 1]])
+        >>> sizes = GraphSizes([[8, 8], [7, 7], [9, 9], [6, 6]])
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
-        Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
+        Balance(2 steps of 2 ranks: spread of nodes + edges 13.33% on average, 13.33% at most; idle 6.25%)
         """
         # dealt: [S, R, p], see `Epochs.dealt`. work: real nodes + edges of each pack, [P].
         (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.packs_of(self.epoch).work
