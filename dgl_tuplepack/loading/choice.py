@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from dgl_tuplepack._core.checks import OVERSIZE, choice, shown, whole_number
-from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
@@ -21,7 +18,7 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.search.strategies import TOLERANCE
-from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.sampling.epoch_sampler import split_oversize
 
 _log = logging.getLogger(__name__)
 
@@ -82,12 +79,15 @@ class Choice:
     search: LimitsSearch | None
 
 
-def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
-    """Choose one shape for all splits; `graphs_per_batch` applies only to the batches of the splits in `leading`."""
+def choose(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> Choice:
+    """Choose one shape for all splits; `graphs_per_batch` applies only to the batches of the splits in `leading`.
+
+    `histograms` have the size class of each graph, by name of the split.
+    """
     # Plans of a store fit only if no setting asks for other limits or other plans.
     if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
         try:
-            chosen = _chosen(sizes, leading, replace(request, plans=request.stored, stored={}))
+            chosen = _chosen(histograms, leading, replace(request, plans=request.stored, stored={}))
         except InputError as error:
             # Other limits can be searched only if `graphs_per_batch` is given.
             if request.graphs_per_batch is None:
@@ -96,14 +96,11 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Req
         else:
             _log.info("used the plans of the store")
             return chosen
-    return _chosen(sizes, leading, replace(request, stored={}))
+    return _chosen(histograms, leading, replace(request, stored={}))
 
 
-def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Request) -> Choice:
+def _chosen(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> Choice:
     """Make the choice; use the given limits, or else the limits of the given plans, or else search limits."""
-    graphs = sum(map(len, sizes.values()))
-    with notice(f"counting the sizes of {graphs:,} graphs", graphs):
-        histograms = {name: SizeHistogram.from_sizes(split_sizes) for name, split_sizes in sizes.items()}
     search: LimitsSearch | None = None
     limits: Limits | Buckets
     if request.limits is not None:
@@ -114,9 +111,11 @@ def _chosen(sizes: Mapping[str, GraphSizes], leading: Sequence[str], request: Re
         search = _search(histograms, leading, request)
         limits = search.best.limits
     plans = dict(request.plans)
-    for name, split_sizes in sizes.items():
+    for name, histogram in histograms.items():
         if name not in plans:
-            plans[name] = pack(_kept(split_sizes, limits, request.oversize), limits, seed=request.seed)
+            # The sampler itself warns about graphs that it drops.
+            kept, _, _ = split_oversize(histogram, limits, request.oversize)
+            plans[name] = pack(kept.without_ids(), limits, seed=request.seed)
     if search is not None:
         packs = search.packs_per_batch
     elif request.graphs_per_batch is not None:
@@ -164,17 +163,6 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], req
         # The sampler warns about dropped graphs itself, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
         return search_limits(packed, **settings)
-
-
-def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
-    """Return the histogram of the graphs that a sampler keeps; GraphTooLargeError as in the sampler.
-
-    The sampler itself warns about graphs that it drops.
-    """
-    fits = limits.fits(sizes)
-    if not fits.all() and (oversize == "error" or not fits.any()):
-        limits.check(sizes)
-    return SizeHistogram.from_sizes(sizes if fits.all() else sizes.take(np.flatnonzero(fits))).without_ids()
 
 
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:

@@ -22,9 +22,9 @@ from dgl_tuplepack.loading.opened import Graphs, opened, plans_of, plans_of_stor
 from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
 from dgl_tuplepack.loading.plain_collate import padded_view, plain_view
 from dgl_tuplepack.planning.buckets import Shapes
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search.strategies import TOLERANCE
-from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 
@@ -222,10 +222,11 @@ def packed_loader(
     stored = plans_of_stores(by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
     leading = tuple(shuffled) or tuple(by_name)
-    choice = choose({name: graphs.sizes for name, graphs in by_name.items()}, leading, request)
+    choice = choose({name: graphs.histogram for name, graphs in by_name.items()}, leading, request)
     loaders = {}
     for name, graphs in by_name.items():
-        sampler = _sampler(graphs.sizes, name, name in shuffled, choice, request, passed_on.of_sampler(name in leading))
+        settings_of_split = passed_on.of_sampler(name in leading)
+        sampler = _sampler(graphs.histogram, name, name in shuffled, choice, request, settings_of_split)
         if padded:
             view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
         else:
@@ -264,11 +265,11 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
 
 
 def _sampler(
-    sizes: GraphSizes, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
+    histogram: SizeHistogram, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
 ) -> PackBatchSampler:
     """Return the sampler of a split."""
     return PackBatchSampler(
-        sizes,
+        histogram,
         choice.limits,
         plan=choice.plans[name],
         packs_per_batch=choice.packs_per_batch,

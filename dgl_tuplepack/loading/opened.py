@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from dgl_tuplepack._core.checks import as_split, choice, shown
+from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
@@ -66,6 +67,12 @@ class Graphs:
         """Sizes of the graphs."""
         return self.items.sizes if isinstance(self.items, StoredGraphs) else sizes_of(self.items, levels=self.levels)
 
+    @functools.cached_property
+    def histogram(self) -> SizeHistogram:
+        """The histogram of the sizes, with the size class of each graph."""
+        with notice(f"counting the sizes of {len(self.sizes):,} graphs", len(self.sizes)):
+            return SizeHistogram.from_sizes(self.sizes)
+
     @property
     def examples(self) -> Examples:
         """The first item, and for each type, the first item that has nodes (edges) of it."""
@@ -92,15 +99,20 @@ class Graphs:
 
 
 def opened(
-    source: Any, in_memory: bool | None = False, is_plain: bool = False, declared: Mapping[str, Any] | None = None
+    source: Any,
+    in_memory: bool | None = False,
+    is_plain: bool = False,
+    declared: Mapping[str, Any] | None = None,
+    found: Source | None = None,
 ) -> Graphs:
     """Return the graphs of a source.
 
     Graphs that can only be read in blocks are written to a temporary store, which lives as long as the result; for
     lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`, a
     dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
+    `found` is the resolved source, if the caller has it.
     """
-    found = source if isinstance(source, Source) else resolve(source)
+    found = found or resolve(source)
     items = found.by_position()
     if isinstance(items, WithIds) and isinstance(items.dataset, StoredGraphs):
         # Batches of a store have ids anyway, so the wrapper is not needed.
@@ -111,7 +123,7 @@ def opened(
         store = None
     else:
         allows = (lambda item: is_pyg(item) or is_collated_alike(item)) if is_plain else None
-        store = stored_copy(items, in_memory, allows, declared or {})
+        store = stored_copy(items, in_memory, allows, declared or {}, found if items is source else None)
     items = items if store is None else store
     return Graphs(items, np.arange(len(items)), store is not None, (declared or {}).get("levels"))
 
@@ -121,8 +133,9 @@ def stored_copy(
     in_memory: bool | None,
     allows: Callable[[Any], bool] | None = None,
     declared: Mapping[str, Any] = MappingProxyType({}),
+    found: Source | None = None,
 ) -> GraphStore | None:
-    """Copy a dataset to a temporary store; return None if it is not copied.
+    """Copy a dataset to a temporary store; return None if it is not copied. `found` is the resolved dataset, if known.
 
     If `in_memory` is None, copy the dataset if it is known to return the same items every time, and if a store can hold
     these items. True: copy it, or raise an error. A dataset cannot be copied if `allows` returns False for an item.
@@ -136,7 +149,7 @@ def stored_copy(
                 "in_memory=True needs items on the CPU, each a DGLGraph, a pair (DGLGraph, integer or tensor), or a "
                 f"PyG graph of tensors and numbers, but item {wrong} is {shown(dataset[wrong])}; leave in_memory out."
             )
-        store = temporary_store(resolve(dataset), **declared)
+        store = temporary_store(found or resolve(dataset), **declared)
         _log.info("copied %d graphs to %s; in_memory=False reads them from the dataset", len(store), store.path)
         return store
     except InputError as error:
@@ -216,7 +229,7 @@ def plans_of_stores(splits: Mapping[str, Graphs]) -> dict[str, PackPlan]:
             return {}
         plan = PackPlan.load(file)
         # The user's split may share its name with a split of the store, but have other graphs.
-        if plan.histogram != SizeHistogram.from_sizes(graphs.sizes).without_ids():
+        if plan.histogram != graphs.histogram.without_ids():
             return {}
         plans[name] = plan
     return plans
@@ -250,7 +263,7 @@ def splits_of(
             _check_same(by_name)
         return by_name
     found = resolve(source)
-    graphs = opened(found, in_memory, is_plain, declared)
+    graphs = opened(source, in_memory, is_plain, declared, found)
     chosen = found.splits() if splits is True else splits
     if not isinstance(chosen, Mapping):
         raise InputError(f"splits must be a mapping of names to ids, True or None, but is {shown(splits)}.")

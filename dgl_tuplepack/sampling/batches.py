@@ -19,7 +19,7 @@ from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize, warn_of_dropped
 from dgl_tuplepack.sampling.epochs import NONE, Balance, EpochBatches, Epochs
 from dgl_tuplepack.sampling.exchange import ExchangedPacks, Packs
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
@@ -34,7 +34,8 @@ class PackBatchSampler(EpochSampler):
     Parameters
     ----------
     sizes
-        Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions among these graphs.
+        Sizes of all graphs, a dataset that `sizes_of` reads, or the result of `SizeHistogram.from_sizes`; ids are
+        positions among these graphs.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
         of a step, on all ranks, use the same shape. The list of ids of a batch has the index of this shape as its
@@ -108,7 +109,7 @@ class PackBatchSampler(EpochSampler):
 
     def __init__(
         self,
-        sizes: GraphSizes | Any,
+        sizes: GraphSizes | SizeHistogram | Any,
         limits: Shapes,
         *,
         plan: PackPlan | None = None,
@@ -132,10 +133,11 @@ class PackBatchSampler(EpochSampler):
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            sizes = sizes_of(sizes)
-            with notice(f"preparing batches of {len(sizes):,} graphs", len(sizes)):
-                kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
-                self._set_graphs(sizes, kept)
+            histogram = sizes if isinstance(sizes, SizeHistogram) and sizes.graph_classes is not None else None
+            sizes = sizes_of(sizes) if histogram is None else sizes
+            number = len(sizes) if histogram is None else histogram.num_graphs
+            with notice(f"preparing batches of {number:,} graphs", number):
+                self._set_graphs(histogram or SizeHistogram.from_sizes(sizes), shapes, oversize)
                 self.content = content or default_content(self._histogram, self.shuffle, shapes)
                 self._set_plan(plan, shapes)
             if self.drop_last and not self._epochs.length:
@@ -146,14 +148,15 @@ class PackBatchSampler(EpochSampler):
                 )
             facts.update(self._settings(), plan=self.plan.fingerprint)
 
-    def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
+    def _set_graphs(self, every: SizeHistogram, limits: Limits | Buckets, oversize: str) -> None:
         # Group the kept ids by size class: class c has the ids _members[_class_offsets[c] : _class_offsets[c + 1]].
-        histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
+        histogram, kept, self.dropped_ids = split_oversize(every, limits, oversize)
+        warn_of_dropped(self.dropped_ids, every.num_graphs, limits)
         assert histogram.graph_classes is not None
         # Ids are positions among all graphs, so the checksum covers all graphs; dropped graphs have the class -1.
-        classes = np.full(len(sizes), -1, dtype="<i8")
+        classes = np.full(every.num_graphs, -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
-        self._num_ids, self._num_graphs = len(sizes), len(kept)
+        self._num_ids, self._num_graphs = every.num_graphs, len(kept)
         self._sizes_checksum = zlib.crc32(classes.data)
         # numpy sorts integers of 16 bits or fewer several times as fast as others.
         narrow = histogram.graph_classes.astype(np.min_scalar_type(len(histogram)))

@@ -15,6 +15,7 @@ from torch.utils.data import Sampler
 from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, as_array, choice, shown, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.epochs import EpochBatches
@@ -170,20 +171,32 @@ class EpochSampler(Sampler[list[int]], ABC):
         return number
 
 
-def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
-    """Return the ids of the graphs within the limits, and the ids of the other graphs, which are dropped.
+def split_oversize(
+    histogram: SizeHistogram, limits: Limits | Buckets, oversize: str
+) -> tuple[SizeHistogram, IntArray, IntArray]:
+    """Return the histogram and the ids of the graphs within the limits, and the ids of the other graphs.
 
-    Warn if any graph is dropped; raise an error instead if `oversize` is "error", or if no graph would be kept.
+    `histogram` must have `graph_classes`, and so has the result. Raise an error that names a graph if `oversize` is
+    "error" and a graph is too large, or if no graph is within the limits.
     """
     choice("oversize", oversize, OVERSIZE, SamplerError)
-    fits = limits.fits(sizes)
-    if not fits.all() and (oversize == "error" or not fits.any()):
-        # Raises an error that names a graph.
-        limits.check(sizes)
-    kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
+    assert histogram.graph_classes is not None
+    fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
+    if fits.all():
+        return histogram, np.arange(histogram.num_graphs), np.zeros(0, dtype=np.int64)
+    if oversize == "error" or not fits.any():
+        limits.check(GraphSizes(histogram.sizes[histogram.graph_classes], histogram.components))
+    graph_fits = fits[histogram.graph_classes]
+    kept, dropped = np.flatnonzero(graph_fits), np.flatnonzero(~graph_fits)
+    classes = (np.cumsum(fits) - 1)[histogram.graph_classes[kept]]
+    within = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components, classes)
+    return within, kept, dropped
+
+
+def warn_of_dropped(dropped: IntArray, number: int, limits: Limits | Buckets) -> None:
+    """Warn if any of `number` graphs is dropped, since it exceeds the limits."""
     if len(dropped):
-        warnings.warn(f"{len(dropped)} of {len(sizes)} graphs exceed {limits!r} and are dropped.", stacklevel=3)
-    return kept, dropped
+        warnings.warn(f"{len(dropped)} of {number} graphs exceed {limits!r} and are dropped.", stacklevel=4)
 
 
 def labels_of_graphs(label_mask: Any, number: int) -> IntArray:

@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize
+from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize, warn_of_dropped
 from dgl_tuplepack.sampling.epochs import EpochBatches
 from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, Shapes, chosen, known_order
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
@@ -160,7 +160,8 @@ class StaticBatchSampler(EpochSampler):
             )
         kept, self.dropped_ids = np.arange(len(sizes)), np.zeros(0, dtype=np.int64)
         if shape is not None:
-            kept, self.dropped_ids = split_oversize(sizes, shape, oversize)
+            _, kept, self.dropped_ids = split_oversize(SizeHistogram.from_sizes(sizes), shape, oversize)
+            warn_of_dropped(self.dropped_ids, len(sizes), shape)
         self._kept = kept
         self._sizes = sizes.take(kept) if len(kept) < len(sizes) else sizes
         self._num_ids, self._num_graphs = len(sizes), len(kept)

@@ -95,7 +95,7 @@ def test_batches_are_as_many_as_plain_ones_or_the_number_is_refused(
 
     request = Request(graphs, None, None, {}, 1, 0, "error")
     try:
-        choice = choose({"": tp.GraphSizes(sizes)}, [""], request)
+        choice = choose({"": tp.SizeHistogram.from_sizes(sizes)}, [""], request)
     except SearchError:
         # The largest graph is too large: as many mean graphs as its size would be more than a batch.
         assert out_of_reach(sizes, graphs)
