@@ -9,13 +9,7 @@ from typing import Any
 
 
 def printable(text: object) -> str:
-    r"""Return `text` on one line, with escapes for characters that are not safe to display.
-
-    Examples
-    --------
-    >>> print(printable("a\x1b[1mb\n\udcff"))
-    a\x1b[1mb\n\udcff
-    """
+    """Return `text` on one line, with escapes for characters that are not safe to display."""
     text = str(text)
     if text.isprintable():
         return text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search import Candidate, LimitsSearch, evaluation
-from dgl_tuplepack.planning.search.space import space_of
+from dgl_tuplepack.planning.search.evaluation import space_of
 from dgl_tuplepack.planning.search.strategies import Strategy
 from tests.support.strategies import Problem, problems
 
@@ -110,23 +110,6 @@ def test_candidates_count_the_packs_of_their_plans(problem: Problem, data: st.Da
     nodes = sum(name.startswith("nodes") for name in problem.components)
     assert candidate.padded_slots == sum(slots.values()) + nodes * plan.num_packs
     assert candidate.graphs_per_pack == candidate.graphs_per_batch == len(problem.graphs) / plan.num_packs
-
-
-@given(
-    size=st.tuples(st.integers(1, 40), st.integers(0, 200)),
-    more=st.integers(0, 9),
-    number=st.integers(1, 300),
-    cap=st.none() | st.integers(1, 12),
-)
-def test_graphs_of_nearly_equal_sizes_are_packed_several_at_a_time(
-    size: tuple[int, int], more: int, number: int, cap: int | None
-) -> None:
-    counts = {size: number, (size[0], size[1] + more * size[1] // 40): number}
-    problem = Problem(counts, size, None)
-    search = found_or_refused(problem, 40, graphs=cap)
-    assert not isinstance(search, str)
-    assert search.best.limits.fits([list(size) for size in counts]).all()
-    assert search.best.packs <= max(1, math.ceil(problem.histogram.num_graphs / min(8, cap or 8) * 1.25))
 
 
 @given(problem=problems(components=st.just(2)), more=st.integers(0, 40), nodes=st.sampled_from([1, 1, 3]))
