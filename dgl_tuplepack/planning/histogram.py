@@ -91,17 +91,9 @@ class SizeHistogram:
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
         """Count how many graphs have each size, and keep the size class of each graph; `sizes` may also be a store.
 
-        Raises
-        ------
-        SizesError
-            There are no graphs, or `sizes` are not numbers.
+        Raise SizesError if there are no graphs, or if `sizes` are not numbers. Time O(N) if the numbers in the sizes
+        are small, else O(N log N); memory O(N).
 
-        Notes
-        -----
-        Time O(N) if the numbers in the sizes are small, else O(N log N); memory O(N).
-
-        Examples
-        --------
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
@@ -207,11 +199,7 @@ class SizeHistogram:
     def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
         """Read a file that `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
 
-        Raises
-        ------
-        FormatError
-            The file is missing, of another format, of a newer version, altered or damaged; the message names the first
-            bad line.
+        Raise FormatError, which names the first bad line, if the file is missing, altered or of another format.
         """
         read = cls.from_csv if _suffix(path) == ".csv" else cls.from_json
         return read(read_text(path), str(path))
@@ -298,11 +286,6 @@ def is_row(row: object) -> bool:
 
 def load_example(name: str) -> SizeHistogram:
     """Load an example histogram: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
-
-    Raises
-    ------
-    SizesError
-        The name is unknown.
 
     Examples
     --------

@@ -77,8 +77,6 @@ class Limits:
     def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
         """Make limits for any named components, in the given order.
 
-        Examples
-        --------
         >>> Limits.from_components({"nodes": 100, "edges": 220, "triplets": 700}, graphs=32)
         Limits.from_components({'nodes': 100, 'edges': 220, 'triplets': 700}, graphs=32)
         """
@@ -92,8 +90,6 @@ class Limits:
 
         One node and one graph slot are reserved for padding; two nodes if the batch is padded with `coordinates`.
 
-        Examples
-        --------
         >>> Limits.from_padded_shape(nodes=256, edges=512, graphs=64)
         Limits(nodes=255, edges=512, graphs=63)
         """
@@ -175,8 +171,6 @@ class Limits:
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
         """Return `aligned` limits; if no edge type has a limit, each edge type gets its number in `fill`, at least 1.
 
-        Examples
-        --------
         >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
         Limits(nodes=222, edges=2000, graphs=None)
         """
@@ -194,20 +188,10 @@ class Limits:
         return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Raise an error if any graph alone exceeds the limits.
+        """Raise GraphTooLargeError if any graph alone exceeds the limits.
 
-        Parameters
-        ----------
-        sizes
-            One row for each graph or, with `counts`, for each size class.
-        counts
-            Number of graphs of each size class, int64 ``[C]``; the message then has numbers of graphs, not their ids.
-
-        Raises
-        ------
-        GraphTooLargeError
-            A graph does not fit. The message has up to ten such graphs with their sizes, and the smallest limits that
-            would hold every graph.
+        `sizes` has a row for each graph or, with their numbers `counts` ``[C]``, for each size class. The message names
+        up to ten graphs or sizes, and the smallest limits that would hold every graph.
         """
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         too_large = np.flatnonzero(~self.fits(sizes))

@@ -73,7 +73,7 @@ class GraphSizes:
     Raises
     ------
     SizesError
-        Values are not integers in 0..2**63-1, or `components` are not k distinct names.
+        An argument is not as described.
 
     Examples
     --------

@@ -179,13 +179,12 @@ def test_many_classes_of_several_components_are_packed_by_best_fit_in_parts():
     assert settings.work.spent <= work_of(1)
 
 
-@pytest.mark.parametrize("limit", [100_000, 600_000])
-def test_the_first_plan_of_many_graphs_of_many_sizes_takes_hardly_more_work_than_an_effort_of_one(limit):
+def test_the_first_plan_of_many_graphs_of_many_sizes_takes_hardly_more_work_than_an_effort_of_one():
     draw = np.random.default_rng(0)
     sizes = np.unique(draw.integers(1, 1001, (40_000, 2)), axis=0)
     histogram = SizeHistogram(sizes, draw.integers(1, 1001, len(sizes)))
     settings = Settings(effort=0)
-    plan = METHODS["auto"](histogram, Limits(limit, limit), settings)
+    plan = METHODS["auto"](histogram, Limits(100_000, 100_000), settings)
     assert plan.gap <= 0.02 * plan.lower_bound
     assert settings.work.spent <= 1.5 * work_of(1)
 

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import SizeHistogram, pack, search_limits
@@ -26,14 +26,14 @@ WAYS: dict[str, Any] = {
 }
 
 
-def found_or_refused(problem: Problem, plans: int, cores: int = 2, **settings: Any) -> LimitsSearch | str:
+def found_or_refused(problem: Problem, plans: int, cores: int = 2, **asked: Any) -> LimitsSearch | str:
     """A search of at most so many plans, or why there is none."""
     with (
         mock.patch.object(Strategy, "plans", plans),
         mock.patch.object(evaluation, "available_cores", return_value=cores),
     ):
         try:
-            return search_limits(problem.histogram, **settings)
+            return search_limits(problem.histogram, **asked)
         except SearchError as error:
             return str(error)
 
@@ -128,6 +128,7 @@ def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Probl
 
 
 @pytest.mark.parametrize("way", list(WAYS))
+@settings(max_examples=15)
 @given(problem=problems(components=FEW))
 def test_the_number_of_threads_changes_nothing(way: str, problem: Problem) -> None:
     one, five = (found_or_refused(problem, 40, cores, **WAYS[way]) for cores in (1, 5))

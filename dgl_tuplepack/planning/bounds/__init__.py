@@ -33,14 +33,11 @@ def lower_bound(
 
     Parameters
     ----------
-    histogram
-        Graphs to pack.
-    limits
-        Inclusive maxima of one pack.
-    effort
-        Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
-    time_limit
-        Also stop after this many seconds, and return the best bound so far. None: no time limit.
+    histogram, limits
+        Graphs to pack, and inclusive maxima of one pack.
+    effort, time_limit
+        Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form. Also stop after
+        `time_limit` seconds, if given, and return the best bound so far.
 
     Raises
     ------

@@ -184,17 +184,11 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for the
     knapsack.
     """
-    from dgl_tuplepack._core.kernels.knapsack import fill_table
-
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(math.prod(limit + 1 for limit in instance.limits.tolist()), dtype=np.int64)
-    at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
-    sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
-    for first in range(0, len(worthy), at_once):
-        # False: do not raise the values.
-        fill_table(table, sizes, worth, instance.limits, False, first, min(first + at_once, len(worthy)))
+    _fill(table, instance.sizes[worthy], values[worthy], instance.limits, lift=False)
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
 
@@ -204,18 +198,22 @@ def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"). The result is
     a maximal dual feasible function in the sense of Carlier & Neron 2007, restricted to the sizes that occur.
     """
-    from dgl_tuplepack._core.kernels.knapsack import fill_table
-
     instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
-    sizes, lifted_values = instance.sizes[order], values[order]
-    at_once = max(1, _SLICE_CELLS // len(table))
-    for first in range(0, len(order), at_once):
-        # True: raise the values in place.
-        fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))
-    values[order] = lifted_values
+    raised = values[order]
+    _fill(table, instance.sizes[order], raised, instance.limits, lift=True)
+    values[order] = raised
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
+
+
+def _fill(table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray, *, lift: bool) -> None:
+    """Call the kernel for some classes at a time; with `lift`, it raises `values` in place."""
+    from dgl_tuplepack._core.kernels.knapsack import fill_table
+
+    at_once = max(1, _SLICE_CELLS // len(table))
+    for first in range(0, len(sizes), at_once):
+        fill_table(table, sizes, values, limits, lift, first, min(first + at_once, len(sizes)))
 
 
 # The most steps of the search for packs that begin with one class, and the number of classes in a call of the kernel.

@@ -95,27 +95,17 @@ class Candidate:
 class LimitsSearch(Sequence[Candidate]):
     """The result of `search_limits`: a sequence of `Candidate`, by ascending limits; with several shapes, best first.
 
-    Parameters
-    ----------
-    way
-        The strategy: one of "smallest", "target", "graphs_per_batch", "budget".
-    aim
-        The settings of the strategy, as plain data.
-    candidates
-        All candidates that were planned.
-    best_index
-        Index of the candidate that the search advises.
-    multiple_of
-        Each number of the padded shape of a pack is a multiple of this.
-    dropped
-        Number of graphs that were left out (``oversize="drop"``).
+    `way` is the strategy ("smallest", "target", "graphs_per_batch" or "budget"), and `aim` its settings as plain data.
     """
 
     way: str
     aim: Mapping[str, Any]
     candidates: tuple[Candidate, ...] = field(repr=False)
+    # Index of the candidate that the search advises.
     best_index: int
+    # Each number of the padded shape of a pack is a multiple of this.
     multiple_of: int = 1
+    # Number of graphs that were left out (oversize="drop").
     dropped: int = 0
 
     def __len__(self) -> int:

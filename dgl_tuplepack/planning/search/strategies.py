@@ -353,9 +353,10 @@ class Budget(Strategy):
         fewer = int(len(values[1]) < len(values[0]))
         if not 0 < len(values[fewer]) <= most:
             return []
-        points = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
-        rest = self._highest(space, points)[:, 1 - fewer].tolist()
-        return [(other, point[1]) if fewer else (point[0], other) for point, other in zip(points, rest, strict=True)]
+        points = np.array([smallest] * len(values[fewer]), dtype=np.int64)
+        points[:, fewer] = values[fewer]
+        points[:, 1 - fewer] = self._highest(space, points.tolist())[:, 1 - fewer]
+        return list(map(tuple, points.tolist()))
 
     def _filled(self, space: Space, points: Sequence[Point], components: int) -> list[Point]:
         """Return each point up to `components` times, each time with another limit as high as the budget allows."""

@@ -85,13 +85,8 @@ class Round:
         self.graphs_per_pack = self.instance.num_graphs / self.packs
 
     @property
-    def is_first_turn(self) -> bool:
-        """Whether this is the first turn of the first round."""
-        return self.number == self.turn == 0
-
-    @property
     def trial(self) -> int:
-        """A different number for each turn of each round."""
+        """A different number for each turn of each round, 0 for the first."""
         return self.number * MOST_TURNS + self.turn
 
     @property
@@ -122,7 +117,7 @@ def best_fits(current: Round) -> None:
     """Run best fit with each applicable heuristic of the paper (first turn of the first round only)."""
     histogram, limits = current.histogram, current.limits
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
-    if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
+    if current.trial or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
         return
     for name in names_for(limits.components) if len(histogram) <= _MOST_FIT_CLASSES else ("product", "sum"):
         try:
@@ -153,7 +148,7 @@ def deal_and_repair(current: Round) -> None:
     share = current.effort.portion(int(_DEALING_SHARE * current.effort.left))
     key = key_of(int(current.start), current.trial, _DEAL)
     targets, work = [best.packs - 1], _REPAIR_WORK * _MORE_REPAIR ** min(turn, 20)
-    if current.is_first_turn:
+    if not current.trial:
         targets = [best.bound + above * max(1, best.bound // _PART) for above in _ABOVE]
     elif best.method != "deal_and_repair":
         return
