@@ -105,7 +105,6 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
     """Return `value`; raise `error` unless it is one of the strings `choices`."""
-    # An array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
     return value

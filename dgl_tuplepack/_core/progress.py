@@ -30,7 +30,7 @@ def notice(text: str, graphs: int = _MANY) -> Any:
 
 
 class HiddenBar:
-    """A bar that shows nothing. tqdm's own hidden bar takes a lock that a killed process never releases."""
+    """A bar that shows nothing. tqdm's own takes a lock that a killed process never releases."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items

@@ -1,4 +1,4 @@
-"""Make names and paths, which may have any characters, safe to display; and convert results to CSV."""
+"""Make names and paths safe to display; and convert results to CSV."""
 
 from __future__ import annotations
 

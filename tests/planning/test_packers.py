@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, event, given
@@ -100,16 +99,3 @@ def test_histogram_packers_equal_the_reference_where_groups_are_many(
         fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
     )  # fmt: skip
     assert reference.patterns_of(pack(problem.histogram, problem.limits, method, heuristic=rule.given)) == expected
-
-
-@given(problem=problems(), seed=SEEDS)
-def test_next_fit_leaves_a_pack_only_when_the_next_graph_does_not_fit(problem: Problem, seed: int) -> None:
-    plan = pack(problem.histogram, problem.limits, "next_fit", seed=seed)
-    assert plan.repeats.tolist() == [1] * plan.num_packs
-    sizes = [tuple(row) for row in plan.histogram.sizes.tolist()]
-    entries = list(zip(plan.classes.tolist(), plan.multiplicities.tolist(), strict=True))
-    offsets = plan.offsets.tolist()
-    packs = [[sizes[c] for c, m in entries[a:b] for _ in range(m)] for a, b in pairwise(offsets)]
-    for here, following in pairwise(packs):
-        room = tuple(m - sum(column) for m, column in zip(problem.maxima, zip(*here, strict=True), strict=True))
-        assert len(here) == problem.cap or any(not reference.fits(graph, room) for graph in following)
