@@ -1,7 +1,6 @@
-"""Argument checks shared by many modules: numbers, switches, choices, paths, arrays and ids.
+"""Argument checks: each returns the value in its usual type, or raises an error, of the class `error` if it has this.
 
-Each check returns the value in its usual type, or raises an error (of the class `error`, if the check has this
-parameter). `what` is the name of the argument, for the message.
+`what` is the name of the argument, for the message.
 """
 
 from __future__ import annotations
@@ -74,10 +73,9 @@ def real_number(
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
-    """Return `value` as an int if it is an integer, else as a float; raise `error` if it is not allowed.
+    """Return `value` as an int if it is an integer, else as a float; raise `error` unless it is a finite real number.
 
-    Only finite real numbers within the bounds are allowed, and no bools. `least` and `most` are inclusive bounds,
-    `above` is an exclusive bound.
+    `least` and `most` are inclusive bounds, `above` is an exclusive bound.
     """
     number = _as_real(value)
     if number is None or not (math.isfinite(number) and least <= number <= most and above < number):
@@ -107,7 +105,6 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
     """Return `value`; raise `error` unless it is one of the strings `choices`."""
-    # An array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
     return value
@@ -143,9 +140,9 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
-    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are integers in 0..`num_graphs` - 1.
+    """Return ids of graphs, or the positions of True in a mask, as int64 ``[n]``; raise SizesError for other values.
 
-    `ids` may also be a mask, with True or False for each graph.
+    Ids are integers in 0..`num_graphs` - 1.
     """
     row = as_integers(ids, num_graphs)
     signed = row.astype(np.int64, copy=False)

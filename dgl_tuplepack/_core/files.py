@@ -50,7 +50,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 def writable(path: str | os.PathLike[str]) -> Path:
     """Return `path`, or the target if it is a link; raise FormatError if `write_bytes` could not write there.
 
-    An existing path must be a plain file, since the final renaming would replace a device or a pipe.
+    The final renaming would replace a device or a pipe.
     """
     path = as_path(path)
     if path.is_symlink():
@@ -75,10 +75,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open the file `path` for reading; raise FormatError if it is missing, unreadable, or not a plain file.
-
-    Reading a pipe would wait for a writer, and a device may have no end.
-    """
+    """Open the plain file `path` for reading, or raise FormatError; a pipe or a device might never end."""
     path = as_path(path)
     try:
         return open_plain(path)
@@ -183,11 +180,10 @@ class JsonFormat:
 
     @contextlib.contextmanager
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-        """Provide the `document` of the file `path` in a ``with`` block.
+        """Provide the `document` of the file `path` in a ``with`` block; raise FormatError if it is not intact.
 
-        Raise FormatError if the document has another `kind` or `version`; after the block, also if its checksum is
-        wrong. An error that the block raises becomes a FormatError too, if it is an `InputError` or comes from a
-        missing value, from a value of a wrong type, or from reading another file.
+        That is: another `kind` or `version`; after the block, a wrong checksum; or an error in the block that is an
+        `InputError`, or comes from a missing value, a value of a wrong type, or reading another file.
         """
         check_header(document, path, self.kind, self.version)
         try:
@@ -207,10 +203,6 @@ _ADVICE = {
     "of which Linux allows vm.max_map_count",
     errno.ENOSPC: "free some space, or choose another folder (TMPDIR for temporary files)",
     errno.EDQUOT: "free some of your quota, or choose another folder (TMPDIR for temporary files)",
-    errno.EFBIG: "allow larger files (ulimit -f), or choose a folder with more space",
-    errno.EROFS: "choose a folder on another file system",
-    errno.EIO: "check the disk or the network drive",
-    errno.ENAMETOOLONG: "choose a shorter path",
 }
 
 

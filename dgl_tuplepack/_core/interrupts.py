@@ -10,10 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Delay an interrupt (Ctrl-C) until the block ends.
-
-    Python delivers interrupts only to the main thread, so do nothing in others.
-    """
+    """Delay an interrupt (Ctrl-C), which Python delivers to the main thread only, until the block ends."""
     before = signal.getsignal(signal.SIGINT)
     # SIG_IGN and SIG_DFL are not callable.
     if threading.current_thread() is not threading.main_thread() or not callable(before):

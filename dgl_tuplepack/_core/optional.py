@@ -30,10 +30,7 @@ EXTRAS = {
 
 
 def load(name: str) -> ModuleType:
-    """Import an optional package, such as torch or dgl, or a module inside it.
-
-    Raise MissingDependencyError if the package is not installed or cannot be loaded.
-    """
+    """Import an optional package, or a module inside it; raise MissingDependencyError if that fails."""
     package = name.partition(".")[0]
     if package == "dgl":
         # If no backend is set, DGL prints a notice and writes a file into the home directory.
@@ -48,10 +45,9 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
     """Return the error for an optional package that could not be imported."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
-    wheels = (
-        " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
-    )
     together = f" Known to work together: {KNOWN_GOOD}." if package == "dgl" else ""
+    no_wheels = package == "dgl" and sys.version_info >= (3, 12)
+    wheels = " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if no_wheels else ""
     return MissingDependencyError(
         f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Install it "
         f"with pip install {_PINNED.get(package, package)}.{together} The repository's scripts/constraints.txt pins "

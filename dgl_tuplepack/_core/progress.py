@@ -16,10 +16,7 @@ _MANY = 10_000_000
 
 
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
-    """Return a tqdm bar over `items`; without `items`, the caller must update the bar.
-
-    `settings` are keyword arguments of tqdm.
-    """
+    """Return a tqdm bar over `items` with these `settings`; without `items`, the caller must update it."""
     # Several processes would overwrite each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None
     if hidden or sys.stderr is None or not sys.stderr.isatty():
@@ -33,7 +30,7 @@ def notice(text: str, graphs: int = _MANY) -> Any:
 
 
 class HiddenBar:
-    """A bar that shows nothing. tqdm's own hidden bar takes a lock that a killed process never releases."""
+    """A bar that shows nothing. tqdm's own takes a lock that a killed process never releases."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items

@@ -1,7 +1,6 @@
-"""Find functions and classes by their role, and import them at first use.
+"""Find functions and classes of higher rooms (subpackages) by their role, and import them at first use.
 
-If room (subpackage) B may import room A, then A must not import B. If A needs an object of B,
-``dgl_tuplepack/__init__.py`` registers it under a role (a name).
+``dgl_tuplepack/__init__.py`` registers them, since a room must not import a higher one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make names and paths, which may have any characters, safe to display; and convert results to CSV."""
+"""Make names and paths safe to display; and convert results to CSV."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from typing import Any
 
 
 def printable(text: object) -> str:
-    r"""Return `text` on one line, with escapes for characters that are not safe to display.
-
-    Examples
-    --------
-    >>> print(printable("a\x1b[1mb\n\udcff"))
-    a\x1b[1mb\n\udcff
-    """
+    """Return `text` on one line, with escapes for characters that are not safe to display."""
     text = str(text)
     if text.isprintable():
         return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._core.checks import whole_number
-from dgl_tuplepack._core.kernels.balance import place
+from dgl_tuplepack._core.kernels.place import place
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
 
@@ -13,31 +13,13 @@ MOST_PARTS = 2**20
 
 
 def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
-    """Assign each graph to one of `parts` parts, and balance all components at once.
+    """Assign each graph to one of `parts` parts, and balance all components at once; return the part of each graph.
 
     Graphs of equal size are dealt to all parts in turn, the same number to each part. The remaining graphs follow,
     largest first: each goes to the part in which it raises the sum of squared loads least. A load is the total of one
-    component in one part, divided by the mean over all parts.
+    component in one part, divided by the mean over all parts. Some parts stay empty if there are fewer graphs than
+    parts.
 
-    Parameters
-    ----------
-    sizes
-        Sizes of N graphs. Any components are allowed, such as the number of training nodes.
-    parts
-        Number of parts, 1..2**20. Some parts stay empty if there are fewer graphs than parts.
-
-    Returns
-    -------
-    IntArray
-        int64 ``[N]``, the part of each graph.
-
-    Raises
-    ------
-    SizesError
-        `parts` is not an integer in 1..2**20.
-
-    Notes
-    -----
     Time O(N log N + R P k) for R remaining graphs, P parts and k components.
 
     Examples
@@ -62,10 +44,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
 
 
 def _dealt(array: IntArray, parts: int) -> IntArray:
-    """Deal graphs of equal size to all parts in turn, and return the part of each graph; -1 if it is not dealt.
-
-    For each of the sizes `array`, int64 ``[N, k]``, every part gets the same number of graphs.
-    """
+    """Deal graphs of equal size to all parts, equally often; return the part of each graph, -1 if not dealt."""
     order = np.lexsort(array.T)
     rows = array[order]
     # firsts, counts: first row and number of rows of each distinct size. turn[i]: rows of the same size before row i.
@@ -79,20 +58,14 @@ def _dealt(array: IntArray, parts: int) -> IntArray:
 
 
 def totals_of(array: IntArray, assigned: IntArray, parts: int) -> IntArray:
-    """Return the total of each component in each part, int64 ``[P, k]``.
-
-    `array`, int64 ``[N, k]``, has the sizes, and `assigned`, int64 ``[N]``, the part of each graph.
-    """
+    """Return the total of each component in each part, int64 ``[P, k]``; graph i of `array` is in ``assigned[i]``."""
     totals = np.zeros((parts, array.shape[1]), np.int64)
     np.add.at(totals, assigned, array)
     return totals
 
 
 def imbalance_of(totals: IntArray) -> FloatArray:
-    """Return the imbalance of each component, float64 ``[k]``; `totals`, int64 ``[P, k]``, is a result of `totals_of`.
-
-    The imbalance is the largest total of a part, divided by the mean over the parts; 1 if all totals are 0.
-    """
+    """Return, for each component, the largest of the `totals` ``[P, k]`` divided by their mean; 1 if all are 0."""
     return _quotients(totals.max(axis=0), totals.mean(axis=0))
 
 

@@ -82,11 +82,7 @@ class Buckets(tuple[Limits, ...]):
         self.largest.check(sizes, counts)
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
-        """Return the index of the smallest shape that holds each content, int64 ``[Q]``.
-
-        Row i of `contents` ``[Q, k]`` is the total size of ``graphs[i]`` graphs. Each row must be within the largest
-        limits, and each number of graphs within the largest cap.
-        """
+        """Return the index of the smallest shape for each content ``[Q, k]`` of ``graphs[i]`` graphs, int64 ``[Q]``."""
         shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
         contents = np.asarray(contents, dtype=np.int64)
         # Limits ascend, so the index of the smallest shape that fits is the number of shapes that are too small.
@@ -131,7 +127,7 @@ def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the number of steps of each shape in an epoch; `packs` has the packs of each shape before `promotions`."""
+    """Return the number of steps of each shape; `packs` has the packs of each shape before `promotions`."""
     packs_after = [*packs]
     for shape, target, moved in promotions(packs, packs_per_step, drop_last):
         packs_after[shape] -= moved
@@ -142,10 +138,9 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
     """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    `packs` has the number of packs of each shape. Packs left over after the full steps of a shape move to the first
-    larger shape whose last step has room for all of them. With `drop_last`, they always move to the next larger shape.
-    If the larger shapes together still could not fill a step, they would lose all their packs, so one more whole step
-    of packs moves.
+    Packs left over after the full steps of a shape move to the first larger shape whose last step has room for all of
+    them. With `drop_last`, they move to the next larger shape, with one whole step more if the larger shapes together
+    could not fill a step otherwise.
     """
     # Start at the smallest shape: packs that moved may move again.
     packs_now, moves = [*packs], []

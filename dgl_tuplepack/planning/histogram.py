@@ -68,7 +68,13 @@ class SizeHistogram:
         components = component_names(self.components, sizes.shape[1])
         order = np.lexsort(sizes.T[::-1])
         if self.graph_classes is not None:
-            self._check_graph_classes(order, counts)
+            classes = as_int64(self.graph_classes, "graph_classes of a histogram")
+            wrong = classes.ndim != 1 or (classes >= len(counts)).any() or (np.diff(order) < 0).any()
+            if wrong or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts):
+                raise SizesError(
+                    "graph_classes do not match the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
+                )
+            object.__setattr__(self, "graph_classes", classes)
         sizes, counts = sizes[order], counts[order]
         repeated = np.flatnonzero((sizes[1:] == sizes[:-1]).all(axis=1))
         if len(repeated):
@@ -81,35 +87,13 @@ class SizeHistogram:
         object.__setattr__(self, "components", components)
         _check_totals({"graphs": self.num_graphs} | self._totals)
 
-    def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
-        """Store the classes; raise SizesError unless sizes ascend (`order` is 0..C-1) and classes match `counts`."""
-        classes = as_int64(self.graph_classes, "graph_classes of a histogram")
-        if (
-            not np.array_equal(order, np.arange(len(order)))
-            or classes.ndim != 1
-            or (classes >= len(counts)).any()
-            or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts)
-        ):
-            raise SizesError(
-                "graph_classes do not match the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
-            )
-        object.__setattr__(self, "graph_classes", classes)
-
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
         """Count how many graphs have each size, and keep the size class of each graph; `sizes` may also be a store.
 
-        Raises
-        ------
-        SizesError
-            There are no graphs, or `sizes` are not numbers.
+        Raise SizesError if there are no graphs, or if `sizes` are not numbers. Time O(N) if the numbers in the sizes
+        are small, else O(N log N); memory O(N).
 
-        Notes
-        -----
-        Time O(N) if the numbers in the sizes are small, else O(N log N); memory O(N).
-
-        Examples
-        --------
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
@@ -131,16 +115,9 @@ class SizeHistogram:
 
     @classmethod
     def from_counts(cls, counts: Mapping[tuple[int, ...] | int, int], components: Sequence[str] = ()) -> SizeHistogram:
-        """Make a histogram from ``{size: count}``; sizes with a count of 0 are left out.
-
-        Examples
-        --------
-        >>> SizeHistogram.from_counts({(3, 4): 2, (2, 2): 1}).num_graphs
-        3
-        """
+        """Make a histogram from ``{size: count}``, such as ``{(3, 4): 2, (2, 2): 1}``, without sizes of count 0."""
         if not isinstance(counts, Mapping):
             raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {shown(counts)}.")
-        # A wrong count stays, and is refused below.
         present = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
         rows = [size if isinstance(size, tuple) else (size,) for size in present]
         if len({len(row) for row in rows}) > 1:
@@ -222,11 +199,7 @@ class SizeHistogram:
     def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
         """Read a file that `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
 
-        Raises
-        ------
-        FormatError
-            The file is missing, of another format, of a newer version, altered or damaged; the message names the first
-            bad line.
+        Raise FormatError, which names the first bad line, if the file is missing, altered or of another format.
         """
         read = cls.from_csv if _suffix(path) == ".csv" else cls.from_json
         return read(read_text(path), str(path))
@@ -237,10 +210,7 @@ class SizeHistogram:
 
     @classmethod
     def from_json(cls, text: str, name: str = "the text") -> SizeHistogram:
-        """Make a histogram from the result of `to_json`, or from a bare list of ``[nodes, edges, count]`` rows.
-
-        Error messages refer to the text by the given `name`. The errors are the same as for `load`.
-        """
+        """Make a histogram from the text of a file that `load` reads; messages refer to it by `name`."""
         document = parse_json(text, name)
         if isinstance(document, list):
             document = _FILE.document({"components": (), "rows": document})
@@ -253,33 +223,24 @@ class SizeHistogram:
     def to_csv(self) -> str:
         """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
-        # `from_csv` skips blanks before a cell and a byte order mark before the text, but not inside quotes.
-        skipped = any(name != name.strip() or name.startswith("\ufeff") for name in self.components)
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if skipped else csv.QUOTE_MINIMAL)
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*self.components, "count"])
         writer.writerows(self.to_dict()["rows"])
         return text.getvalue()
 
     @classmethod
     def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
-        """Make a histogram from the result of `to_csv`. Error messages refer to the text by the given `name`.
+        """Make a histogram from the result of `to_csv`; messages refer to it by `name`.
 
-        Without the column ``count``, each line is the size of one graph, as in ``nodes,edges``. The counts of equal
-        sizes are added up.
-
-        Raises
-        ------
-        FormatError
-            The text is not such a table; the message names the first bad line.
+        Without the column ``count``, each line is the size of one graph. The counts of equal sizes are added up.
         """
         try:
             plain = io.StringIO(text.lstrip("\ufeff").rstrip("\r\n"), newline="")
             header, *lines = [*csv.reader(plain, skipinitialspace=True)] or [[]]
         except csv.Error as error:
             raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
-        # In a text without quotes, blanks around a name are those of an aligned table.
-        header = header if '"' in text else [cell.strip() for cell in header]
-        has_counts = len(header) > 1 and header[-1].strip() == "count"
+        header = [cell.strip() for cell in header]
+        has_counts = len(header) > 1 and header[-1] == "count"
         # Without counts, only the usual names are components: the last column may be a misspelt "count".
         if not header or not (has_counts or all(cell.split(":")[0] in HOMOGENEOUS for cell in header)):
             raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {header!s:.200}.")
@@ -306,12 +267,8 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest value v such that at least this fraction of all graphs have values <= v.
+    """Return, for each fraction, the smallest v such that at least this fraction of all graphs have `values` <= v.
 
-    `values` may be in any order and may repeat; `counts` has the number of graphs with each value, >= 1.
-
-    Examples
-    --------
     >>> quantiles(np.array([7, 3, 5]), np.array([1, 2, 1]), (0, 0.5, 0.75, 1))
     [3, 3, 5, 7]
     """
@@ -329,11 +286,6 @@ def is_row(row: object) -> bool:
 
 def load_example(name: str) -> SizeHistogram:
     """Load an example histogram: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
-
-    Raises
-    ------
-    SizesError
-        The name is unknown.
 
     Examples
     --------
@@ -400,7 +352,6 @@ def _check_row(row: Any, cells: int, where: str, has_count: bool = True, written
 
 
 def _check_totals(totals: Mapping[str, int]) -> None:
-    """Raise SizesError if a total does not fit int64."""
     for name, total in totals.items():
         if total > INT64_MAX:
             raise SizesError(f"the histogram counts {total} {name} in total, above 2**63-1; split the dataset.")

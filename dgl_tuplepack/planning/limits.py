@@ -38,8 +38,7 @@ class Limits:
         dict keyed by the names of the graphs (``"mol/C"`` for the node type "C" of the heterograph "mol").
     edges
         Most edges in a pack, >= 1. For heterographs: a dict keyed by canonical edge type, or by relation name if that
-        is unambiguous. If each item is a dict of graphs: a dict keyed by the names of the graphs. None: no limit on
-        edges of any type; a sampler then uses the most edges in any pack of its plan, since its batches need one shape.
+        is unambiguous. None: no limit on edges of any type; a sampler then uses the most edges in any pack of its plan.
     graphs
         Most graphs in a pack, >= 1 (the cap); a batch has this many graph slots for each pack, and one for padding.
         None: no cap; a sampler then uses the most graphs in any pack of its plan.
@@ -65,11 +64,11 @@ class Limits:
     def __init__(self, nodes: NodeLimits, edges: EdgeLimits | None = None, graphs: int | None = None) -> None:
         maxima: dict[str, int] = {}
         if isinstance(nodes, Mapping):
-            maxima.update({node_component(_node_type(key)): value for key, value in nodes.items()})
+            maxima.update({node_component(_checked_type(key, "node")): value for key, value in nodes.items()})
         else:
             maxima["nodes"] = nodes
         if isinstance(edges, Mapping):
-            maxima.update({edge_component(_edge_type(key)): value for key, value in edges.items()})
+            maxima.update({edge_component(_checked_type(key, "edge")): value for key, value in edges.items()})
         elif edges is not None:
             maxima["edges"] = edges
         self._set(maxima, graphs)
@@ -78,8 +77,6 @@ class Limits:
     def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
         """Make limits for any named components, in the given order.
 
-        Examples
-        --------
         >>> Limits.from_components({"nodes": 100, "edges": 220, "triplets": 700}, graphs=32)
         Limits.from_components({'nodes': 100, 'edges': 220, 'triplets': 700}, graphs=32)
         """
@@ -93,8 +90,6 @@ class Limits:
 
         One node and one graph slot are reserved for padding; two nodes if the batch is padded with `coordinates`.
 
-        Examples
-        --------
         >>> Limits.from_padded_shape(nodes=256, edges=512, graphs=64)
         Limits(nodes=255, edges=512, graphs=63)
         """
@@ -154,13 +149,7 @@ class Limits:
         return Limits.from_components(self.maxima, graphs)
 
     def aligned(self, components: Sequence[str]) -> Limits:
-        """Return the same limits, in the order of `components` and under these names.
-
-        Raises
-        ------
-        LimitsError
-            A component has no limit, or a limit belongs to no component. Edges need a limit here; see `filled`.
-        """
+        """Return the same limits in the order of `components`, under these names; raise LimitsError if any differ."""
         maxima = self.maxima
         if as_names(components) is None:
             raise LimitsError(f"components must be names, but are {shown(components)}; give a list of strings.")
@@ -182,8 +171,6 @@ class Limits:
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
         """Return `aligned` limits; if no edge type has a limit, each edge type gets its number in `fill`, at least 1.
 
-        Examples
-        --------
         >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
         Limits(nodes=222, edges=2000, graphs=None)
         """
@@ -201,20 +188,10 @@ class Limits:
         return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Raise an error if any graph alone exceeds the limits.
+        """Raise GraphTooLargeError if any graph alone exceeds the limits.
 
-        Parameters
-        ----------
-        sizes
-            One row for each graph or, with `counts`, for each size class.
-        counts
-            Number of graphs of each size class, int64 ``[C]``; the message then has numbers of graphs, not their ids.
-
-        Raises
-        ------
-        GraphTooLargeError
-            A graph does not fit. The message has up to ten such graphs with their sizes, and the smallest limits that
-            would hold every graph.
+        `sizes` has a row for each graph or, with their numbers `counts` ``[C]``, for each size class. The message names
+        up to ten graphs or sizes, and the smallest limits that would hold every graph.
         """
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         too_large = np.flatnonzero(~self.fits(sizes))
@@ -250,13 +227,7 @@ class Limits:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Limits:
-        """Make limits from the result of `to_dict`.
-
-        Raises
-        ------
-        LimitsError
-            `document` is not a mapping with ``"maxima"`` and ``"graphs"``, or a limit is malformed.
-        """
+        """Make limits from the result of `to_dict`; raise LimitsError for anything else."""
         if not isinstance(document, Mapping) or not {"maxima", "graphs"} <= document.keys():
             raise LimitsError(f"limits as plain data need the keys 'maxima' and 'graphs', but are {shown(document)}.")
         return cls.from_components(document["maxima"], document["graphs"])
@@ -289,26 +260,16 @@ def _as_limit(name: str, value: Any) -> int:
     return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
 
 
-def _node_type(key: Any) -> str:
-    if not isinstance(key, str):
-        raise LimitsError(f"a node type must be text, but is {shown(key)}; give limits of nodes by node type.")
-    return key
-
-
-def _edge_type(key: Any) -> str | tuple[str, str, str]:
-    if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3 and as_names(key)):
+def _checked_type(key: Any, kind: str) -> Any:
+    """Return a node type or edge type; raise LimitsError for other keys."""
+    if isinstance(key, str) or (kind == "edge" and isinstance(key, tuple) and len(key) == 3 and as_names(key)):
         return key
-    raise LimitsError(
-        f"an edge type must be a relation name, or (node type, relation, node type), but is {shown(key)}; give limits "
-        "of edges by edge type."
-    )
+    allowed = "text" if kind == "node" else "a relation name, or (node type, relation, node type)"
+    raise LimitsError(f"the {kind} type must be {allowed}, but is {shown(key)}; give limits of {kind}s by {kind} type.")
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
-    """Return the key in `maxima` for `component`: its full name or its relation name; None if neither is a key.
-
-    The relation name of "edges:user:follows:user" is "edges:follows".
-    """
+    """Return the key in `maxima` for `component`: its full name, or "edges:follows" for "edges:user:follows:user"."""
     words = component.split(":")
     relation = f"edges:{words[2]}" if words[0] == "edges" and len(words) == 4 else component
     return next((name for name in (component, relation) if name in maxima), None)

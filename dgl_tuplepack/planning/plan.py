@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import operator
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -21,7 +22,7 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.buckets import Buckets, all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.sizes import IntArray, as_int64, components_of_kind, exact_sum
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray, as_int64, components_of_kind, exact_sum
 
 PLAN_FILE = JsonFormat("dgl_tuplepack.plan", 1, "plan", "make the plan again")
 _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
@@ -44,24 +45,126 @@ _version_of = functools.cache(metadata.version)
 
 
 @dataclass(frozen=True, eq=False)
+class Patterns:
+    """Q patterns in int64 CSR arrays: what packs hold; see `PackPlan` for the arrays."""
+
+    offsets: IntArray
+    classes: IntArray
+    multiplicities: IntArray
+    repeats: IntArray
+
+    def __len__(self) -> int:
+        return len(self.repeats)
+
+    @property
+    def num_packs(self) -> int:
+        """Number of packs of all patterns."""
+        return exact_sum(self.repeats)
+
+    @property
+    def graphs(self) -> IntArray:
+        """Number of graphs in one pack of each pattern, int64 ``[Q]``."""
+        return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
+
+    def contents(self, sizes: IntArray) -> IntArray:
+        """Return the content of one pack of each pattern, int64 ``[Q, d]``; `sizes` ``[C, d]`` has a row per class."""
+        weighted = sizes[self.classes] * self.multiplicities[:, None]
+        return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
+
+    def room(self, sizes: IntArray, limits: IntArray) -> FloatArray:
+        """Return the room left in one pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        return (limits - self.contents(sizes)) / limits
+
+    def packed(self, classes: int) -> IntArray:
+        """Return how many graphs of each class all packs together hold, int64 ``[C]``; `classes` is C."""
+        held = np.zeros(classes, dtype=np.int64)
+        np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
+        return held
+
+    def dense(self, classes: int, most: int) -> IntArray:
+        """Return the first `most` patterns as rows: graphs of each class, int64 ``[M, C]``; `classes` is C."""
+        number = min(most, len(self))
+        rows = np.zeros((number, classes), dtype=np.int64)
+        last = int(self.offsets[number])
+        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
+        return rows
+
+    def with_classes(self, classes: IntArray) -> Patterns:
+        """Return the same patterns with `classes` as the class of each entry."""
+        return replace(self, classes=classes)
+
+    def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
+        """Return the patterns at the indices `rows`; pattern ``rows[i]`` gets ``repeats[i]``, >= 1."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        # entries[i]: index in `self.classes` of entry i of the result.
+        entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
+
+    def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
+        """Return the patterns with ``chosen[q]`` fewer packs of pattern q, and after them the patterns `fresh`."""
+        left = self.repeats - chosen
+        kept = np.flatnonzero(left)
+        return joined([self.take(kept, left[kept]), fresh])
+
+
+def joined(several: Iterable[Patterns]) -> Patterns:
+    """Join several `Patterns` into one, in order."""
+    columns = [(np.diff(each.offsets), each.classes, each.multiplicities, each.repeats) for each in several]
+    empty = [np.zeros(0, dtype=np.int64)] * 4
+    lengths, *others = (np.concatenate(arrays) for arrays in zip(empty, *columns, strict=True))
+    return Patterns(np.append(0, np.cumsum(lengths)).astype(np.int64), *others)
+
+
+def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
+    """Make patterns from pairs (content, repeats); a content is a dict, class -> number of graphs."""
+    rows = list(rows)
+    numbers = (
+        np.cumsum([0, *(len(content) for content, _ in rows)]),
+        [size_class for content, _ in rows for size_class in content],
+        [number for content, _ in rows for number in content.values()],
+        [repeats for _, repeats in rows],
+    )
+    return Patterns(*(np.array(each, dtype=np.int64) for each in numbers))
+
+
+def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
+    """Take up to `most` packs of `content` out of `remaining` ``[C]``; return the content as dict, and the packs."""
+    entries = np.flatnonzero(content)
+    packs = min(most, int((remaining[entries] // content[entries]).min()))
+    remaining -= packs * content
+    return dict(zip(entries.tolist(), content[entries].tolist(), strict=True)), packs
+
+
+def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
+    """Make one pattern for each pack that has graphs, given the pack and the class of every graph."""
+    # Entries are the distinct (pack, class) pairs in ascending order, each as one integer key.
+    width = int(classes.max(initial=0)) + 1
+    keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
+    starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
+    offsets = np.append(starts, len(keys))
+    return Patterns(offsets, keys % width, multiplicities, np.ones(len(starts), dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
 class PackPlan:
     """A list of patterns that together hold every graph of a histogram exactly once.
 
     A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
-    With shape buckets, each pack has the smallest shape that holds its content.
 
     Parameters
     ----------
     histogram
         The sizes that were packed.
     limits
-        Limits of every pack, one for each component of the histogram; with shape buckets, the largest limits.
+        Limits of every pack, one for each component; with shape buckets, the largest limits.
     offsets
         int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of `classes` and `multiplicities`.
     classes
         Size class of each entry (row of ``histogram.sizes``), int64.
     multiplicities
-        For each entry, the number of graphs of its class in one pack of the pattern, int64, >= 1.
+        Number of graphs of each entry's class in one pack of the pattern, int64, >= 1.
     repeats
         Number of packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
@@ -69,7 +172,7 @@ class PackPlan:
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
     buckets
-        Limits of several shapes, in ascending order; None: all packs have the shape of `limits`.
+        Limits of several shapes; each pack has the smallest that holds it. None: all packs have the shape of `limits`.
 
     Raises
     ------
@@ -104,10 +207,15 @@ class PackPlan:
             object.__setattr__(self, name, array)
         self.validate()
 
+    @property
+    def patterns(self) -> Patterns:
+        """The patterns without the facts about the plan."""
+        return Patterns(self.offsets, self.classes, self.multiplicities, self.repeats)
+
     @functools.cached_property
     def num_packs(self) -> int:
         """Number of packs P."""
-        return exact_sum(self.repeats)
+        return self.patterns.num_packs
 
     @property
     def num_patterns(self) -> int:
@@ -127,13 +235,12 @@ class PackPlan:
     @functools.cached_property
     def pattern_contents(self) -> IntArray:
         """Content (total size) of one pack of each pattern, int64 ``[Q, k]``."""
-        weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
-        return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
+        return self.patterns.contents(self.histogram.sizes)
 
     @functools.cached_property
     def pattern_graphs(self) -> IntArray:
         """Graphs in one pack of each pattern, int64 ``[Q]``."""
-        return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
+        return self.patterns.graphs
 
     @property
     def made_for(self) -> Limits | Buckets:
@@ -143,7 +250,7 @@ class PackPlan:
     @property
     def shapes(self) -> tuple[Limits, ...]:
         """Limits of every shape, smallest first."""
-        return tuple(all_of(self.made_for))
+        return all_of(self.made_for)
 
     @functools.cached_property
     def pattern_shapes(self) -> IntArray:
@@ -160,18 +267,12 @@ class PackPlan:
     @property
     def slots(self) -> dict[str, int]:
         """Component -> slots of all packs: the limit, summed over all packs, without slots reserved for padding."""
-        of_shapes = zip(self.packs_of_shapes, self.shapes, strict=True)
-        slots = dict.fromkeys(self.histogram.components, 0)
-        for packs, limits in of_shapes:
-            for name, limit in limits.maxima.items():
-                slots[name] += packs * limit
-        return slots
+        return slots_of(self.shapes, self.packs_of_shapes)
 
     @property
     def padded_slots(self) -> int:
         """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type per batch."""
-        reserved = len(components_of_kind(self.histogram.components, "nodes"))
-        return sum(self.slots.values()) + reserved * self.num_packs
+        return padded_slots_of(self.slots, self.num_packs)
 
     @property
     def max_graphs(self) -> int:
@@ -215,36 +316,23 @@ class PackPlan:
         return [getattr(self, name) for name in _ARRAYS]
 
     def validate(self) -> None:
-        """Check that every graph is in exactly one pack and that no pack exceeds a limit.
-
-        Raises
-        ------
-        PlanError
-            A check fails. The message names the first wrong pattern or size, if there is one.
-        """
+        """Raise PlanError unless every graph is in exactly one pack, and no pack exceeds a limit."""
         self._check_structure()
-        self._check_counts()
+        wrong = np.flatnonzero(self.patterns.packed(len(self.histogram)) != self.histogram.counts)
+        if len(wrong):
+            of_size = self.classes == wrong[0]
+            repeats = np.repeat(self.repeats, np.diff(self.offsets))
+            raise PlanError(
+                f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
+                f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
+                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once. Make it again."
+            )
         if self.buckets is not None and self.buckets.largest != self.limits:
             raise PlanError(
                 f"the plan has the limits {self.limits!r}, but its largest shape has {self.buckets.largest!r}; it is "
                 "damaged, make it again."
             )
         self.check_limits(self.limits)
-
-    def _check_counts(self) -> None:
-        """Raise PlanError unless the packs hold as many graphs of each size class as the histogram."""
-        # repeats[i]: number of packs of entry i's pattern.
-        repeats = np.repeat(self.repeats, np.diff(self.offsets))
-        packed = np.zeros(len(self.histogram), dtype=np.int64)
-        np.add.at(packed, self.classes, self.multiplicities * repeats)
-        wrong = np.flatnonzero(packed != self.histogram.counts)
-        if len(wrong):
-            of_size = self.classes == wrong[0]
-            raise PlanError(
-                f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
-                f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
-                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once. Make it again."
-            )
 
     def _check_structure(self) -> None:
         """Raise PlanError if the arrays do not fit together, or other attributes have wrong types or values."""
@@ -301,13 +389,7 @@ class PackPlan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackPlan:
-        """Read a plan that `save` wrote, and validate it.
-
-        Raises
-        ------
-        FormatError
-            The file is missing, has another format or a newer version, or was altered.
-        """
+        """Read a plan that `save` wrote, and validate it; raise FormatError if the file is missing or was altered."""
         # Errors in this block become a FormatError.
         with PLAN_FILE.reading(path) as document:
             limits = Limits.from_dict(document["limits"])
@@ -330,10 +412,9 @@ class PackPlan:
 
 
 def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
-    """Return `limits` with every missing limit set, so that batches have static shapes.
+    """Return `limits` with every missing limit on edges or graphs set to the largest number in any pack of the plans.
 
-    A missing limit on edges or graphs becomes the largest number in any pack of the plans. For a shape bucket, packs
-    of larger shapes are ignored. A limit that is already set never changes.
+    For a shape bucket, packs of larger shapes are ignored.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
@@ -354,12 +435,8 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Return the harmonic mean of the efficiencies above 0, or 0 if no efficiency is above 0.
+    """Return the harmonic mean of the efficiencies above 0 (of components that any graph has), or 0 if there are none.
 
-    The efficiency of a component is 0 only if every graph has 0 of this component.
-
-    Examples
-    --------
     >>> round(harmonic_mean({"nodes": 0.9, "edges": 0.6}), 2)
     0.72
     """
@@ -367,22 +444,29 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
     return len(values) / sum(1 / value for value in values) if values else 0.0
 
 
-def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Return how many slots of each component stay empty in all packs of a plan together.
+def slots_of(shapes: Sequence[Limits], packs: Sequence[int]) -> dict[str, int]:
+    """Return component -> slots of all packs, without slots reserved for padding; ``packs[i]`` packs have shape i."""
+    columns = zip(*(limits.values for limits in shapes), strict=True)
+    slots = [sum(map(operator.mul, column, packs)) for column in columns]
+    return dict(zip(shapes[0].components, slots, strict=True))
 
-    Slots that are reserved for padding are not counted.
-    """
+
+def padded_slots_of(slots: Mapping[str, int], packs: int) -> int:
+    """Return the sum of `slots`, plus a reserved node of each node type for each of `packs` batches of one pack."""
+    return sum(slots.values()) + packs * len(components_of_kind(tuple(slots), "nodes"))
+
+
+def empty_slots(plan: PackPlan) -> dict[str, int]:
+    """Return how many slots of each component hold padding in all packs together; reserved slots do not count."""
     totals = plan.histogram.totals()
     return {name: slots - totals[name] for name, slots in plan.slots.items()}
 
 
 def summarise(plan: PackPlan) -> dict[str, Any]:
     """Return plain data about a plan, for tables and JSON."""
-    of_shapes = (
-        {}
-        if plan.buckets is None
-        else {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
-    )
+    of_shapes: dict[str, Any] = {}
+    if plan.buckets is not None:
+        of_shapes = {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
     return {
         "method": plan.method,
         "heuristic": plan.heuristic,

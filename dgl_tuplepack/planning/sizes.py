@@ -37,9 +37,8 @@ def as_int64(values: Any, what: str) -> IntArray:
     if array.dtype.kind not in "iu":
         # In Python, a bool is an int; here, bools are refused.
         truths, integers = bool | np.bool_, int | np.integer
-        others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
-            array.shape
-        )
+        others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat])
+        others = others.reshape(array.shape)
         if others.any():
             raise SizesError(
                 f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
@@ -74,7 +73,7 @@ class GraphSizes:
     Raises
     ------
     SizesError
-        Values are not integers in 0..2**63-1, or `components` are not k distinct names.
+        An argument is not as described.
 
     Examples
     --------
@@ -121,21 +120,12 @@ class GraphSizes:
         return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
 
     def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
-        """Return the sizes of the graphs `ids`, in the order of `ids`.
-
-        Raises
-        ------
-        SizesError
-            The ids are not integers, or an id is not in 0..N-1.
-        """
+        """Return the sizes of the graphs `ids`, in this order; raise SizesError unless they are integers in 0..N-1."""
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
-    """Return k component names as a tuple; raise SizesError unless they are k distinct strings.
-
-    If no names are given and k <= 2, return the names for homogeneous graphs.
-    """
+    """Return k distinct names as a tuple, by default those of homogeneous graphs; else raise SizesError."""
     texts = as_names(names)
     if texts == () and k <= 2:
         return HOMOGENEOUS[:k]

@@ -10,7 +10,7 @@ from dgl_tuplepack._core.kernels.slots import expand_patterns
 from dgl_tuplepack._core.seeds import key_of, random_fractions
 from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import OpenPacks, dealt_evenly
+from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 

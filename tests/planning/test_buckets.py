@@ -1,18 +1,27 @@
-"""Shape buckets, and plans of several shapes on known sizes."""
+"""Shape buckets: plans and samplers of several shapes, on known and on random sizes."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError, PlanError
-from dgl_tuplepack.planning.buckets import Buckets, as_shapes, shapes_from_dict
+from dgl_tuplepack.planning.buckets import Buckets, as_shapes, shapes_from_dict, steps_of
+from dgl_tuplepack.planning.packing import METHODS
+from dgl_tuplepack.sampling.epochs import promoted
 from tests.support.messages import refused
+from tests.support.samplers import SamplerCase, bucket_cases, buckets_within, flat
+from tests.support.strategies import Problem, problems
 
 SMALL, LARGE = tp.Limits(100, 220), tp.Limits(222, 502)
 MOLHIV = tp.load_example("ogbg-molhiv")
@@ -119,3 +128,184 @@ def test_a_damaged_plan_of_buckets_is_refused(tmp_path: Path) -> None:
             plan.histogram, tp.Limits(20, 21), plan.offsets, plan.classes, plan.multiplicities, plan.repeats, 1, "auto",
             buckets=plan.buckets,
         )  # fmt: skip
+
+
+# Each example makes several plans.
+FEWER = settings(max_examples=25)
+# The others may exceed limits.
+_METHODS = [name for name in METHODS if name not in ("node_only", "edge_only")]
+
+
+def holds(limits: tp.Limits, content: Any, graphs: int, packs: int = 1) -> bool:
+    """Whether some packs hold a content."""
+    within = all(value <= packs * most for value, most in zip(content, limits.values, strict=True))
+    return within and (limits.graphs is None or graphs <= packs * limits.graphs)
+
+
+@given(problems(), st.data(), st.sampled_from(_METHODS), st.integers(0, 2))
+def test_every_pack_has_the_smallest_shape_that_holds_it_and_its_largest_graph(
+    problem: Problem, data: st.DataObject, method: str, seed: int
+) -> None:
+    buckets = data.draw(buckets_within(problem.limits))
+    plan = tp.pack(problem.histogram, buckets, method, seed=seed, effort=0.01)
+    plan.validate()
+    assert plan.shapes == tuple(buckets)
+    assert isinstance(plan.buckets, Buckets)
+    packs = [0] * len(buckets)
+    for content, graphs, shape, repeats in zip(
+        plan.pattern_contents.tolist(), plan.pattern_graphs.tolist(), plan.pattern_shapes.tolist(),
+        plan.repeats.tolist(), strict=True,
+    ):  # fmt: skip
+        assert shape == next(i for i, limits in enumerate(buckets) if holds(limits, content, graphs))
+        packs[shape] += repeats
+    assert plan.packs_of_shapes == tuple(packs)
+    needed = [
+        next(i for i, each in enumerate(buckets) if holds(each, size, 1)) for size in plan.histogram.sizes.tolist()
+    ]
+    for q, shape in enumerate(plan.pattern_shapes.tolist()):
+        assert shape == max(needed[c] for c in plan.classes[plan.offsets[q] : plan.offsets[q + 1]])
+    assert sum(packs) == plan.num_packs >= plan.lower_bound
+    # Slots are those of the packs' own shapes.
+    expected = {
+        name: sum(n * limits.maxima[name] for n, limits in zip(packs, buckets, strict=True))
+        for name in problem.components
+    }
+    assert plan.slots == expected
+    reserved = sum(name.startswith("nodes") for name in problem.components)
+    assert plan.padded_slots == sum(expected.values()) + plan.num_packs * reserved
+    totals = problem.histogram.totals()
+    assert plan.efficiency == {name: totals[name] / expected[name] for name in expected}
+    assert all(value <= 1 for value in plan.efficiency.values())
+
+
+@given(problems(most_classes=5), st.data())
+def test_equal_arguments_give_equal_plans_and_files(
+    tmp_path_factory: pytest.TempPathFactory, problem: Problem, data: st.DataObject
+) -> None:
+    buckets = data.draw(buckets_within(problem.limits))
+    plan = tp.pack(problem.histogram, buckets, effort=0.01)
+    assert tp.pack(problem.histogram, tuple(buckets), effort=0.01).fingerprint == plan.fingerprint
+    path = Path(tmp_path_factory.mktemp("plans")) / "plan.json"
+    plan.save(path)
+    loaded = tp.PackPlan.load(path)
+    assert loaded.fingerprint == plan.fingerprint
+    assert loaded.buckets == plan.buckets
+    assert np.array_equal(loaded.pattern_shapes, plan.pattern_shapes)
+
+
+def samplers_of(case: SamplerCase, **changes: Any) -> list[tp.PackBatchSampler]:
+    """One sampler for each rank."""
+    changed = case.settings(**changes)
+    return [tp.PackBatchSampler(case.sizes, case.limits, rank=r, **changed) for r in range(changed["num_replicas"])]
+
+
+def sampler_of(case: SamplerCase, **changes: Any) -> tp.PackBatchSampler:
+    """That of the first rank."""
+    return tp.PackBatchSampler(case.sizes, case.limits, rank=0, **case.settings(**changes))
+
+
+@FEWER
+@given(bucket_cases(), st.integers(0, 3))
+def test_every_graph_once_within_the_shape_of_its_step(case: SamplerCase, epoch: int) -> None:
+    samplers = samplers_of(case)
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    limits = samplers[0].limits
+    assert isinstance(limits, tuple)
+    assert len(limits) == len(case.limits)
+    assert all(sampler.limits == limits for sampler in samplers)
+    assert all(each.graphs is not None for each in limits)
+    by_rank = [list(sampler) for sampler in samplers]
+    assert {len(batches) for batches in by_rank} == {len(sampler) for sampler in samplers}
+    for step in zip(*by_rank, strict=True):
+        # One shape on all ranks, empty batches included.
+        (shape,) = {ids.shape for ids in step}
+        assert any(step)
+        assert shape in range(len(limits))
+        for ids in step:
+            content = case.sizes.array[ids].sum(axis=0).tolist()
+            assert holds(limits[shape], content, len(ids), case.packs_per_batch)
+    seen = flat([flat(batches) for batches in by_rank])
+    assert len(seen) == len(set(seen))
+    packs, per_step = samplers[0].plan.num_packs, case.packs_per_batch * case.num_replicas
+    if case.drop_last:
+        assert len(samplers[0]) == packs // per_step
+    else:
+        assert sorted(seen) == list(range(len(case.sizes)))
+        assert -(-packs // per_step) <= len(samplers[0]) < packs / per_step + len(limits)
+    assert samplers[0].graphs_per_batch == pytest.approx(len(seen) / (len(samplers[0]) * case.num_replicas))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 12), st.booleans())
+def test_packs_move_to_larger_shapes_where_that_saves_a_step(packs: list[int], per_step: int, drop_last: bool) -> None:
+    groups = [100 * shape + np.arange(number) for shape, number in enumerate(packs)]
+    moved = promoted(groups, per_step, drop_last)
+    assert sorted(np.concatenate(moved).tolist()) == np.concatenate(groups).tolist()
+    for shape, group in enumerate(moved):
+        assert (group // 100 <= shape).all()
+    steps = steps_of(packs, per_step, drop_last)
+    assert steps == [len(group) // per_step if drop_last else -(-len(group) // per_step) for group in moved]
+    if drop_last:
+        assert sum(steps) == sum(packs) // per_step
+        delivered = np.concatenate([group[: n * per_step] for group, n in zip(moved, steps, strict=True)])
+        # The rarest, largest packs are not dropped in every epoch.
+        largest = max((shape for shape, number in enumerate(packs) if number), default=0)
+        assert not sum(steps) or (delivered // 100 == largest).any()
+        return
+    apart = [-(-number // per_step) for number in packs]
+    # Never more steps of this shape and the larger ones.
+    for shape in range(len(packs)):
+        assert sum(steps[shape:]) <= sum(apart[shape:])
+    rests = [len(group) % per_step for group in moved if len(group) % per_step]
+    # What is left of two shapes does not fit one step.
+    assert all(a + b > per_step for a, b in itertools.combinations(rests, 2))
+
+
+@FEWER
+@given(bucket_cases(content=["resample"]), st.integers(1, 3))
+def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: int) -> None:
+    (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
+    plan, planned = sampler.plan, Counter[Any]()
+    for q in range(plan.num_patterns):
+        entries = slice(plan.offsets[q], plan.offsets[q + 1])
+        rows = np.repeat(plan.histogram.sizes[plan.classes[entries]], plan.multiplicities[entries], axis=0)
+        planned[tuple(sorted(map(tuple, rows.tolist()))), int(plan.pattern_shapes[q])] += int(plan.repeats[q])
+    for each in (0, epoch):
+        sampler.set_epoch(each)
+        found = Counter((tuple(sorted(map(tuple, case.sizes.array[ids].tolist()))), ids.shape) for ids in sampler)
+        assert found == planned
+
+
+@FEWER
+@given(bucket_cases(content=["fixed"]))
+def test_without_shuffle_shapes_come_one_after_the_other(case: SamplerCase) -> None:
+    (sampler,) = samplers_of(case, shuffle=False, num_replicas=1, packs_per_batch=1, drop_last=False)
+    shapes = [ids.shape for ids in sampler]
+    assert shapes == sorted(shapes)
+    # Within a shape the order is that of the plan.
+    plan = sampler.plan
+    planned = defaultdict(list)
+    for shape, content, repeats in zip(
+        plan.pattern_shapes.tolist(), plan.pattern_contents.tolist(), plan.repeats.tolist(), strict=True
+    ):
+        planned[shape] += [content] * repeats
+    found = defaultdict(list)
+    for ids in sampler:
+        found[ids.shape].append(case.sizes.array[ids].sum(axis=0).tolist())
+    assert found == planned
+
+
+@FEWER
+@given(bucket_cases(), st.integers(0, 2))
+def test_counts_and_work_are_those_of_the_batches(case: SamplerCase, epoch: int) -> None:
+    samplers = samplers_of(case)
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    batches = [ids for sampler in samplers for ids in sampler]
+    number = len(case.sizes)
+    mask = np.arange(2 * number).reshape(number, 2) % 3 > 0
+    delivered = int(mask[flat(batches)].sum())
+    if delivered:
+        assert samplers[0].labels_per_batch(mask) == pytest.approx(delivered / len(batches))
+    work = [case.sizes.array[ids].sum() for ids in batches]
+    assert samplers[0].balance().work.sum() == pytest.approx(sum(work))

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import pack
-from dgl_tuplepack._core.kernels.exact_split import subset_sums, subset_within
-from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
+from dgl_tuplepack._core.kernels.subset import subset_sums, subset_within
+from dgl_tuplepack.planning.bounds.instance import as_instance
 from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.stages import exact_split
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split, filled
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from scripts.benchmarks import shapes
@@ -115,20 +114,6 @@ def test_some_packs_become_fewer_and_keep_their_content(limits, fewer):
     assert after is not None
     assert after.num_packs == made.packs
     assert (after.packed(len(instance.counts)) == instance.counts).all()
-
-
-def test_plans_too_large_or_without_room_are_left_alone(monkeypatch):
-    instance = Instance(np.array([[3], [2]]), np.array([4, 4]), np.array([5]))
-    full = minimum_bin_slack(instance, 4, Tuning(), Effort(1 << 40))
-    assert full is not None
-    effort = Effort(1000)
-    assert exactly_split(instance, full, 1, 0, effort) is None
-    loose = Instance(instance.sizes, instance.counts, np.array([30]))
-    monkeypatch.setattr(exact_split, "_MOST_GRAPHS", 7)
-    assert exactly_split(loose, full, 1, 0, effort) is None
-    monkeypatch.setattr(exact_split, "_MOST_PACKS", 3)
-    assert exactly_split(loose, full, 1, 0, effort) is None
-    assert effort.left == 1000
 
 
 @pytest.mark.parametrize("limits", [(1000, 2200), (1000, 2200, 5000)])

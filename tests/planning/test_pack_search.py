@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram
 from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
-from dgl_tuplepack.planning.bounds import pack_search
+from dgl_tuplepack.planning.bounds import pricing
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
-from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort
-from dgl_tuplepack.planning.packing.patterns import Patterns
-from dgl_tuplepack.planning.packing.stages import closing
+from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort, by_search, linear_duals
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.plan import Patterns
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
 
@@ -59,24 +57,6 @@ def test_the_search_finds_the_most_valuable_pack_that_begins_with_each_class(ins
             assert (contents[row] @ sizes <= instance.limits).all()
 
 
-def test_a_search_says_where_it_was_cut_off():
-    instance = as_instance(*_uniform())
-    values = (instance.sizes.sum(axis=1) * 1000).astype(np.int64)
-    tail = tails(instance.sizes, values, instance.limits)
-    results = []
-    for most in (10**6, 5):
-        contents, worth = np.zeros((12, 12), dtype=np.int64), np.zeros(12, dtype=np.int64)
-        classes = Classes(instance.sizes.copy(), values, instance.counts.copy(), tail)
-        steps = search_packs(classes, instance.limits, 0, 12, 0, most, contents, worth)
-        results.append(steps)
-    assert results[0] > 0 > results[1]
-    # Each class may need as many steps as allowed, and none more.
-    for row in range(12):
-        needed = search_packs(classes, instance.limits, row, row + 1, 0, 10**6, contents, worth)
-        assert search_packs(classes, instance.limits, row, row + 1, 0, needed, contents, worth) == needed
-        assert search_packs(classes, instance.limits, row, row + 1, 0, needed - 1, contents, worth) < 0
-
-
 def _uniform():
     histogram = random_histogram(3, 12, 2, most_size=40, most_count=3)
     histogram = type(histogram)(histogram.sizes[:12], histogram.counts[:12], histogram.components)
@@ -98,7 +78,7 @@ def test_a_search_that_was_cut_off_proves_nothing(monkeypatch):
     instance = as_instance(*_uniform())
     duals = 0.6 + instance.sizes[:, 0] / 1000
     assert by_search(instance, duals, Effort(10**9)).bound > 0
-    monkeypatch.setattr(pack_search, "_MOST_STEPS", 5)
+    monkeypatch.setattr(pricing, "_MOST_STEPS", 5)
     priced = by_search(instance, duals, Effort(10**9))
     assert (priced.most, priced.bound, priced.exact) == (0, 0, 0.0)
 
@@ -134,21 +114,6 @@ def test_dives_hold_every_graph_whatever_the_counts(count):
     assert program.bound <= found.num_packs
     packs = found.dense(5, len(found))
     assert (packs @ sizes <= instance.limits).all()
-
-
-FRACTIONS = st.lists(st.sampled_from([0.1, 0.4, 0.5, 0.6, 0.9]), min_size=1, max_size=9)
-
-
-@given(FRACTIONS, st.integers(1, 300), st.booleans())
-def test_of_fractions_a_dive_fixes_the_largest_and_others_that_are_above_a_half(repeats, left, noisy):
-    chosen = closing._fixed(np.arange(len(repeats))[:, None], np.array(repeats), left, np.uint64(7), int(noisy))
-    fixed = [repeats[int(column[0])] for column, _ in chosen]
-    assert {packs for _, packs in chosen} == {1}
-    assert all(fraction > 0.5 for fraction in fixed[1:])
-    assert len(fixed) <= max(1, left // 32)
-    if not noisy:
-        likely = [fraction for fraction in sorted(repeats, reverse=True) if fraction > 0.5]
-        assert fixed == (likely or [max(repeats)])[: max(1, left // 32)]
 
 
 def test_a_pattern_whose_graphs_are_all_packed_is_left_out():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from dgl_tuplepack import Limits, PackPlan, SizeHistogram
+from dgl_tuplepack import Limits, PackPlan, SizeHistogram, pack
 from dgl_tuplepack.errors import LimitsError, PlanError
+from dgl_tuplepack.planning.plan import empty_slots, harmonic_mean, summarise
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support.messages import refused
 
@@ -67,19 +69,11 @@ def test_a_pack_beyond_a_limit_is_named(limits: Limits, beyond: str) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"offsets": [0, 2]},
-        {"offsets": [0, 3, 2]},
-        {"offsets": [1, 2, 3]},
-        {"offsets": [0, 2, 4]},
-        {"offsets": []},
-        {"classes": [1, 0]},
-        {"classes": 0},
-        {"multiplicities": [1, 2]},
-        {"repeats": [2]},
-        {"repeats": [[2, 1]]},
+        {"offsets": [0, 2]}, {"offsets": [0, 3, 2]}, {"offsets": [1, 2, 3]}, {"offsets": [0, 2, 4]}, {"offsets": []},
+        {"classes": [1, 0]}, {"classes": 0}, {"multiplicities": [1, 2]}, {"repeats": [2]}, {"repeats": [[2, 1]]},
         {"offsets": [0], "classes": [], "multiplicities": [], "repeats": []},
     ],
-)
+)  # fmt: skip
 def test_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) -> None:
     with refused(PlanError, "do not fit together", "make it again"):
         plan_with(**changes)
@@ -149,3 +143,31 @@ def test_the_fingerprint_depends_on_each_ingredient(changes: dict[str, Any]) -> 
 def test_the_fingerprint_is_the_same_in_every_release() -> None:
     # Ranks and saved plans compare it; a change of this value is a change of the format.
     assert plan_with().fingerprint == "6825be193784e578b730e784e76c93d97314d265ad3e3b817aa5c74e87b95b1a"
+
+
+# Three graphs of 2 nodes and 1 edge, two of which fill the 4 nodes of a pack.
+PLAN = pack(SizeHistogram.from_counts({(2, 1): 3}), Limits(4, 8), method="best_fit")
+
+
+def test_harmonic_mean() -> None:
+    assert harmonic_mean({"nodes": 0.5, "edges": 1.0}) == pytest.approx(2 / 3)
+    assert harmonic_mean({"nodes": 0.3}) == pytest.approx(0.3)
+    # Graphs without edges: only nodes count.
+    assert harmonic_mean({"nodes": 0.5, "edges": 0.0}) == 0.5
+    assert harmonic_mean({"nodes": 0.0, "edges": 0.0}) == 0.0
+
+
+def test_empty_slots_add_up_with_the_real_content() -> None:
+    assert PLAN.num_packs == 3  # the paper's algorithm never joins graphs of the first size
+    assert empty_slots(PLAN) == {"nodes": 12 - 6, "edges": 24 - 3}
+
+
+def test_summary_is_plain_data_with_the_figures_of_the_plan() -> None:
+    summary = json.loads(json.dumps(summarise(PLAN)))
+    assert summary["graphs"] == 3
+    assert (summary["packs"], summary["lower_bound"], summary["gap"]) == (3, 2, 1)
+    assert summary["efficiency"] == {"nodes": 0.5, "edges": 0.125}
+    assert summary["effective_efficiency"] == {"nodes": 1.0, "edges": 1.0}
+    assert summary["effective_limits"] == {"maxima": {"nodes": 2, "edges": 1}, "graphs": 1}
+    assert summary["harmonic_mean"] == pytest.approx(0.2)
+    assert (summary["method"], summary["heuristic"], summary["max_graphs"]) == ("best_fit", "product", 1)

@@ -14,10 +14,10 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
 from dgl_tuplepack.planning.plan import harmonic_mean
 from dgl_tuplepack.planning.search import evaluation, strategy_of
-from dgl_tuplepack.planning.search.space import space_of
+from dgl_tuplepack.planning.search.evaluation import space_of
 from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
@@ -98,15 +98,6 @@ def test_a_search_of_many_relations_looks_at_few_limits(asked: dict[str, Any], m
     assert sum(looked_at) < 60_000
 
 
-def test_many_components_leave_fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_WORK", 10_000_000)
-    sizes = np.random.default_rng(0).integers(0, 9, (30, 20))
-    for components, least, most in ((3, 100, 200), (20, evaluation._FEWEST, 60)):
-        names = tuple(f"edges:{i}" for i in range(components))
-        found = search_limits(tp.GraphSizes(sizes[:, :components], names), graphs_per_batch=5)
-        assert least <= len(found) <= most
-
-
 @pytest.mark.parametrize(("number", "shapes"), [(32, None), (4, 2)])
 def test_a_search_that_takes_long_shows_how_many_plans_it_has_made(
     number: int, shapes: int | None, monkeypatch: pytest.MonkeyPatch
@@ -136,11 +127,11 @@ def test_a_batch_size_comes_before_full_packs() -> None:
     # The fullest limits hold 4.2 graphs; those that hold 3.8 to 4.2 must be found among less full ones.
     histogram = SizeHistogram.from_counts({(4, 10): 27, (10, 18): 32})
     best = search_limits(histogram, graphs_per_batch=4).best
-    grid = every(histogram, [range(10, 80), range(18, 160, 2)])
-    packs = {row: pack(histogram, Limits(*row), effort=0).num_packs for row in grid}
-    near = [mean for row, mean in grid.items() if abs(59 / packs[row] / 4 - 1) <= 0.05]
+    # 4 graphs have 29 nodes and 57 edges, on average.
+    plans = [pack(histogram, Limits(*row), effort=0) for row in itertools.product(range(20, 60), range(50, 90, 2))]
+    near = [harmonic_mean(plan.efficiency) for plan in plans if abs(59 / plan.num_packs / 4 - 1) <= 0.05]
     assert abs(best.graphs_per_pack / 4 - 1) <= 0.05
-    assert best.harmonic_mean == pytest.approx(max(near))
+    assert best.harmonic_mean >= max(near) - 1e-12
 
 
 @pytest.mark.parametrize(
@@ -170,21 +161,6 @@ def test_a_budget_is_spent() -> None:
     assert search.best.packs == min(c.packs for c in search)
 
 
-def test_of_two_components_all_that_spend_a_small_budget_are_tried() -> None:
-    histogram = SizeHistogram.from_counts({(7, 14): 3, (4, 9): 11, (5, 3): 20, (2, 1): 9})
-    for multiple_of, budget in ((1, 52), (4, 120)):
-        search = search_limits(histogram, budget=budget, multiple_of=multiple_of)
-        least, totals = histogram.maxima(), histogram.totals()
-        rows = {
-            (padded - 1, spent)
-            for padded in range(least["nodes"] + 1, budget)
-            for spent in [(budget - padded) // multiple_of * multiple_of]
-            if padded % multiple_of == 0 and least["edges"] <= spent <= totals["edges"] and padded <= totals["nodes"]
-        }
-        assert len(rows) > 10
-        assert rows <= {c.limits.values for c in search}
-
-
 def test_a_budget_of_three_components_is_spent_around_the_leaders_too() -> None:
     counts = {(2, 12, 8): 11, (11, 3, 2): 18, (12, 4, 12): 15, (4, 11, 11): 12, (8, 8, 2): 19}
     histogram = SizeHistogram.from_counts(counts, ("nodes", "edges", "triplets"))
@@ -196,14 +172,6 @@ def test_one_pack_is_enough_for_a_budget_of_everything_and_a_cost_of_nothing_is_
     assert (best.packs, best.limits) == (1, Limits(29, 38))
     best = search_limits(SMALL, budget=13, cost={"nodes": 1, "edges": 0}).best
     assert (best.packs, best.limits.nodes <= 12) == (3, True)
-
-
-def test_padded_shapes_are_multiples_and_limits_that_sizes_cannot_reach_are_not_tried() -> None:
-    search = search_limits(MOLHIV, multiple_of=64)
-    assert all((c.limits.nodes + 1) % 64 == 0 and c.limits.edges % 64 == 0 for c in search)
-    assert search.best.harmonic_mean > 0.99
-    # All molecules have an even number of edges.
-    assert all(c.limits.edges % 2 == 0 for c in search_limits(MOLHIV))
 
 
 def test_graphs_without_edges_or_without_any_size() -> None:
@@ -306,36 +274,29 @@ def test_a_search_is_a_sequence_that_says_what_it_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "parts"),
+    ("settings", "parts"),
     [
-        ({"target": 1.5}, SearchError, ("target", "1.5", "0.95 for 95 %")),
-        ({"target": {"nodes": 95}}, SearchError, ("target of nodes", "95")),
-        ({"target": {"atoms": 0.9}}, SearchError, ("targets", "atoms", "nodes, edges")),
-        ({"target": 1.0}, SearchError, ("out of reach", "the best is nodes 0.", "harmonic mean 0.", "Limits(")),
-        ({"graphs_per_batch": 11}, SearchError, ("graphs_per_batch", "1..10", "11")),
-        ({"graphs_per_batch": 1}, SearchError, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
-        ({"graphs_per_batch": 5, "graphs": 4}, SearchError, ("graphs_per_batch=5 is out of reach", "4 graphs")),
-        ({"packs_per_batch": 2}, SearchError, ("packs_per_batch", "'smallest'", "no such arguments")),
-        ({"graphs_per_batch": 8, "packs_per_batch": "many"}, SearchError, ("packs_per_batch", "'auto'", "'many'")),
-        (
-            {"graphs_per_batch": 2, "packs_per_batch": 2},
-            SearchError,
-            ("graphs_per_batch=2 in 2 packs is out of reach",),
-        ),
-        ({"graphs_per_batch": 9, "packs_per_batch": 2, "graphs": 3}, SearchError, ("at most 3 graphs", "graphs= to 5")),
-        ({"holding": SizeHistogram.from_counts({3: 1}, ("nodes",))}, SearchError, ("['nodes']", "['nodes', 'edges']")),
-        ({"budget": -3}, SearchError, ("budget", "above 0", "-3", "slots, or bytes")),
-        ({"budget": 16}, SearchError, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
-        ({"budget": 90, "cost": {"nodes": 1}}, SearchError, ("costs", "edges is missing", "nodes, edges")),
-        ({"budget": 90, "cost": {}}, SearchError, ("costs", "are {}", "write {'nodes'")),
-        ({"budget": 90, "cost": {"nodes": 1, "edges": "1"}}, SearchError, ("cost of edges", ">= 0", "'1'")),
-        ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, SearchError, ("at least one cost",)),
-        ({"target": 0.9, "budget": 90}, SearchError, ("budget", "'target'", "only target")),
-        ({"oversize": "ignore"}, SearchError, ("oversize", "'error' or 'drop'")),
+        ({"target": 1.5}, ("target", "1.5", "0.95 for 95 %")),
+        ({"target": {"atoms": 0.9}}, ("targets", "atoms", "nodes, edges")),
+        ({"target": 1.0}, ("out of reach", "the best is nodes 0.", "harmonic mean 0.", "Limits(")),
+        ({"graphs_per_batch": 11}, ("graphs_per_batch", "1..10", "11")),
+        ({"graphs_per_batch": 1}, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
+        ({"graphs_per_batch": 5, "graphs": 4}, ("graphs_per_batch=5 is out of reach", "4 graphs")),
+        ({"packs_per_batch": 2}, ("packs_per_batch", "'smallest'", "no such arguments")),
+        ({"graphs_per_batch": 8, "packs_per_batch": "many"}, ("packs_per_batch", "'auto'", "'many'")),
+        ({"graphs_per_batch": 2, "packs_per_batch": 2}, ("2 in 2 packs is out of reach",)),
+        ({"graphs_per_batch": 9, "packs_per_batch": 2, "graphs": 3}, ("at most 3 graphs", "graphs= to 5")),
+        ({"holding": SizeHistogram.from_counts({3: 1}, ("nodes",))}, ("['nodes']", "['nodes', 'edges']")),
+        ({"budget": 16}, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
+        ({"budget": 90, "cost": {"nodes": 1}}, ("costs", "edges is missing", "nodes, edges")),
+        ({"budget": 90, "cost": {}}, ("costs", "are {}", "write {'nodes'")),
+        ({"budget": 90, "cost": {"nodes": 1, "edges": "1"}}, ("cost of edges", ">= 0", "'1'")),
+        ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, ("at least one cost",)),
+        ({"target": 0.9, "budget": 90}, ("budget", "'target'", "only target")),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]) -> None:
-    with refused(error, *parts):
+def test_wrong_settings_are_refused(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with refused(SearchError, *parts):
         search_limits(SMALL, **settings)
 
 
@@ -347,20 +308,6 @@ def test_settings_are_kept_as_plain_data_in_the_order_and_under_the_names_of_the
     assert list(Target(target=given).for_histogram(typed).aim["target"]) == list(typed.components)
     assert list(Budget(budget=9, cost=given).for_histogram(typed).aim["cost"]) == list(typed.components)
     assert search_limits(typed, budget=90, cost=given).aim["cost"] == {"nodes:u": 0.4, "edges:u:likes:u": 0.5}
-
-
-def test_an_interrupt_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = []
-
-    def interrupted(self: evaluation.Evaluation, row: tuple[int, ...]) -> list[int]:
-        planned.append(row)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluation.Evaluation, "_planned", interrupted)
-    monkeypatch.setattr(evaluation, "available_cores", lambda: 1)
-    with pytest.raises(KeyboardInterrupt):
-        search_limits(shapes.pcqm4mv2())
-    assert len(planned) < Strategy.plans / 4
 
 
 def test_many_size_classes_leave_fewer_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

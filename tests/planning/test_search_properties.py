@@ -7,13 +7,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search import Candidate, LimitsSearch, evaluation
-from dgl_tuplepack.planning.search.space import space_of
+from dgl_tuplepack.planning.search.evaluation import space_of
 from dgl_tuplepack.planning.search.strategies import Strategy
 from tests.support.strategies import Problem, problems
 
@@ -26,14 +26,14 @@ WAYS: dict[str, Any] = {
 }
 
 
-def found_or_refused(problem: Problem, plans: int, cores: int = 2, **settings: Any) -> LimitsSearch | str:
+def found_or_refused(problem: Problem, plans: int, cores: int = 2, **asked: Any) -> LimitsSearch | str:
     """A search of at most so many plans, or why there is none."""
     with (
         mock.patch.object(Strategy, "plans", plans),
         mock.patch.object(evaluation, "available_cores", return_value=cores),
     ):
         try:
-            return search_limits(problem.histogram, **settings)
+            return search_limits(problem.histogram, **asked)
         except SearchError as error:
             return str(error)
 
@@ -112,23 +112,6 @@ def test_candidates_count_the_packs_of_their_plans(problem: Problem, data: st.Da
     assert candidate.graphs_per_pack == candidate.graphs_per_batch == len(problem.graphs) / plan.num_packs
 
 
-@given(
-    size=st.tuples(st.integers(1, 40), st.integers(0, 200)),
-    more=st.integers(0, 9),
-    number=st.integers(1, 300),
-    cap=st.none() | st.integers(1, 12),
-)
-def test_graphs_of_nearly_equal_sizes_are_packed_several_at_a_time(
-    size: tuple[int, int], more: int, number: int, cap: int | None
-) -> None:
-    counts = {size: number, (size[0], size[1] + more * size[1] // 40): number}
-    problem = Problem(counts, size, None)
-    search = found_or_refused(problem, 40, graphs=cap)
-    assert not isinstance(search, str)
-    assert search.best.limits.fits([list(size) for size in counts]).all()
-    assert search.best.packs <= max(1, math.ceil(problem.histogram.num_graphs / min(8, cap or 8) * 1.25))
-
-
 @given(problem=problems(components=st.just(2)), more=st.integers(0, 40), nodes=st.sampled_from([1, 1, 3]))
 def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Problem, more: int, nodes: int) -> None:
     least = [max(1, *column) for column in zip(*problem.counts, strict=True)]
@@ -145,6 +128,7 @@ def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Probl
 
 
 @pytest.mark.parametrize("way", list(WAYS))
+@settings(max_examples=15)
 @given(problem=problems(components=FEW))
 def test_the_number_of_threads_changes_nothing(way: str, problem: Problem) -> None:
     one, five = (found_or_refused(problem, 40, cores, **WAYS[way]) for cores in (1, 5))

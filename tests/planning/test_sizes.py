@@ -62,10 +62,6 @@ def test_every_integer_type_is_accepted(dtype: str) -> None:
     assert array.tolist() == [[100, 0], [1, 7]]
 
 
-def test_the_largest_integer_is_accepted() -> None:
-    assert GraphSizes([[INT64_MAX, 0]]).array.tolist() == [[INT64_MAX, 0]]
-
-
 @pytest.mark.parametrize(
     ("values", "parts"),
     [
@@ -112,9 +108,3 @@ def test_sums_are_exact_at_any_magnitude(pairs: list[tuple[int, int]]) -> None:
     weights = as_int64([w for _, w in pairs], "weights")
     assert exact_sum(values) == sum(v for v, _ in pairs)
     assert exact_sum(values, weights) == sum(v * w for v, w in pairs)
-
-
-def test_sizes_are_taken_by_their_ids() -> None:
-    sizes = GraphSizes([[1, 2], [3, 4], [5, 6]])
-    assert sizes.take([2, 0, 2]).array.tolist() == [[5, 6], [1, 2], [5, 6]]
-    assert len(sizes.take([])) == 0

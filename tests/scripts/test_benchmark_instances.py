@@ -11,7 +11,7 @@ import pytest
 
 from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.heuristics import Settings
 
 # The scripts are not installed.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))

@@ -64,21 +64,14 @@ def _write_per_graph(out: int, values: ConstIntVector, padding: int, slots: int)
 
 @jit
 def assemble(
-    memory: ConstIntVector,
-    fields: Fields,
-    arrays: ArrayTable,
-    slots: ConstIntVector,
-    ids: ConstIntVector,
-    segments: ConstIntVector,
-    rows: ConstIntCube,
-    totals: ConstIntVector,
-) -> int:
+    memory: ConstIntVector, fields: Fields, arrays: ArrayTable, slots: ConstIntVector, ids: ConstIntVector,
+    segments: ConstIntVector, rows: ConstIntCube, totals: ConstIntVector
+) -> int:  # fmt: skip
     """Fill a batch; `sort_edges` fills the kinds ROW_POINTERS and EDGE_ORDER.
 
-    `memory` has the address of each stretch. `slots` ``[T + 1]`` has the number of slots of each of the T node types
-    and edge types, then the number of graph slots; without padding, `slots` equals `totals`. `ids` ``[n]`` are the ids
-    that the batch reports for the graphs. `segments`, `rows` and `totals` are the results of `find_graphs`. The caller
-    must check that enough slots remain for padding.
+    `memory` has the address of each stretch. `slots` ``[T + 1]`` has the slots of each node type and edge type, then
+    the graph slots; without padding, it equals `totals`. `ids` ``[n]`` are the ids that the batch reports. `segments`,
+    `rows` and `totals` are the results of `find_graphs`. The caller must check that enough slots remain for padding.
 
     Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i; n is the number of graphs.
     """

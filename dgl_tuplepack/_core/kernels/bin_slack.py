@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
-from dgl_tuplepack._core.kernels.fenwick import class_of, remove_graphs
-from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
+from dgl_tuplepack._core.kernels.types import ConstIntVector, FloatVector, IntMatrix, IntVector
 
 # Indices of `state`: the numbers of entries written, patterns written and steps done; the index in `hardest` of the
 # class that starts the next pack; and the number of packs filled.
@@ -19,11 +18,10 @@ BLOCK = 64
 
 
 class Classes(NamedTuple):
-    """C size classes by descending key. The key of a class is the weighted sum of the d components of its size.
+    """C size classes by descending key, the weighted sum of the d components of the size.
 
-    Row c of `smallest` ``[C, d]`` has the minimum of each component over class c and all classes after it, row b of
-    `lows` the minimum over the classes of block b. `hardest` ``[C]`` has the classes in the order in which they start
-    packs.
+    Row c of `smallest` ``[C, d]`` has the minimum of each component over class c and all later classes, row b of `lows`
+    the minimum over block b. `hardest` ``[C]`` has the classes in the order in which they start packs.
     """
 
     sizes: IntMatrix
@@ -34,11 +32,10 @@ class Classes(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The graphs that are not packed yet; the kernel changes all three arrays.
+    """The graphs that are not packed yet, ``remaining[c]`` of class c; the kernel changes all three arrays.
 
-    ``remaining[c]`` is the number of these graphs in class c. ``following[c]`` is c if class c has graphs left,
-    otherwise a link towards the next class with graphs left, or to C. `tree` is the Fenwick tree of `remaining`; a tree
-    of length 0 turns sampling off. `following` and `tree` are updated after each pattern.
+    ``following[c]`` is c if class c has graphs left, otherwise a link towards the next such class, or to C. `tree` is
+    the Fenwick tree of `remaining`; length 0 turns sampling off.
     """
 
     remaining: IntVector
@@ -49,15 +46,13 @@ class Left(NamedTuple):
 class Goal(NamedTuple):
     """The goal of the searches for packs, and their settings.
 
-    The weighted room of a pack is a sum over the components: the room left below `limits` ``[d]``, times the weight in
-    `weights` ``[d]``. A pack with a weighted room of at most `tolerance` counts as full.
+    The weighted room of a pack is the sum of room below `limits` ``[d]`` times `weights` ``[d]``. A pack with at most
+    `tolerance` weighted room counts as full. Each level of a search chooses a class and a number of its graphs. After
+    about `steps` steps, a search begins no further descent; `walk` more steps are only for the last descent. During the
+    first half of the steps, a level tries at most `width` choices.
 
-    Each level of a search chooses a class and a number of its graphs; a descent adds levels until no more graphs fit.
-    After about `steps` steps, a search begins no further descent; a larger `walk` gives the last descent more steps to
-    finish. During the first half of the steps, a level tries at most `width` choices.
-
-    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills most of the pack, and
-    leaves room for about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
+    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills it, but leaves room for
+    about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
     """
 
     limits: IntVector
@@ -72,11 +67,7 @@ class Goal(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Patterns as CSR arrays, with space to append more patterns.
-
-    Pattern p is the content of ``repeats[p]`` packs. Entry e stands for ``multiplicities[e]`` graphs of the class
-    ``classes[e]``.
-    """
+    """Patterns as CSR arrays (see `planning.plan.Patterns`), with space to append more patterns."""
 
     offsets: IntVector
     classes: IntVector
@@ -90,10 +81,9 @@ class Pack(NamedTuple):
     `amount` ``[C]`` is the number of graphs of each class in the pack, all 0 between two packs. The first entries of
     `touched` ``[C]`` are the classes that the pack holds.
 
-    `best` ``[1 + 2 C]`` has the best graphs to add that a search found: the number of entries, then a pair (class,
-    number of graphs) for each entry. ``least[0]`` is the weighted room that these graphs leave. Column l of `stack`
-    ``[3, C]`` is for level l of the search: the class chosen, the number of its graphs, and the number of choices
-    tried.
+    `best` ``[1 + 2 C]`` has the best graphs to add: the number of entries, then a pair (class, number of graphs) for
+    each. ``least[0]`` is the weighted room that they leave. Column l of `stack` ``[3, C]`` is for level l of the
+    search: the class chosen, the number of its graphs, and the number of choices tried.
     """
 
     room: IntVector
@@ -102,6 +92,44 @@ class Pack(NamedTuple):
     best: IntVector
     stack: IntMatrix
     least: FloatVector
+
+
+def tree_of(counts: ConstIntVector) -> IntVector:
+    """Return the Fenwick tree of `counts` ``[C]``, the number of graphs of each class, as int64 ``[C + 1]``.
+
+    It finds the class of a graph, and removes graphs, in O(log C). Source: Fenwick 1994, "A new data structure for
+    cumulative frequency tables".
+    """
+    sums = np.concatenate([[0], np.cumsum(counts)])
+    nodes = np.arange(len(sums))
+    # Tree node n is the sum of counts[m:n], where m is n without its lowest set bit.
+    return sums - sums[nodes & (nodes - 1)]  # type: ignore[no-any-return]
+
+
+@helper
+def _remove_graphs(tree: IntVector, position: int, number: int) -> None:
+    """Remove `number` graphs from the class at `position`."""
+    position += 1
+    while position < len(tree):
+        tree[position] -= number
+        position += position & -position
+
+
+@helper
+def _class_of(tree: ConstIntVector, graph: int) -> tuple[int, int]:
+    """Return the class of the graph with the index `graph`, counted through the classes, and its index in the class.
+
+    If there is no such graph, the class is C.
+    """
+    position, bit = 0, 1
+    while 2 * bit < len(tree):
+        bit *= 2
+    while bit > 0:
+        if position + bit < len(tree) and tree[position + bit] <= graph:
+            position += bit
+            graph -= tree[position]
+        bit >>= 1
+    return position, graph
 
 
 @helper
@@ -158,10 +186,9 @@ def _give_back(sizes: IntMatrix, position: int, number: int, room: IntVector) ->
 
 @helper
 def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, width: int) -> int:
-    """Search depth-first for graphs to add that leave less weighted room than ``least[0]``; return the number of steps.
+    """Search depth-first for graphs that leave less weighted room than ``least[0]``; return the number of steps.
 
-    The best graphs found are written to ``pack.best``, and the weighted room that they leave to ``pack.least``. A level
-    gives up after `width` choices. ``pack.room`` is restored at the end.
+    The best graphs are in ``pack.best`` afterwards. A level gives up after `width` choices. ``pack.room`` is restored.
     """
     sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
     remaining, following = left.remaining, left.following
@@ -235,18 +262,18 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
 
 @helper
 def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: int, turn: float) -> int:
-    """Add every n-th remaining graph to the pack if it fits; return the number of classes in the pack.
+    """Add every n-th of `graphs` remaining graphs to the pack if it fits; return the number of classes in the pack.
 
-    `graphs` is the number of remaining graphs, including the one graph that the pack already holds. The class of this
-    graph, ``touched[0]``, is skipped. With n = ``graphs // sample_size``, at least `sample_size` graphs are sampled.
-    Successive values of `turn` spread the index of the first sampled graph evenly over 0..n - 1 (by the golden ratio).
+    The class of the graph that the pack already holds, ``touched[0]``, is skipped. With n = ``graphs // sample_size``,
+    at least `sample_size` graphs are sampled. Successive values of `turn` spread the first one evenly (by the golden
+    ratio).
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     held = 1
     while graph < graphs:
-        position, inside = class_of(left.tree, graph)
+        position, inside = _class_of(left.tree, graph)
         if position >= len(remaining):
             break
         # `amount` is added because the tree still counts the graph that the pack already holds.
@@ -266,10 +293,9 @@ def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: 
 
 @helper
 def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state: IntVector) -> int:
-    """Append the content of `pack` to `written` as a pattern; return the number of graphs in all packs of this pattern.
+    """Append the `held` classes of `pack` to `written` as a pattern of at most `most` packs; return their graphs.
 
-    As many packs get the pattern as the remaining graphs allow, but at most `most`. The graphs of the first of them are
-    already subtracted from `remaining`. `held` is the number of classes in the pack.
+    As many packs get the pattern as graphs allow. The graphs of the first are already subtracted from `remaining`.
     """
     remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
     # The packs after the first one.
@@ -286,7 +312,7 @@ def _emit(left: Left, pack: Pack, held: int, most: int, written: Written, state:
         if remaining[position] == 0:
             left.following[position] = position + 1
         if len(tree) > 0:
-            remove_graphs(tree, position, (more + 1) * number)
+            _remove_graphs(tree, position, (more + 1) * number)
         written.classes[at + entry] = position
         written.multiplicities[at + entry] = number
         amount[position] = 0
@@ -305,11 +331,9 @@ def fill_packs(
     """Fill packs until no graphs are left, `work_limit` steps are done, or `written` has no space for another pattern.
 
     If packs hold many graphs, a systematic sample of all remaining graphs fills most of the room, so that the mix of
-    sizes among the remaining graphs hardly changes. A search chooses the last graphs of the pack. The first half of its
-    steps tries few choices at each level, the second half many more ("iterative broadening", Ginsberg & Harvey 1992).
-
-    As many packs get the pattern as the remaining graphs allow; but if a sample was used, at most about an eighth of
-    the packs still expected. `state` ``[5]`` (see ENTRIES to PACKS) is updated.
+    sizes hardly changes. A search chooses the last graphs; the first half of its steps tries few choices at each level,
+    the second half many more ("iterative broadening", Ginsberg & Harvey 1992). As many packs get the pattern as graphs
+    allow; if a sample was used, at most about an eighth of the packs still expected. `state` ``[5]`` is updated.
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape

@@ -63,14 +63,11 @@ def _add(
 def deal(
     directions: ConstShortMatrix, steps: ConstShortMatrix, rows: ConstIntVector, packs: int, assigned: IntVector
 ) -> None:
-    """Deal N graphs, in order, to `packs` packs: each to the pack whose load points least in the graph's direction.
+    """Deal N graphs, in order, to `packs` packs: each to the first whose load points least in the graph's direction.
 
-    Graph i has the direction ``directions[rows[i]]`` and adds ``steps[rows[i]]`` to the load of its pack; both arrays
-    are int32 ``[C, d]``. It goes to the first pack whose load has the smallest scalar product with its direction.
-    `assigned` ``[N]`` gets the packs.
-
-    Time O(P d) for each run of graphs with the same row, in operations that run on several packs at once, and
-    O(log P) for each graph of a run.
+    Graph i has the direction ``directions[rows[i]]``, and adds ``steps[rows[i]]`` to the load; both are int32 ``[C,
+    d]``. `assigned` ``[N]`` gets the packs. Time O(P d) for each run of graphs with the same row, and O(log P) for each
+    graph.
     """
     components = directions.shape[1]
     loads = np.zeros((components, packs), dtype=np.int32)
@@ -108,12 +105,10 @@ def _below(bits: np.uint64, bound: int) -> int:
 
 @helper
 def _best_exchange(ours: IntMatrix, theirs: IntMatrix, above: IntMatrix) -> tuple[int, int]:
-    """Return the exchange of graphs between two packs that leaves the least excess, or -1, -1 if none reduces it.
+    """Return the first exchange of graphs of two packs that leaves the least excess, or -1, -1 if none reduces it.
 
-    If neither pack exceeds a limit, return an exchange after which this still holds.
-
-    `ours` ``[A, d]`` and `theirs` ``[B, d]`` have the sizes of the graphs that may be exchanged. `above` ``[2, d]`` has
-    the loads of the two packs minus the limits. Among equally good exchanges, the first is returned.
+    If neither pack exceeds a limit, this still holds afterwards. `ours` and `theirs` have the sizes of the graphs;
+    `above` ``[2, d]`` has the loads minus the limits.
     """
     components = above.shape[1]
     least, ours_at, theirs_at = 0, -1, -1
@@ -137,10 +132,9 @@ def _best_exchange(ours: IntMatrix, theirs: IntMatrix, above: IntMatrix) -> tupl
 def _candidates(
     sizes: ConstIntMatrix, packs: Packs, pack: int, moves: bool, bits: np.uint64, places: IntVector, found: IntMatrix
 ) -> int:
-    """Write the places and the sizes of graphs of a pack that may be exchanged; return their number.
+    """Write places and sizes of up to ``len(places)`` graphs in a row, from a random one on; return their number.
 
-    At most ``len(places)`` graphs in a row are chosen, from a random first graph on. With `moves`, a free place counts
-    as a graph of size 0, the last row of `sizes`.
+    With `moves`, a free place counts as a graph of size 0, the last row of `sizes`.
     """
     count = packs.counts[pack]
     most = count + 1 if moves and count < packs.members.shape[1] else count
@@ -229,16 +223,9 @@ def _partner(packs: Packs, key: np.uint64, counter: np.uint64, drawn: int) -> in
 
 @helper
 def _try_exchange(
-    sizes: ConstIntMatrix,
-    limits: ConstIntVector,
-    packs: Packs,
-    moves: bool,
-    pack: int,
-    key: np.uint64,
-    counter: np.uint64,
-    drawn: int,
-    space: _Space,
-) -> int:
+    sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, moves: bool, pack: int, key: np.uint64,
+    counter: np.uint64, drawn: int, space: _Space
+) -> int:  # fmt: skip
     """Make the best exchange between a pack and the emptiest of some others, if any; return the units of work."""
     other = _partner(packs, key, counter, drawn)
     if other == pack:
@@ -259,25 +246,15 @@ def _try_exchange(
 
 @jit
 def repair(
-    sizes: ConstIntMatrix,
-    limits: ConstIntVector,
-    packs: Packs,
-    moves: bool,
-    drawn: int,
-    key: np.uint64,
-    budget: int,
-) -> tuple[int, int]:
+    sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, moves: bool, drawn: int, key: np.uint64, budget: int
+) -> tuple[int, int]:  # fmt: skip
     """Exchange graphs between packs until no pack exceeds a limit; return the packs that still do, and the work done.
 
-    Each pack that exceeds a limit tries other packs, each of them the emptiest of `drawn` random packs. With each, it
-    makes the exchange of two graphs that reduces the excess of both packs most, summed over the components; with
-    `moves`, a graph may also move. So the sizes ``[G + 1, d]`` and limits ``[d]`` should be scaled so that all limits
-    are about equal. The last row of `sizes` is 0.
-
-    The search ends as soon as `budget` units of work will probably not suffice. `key` determines all random choices.
-
-    Time O(W^2 d) for each try, for packs of up to W = 32 graphs; with more graphs, a try compares 32 graphs of each
-    pack.
+    Each pack that exceeds a limit tries other packs, each the emptiest of `drawn` random packs, and makes the exchange
+    of two graphs that reduces the excess of both most, summed over the components; with `moves`, a graph may also move.
+    So `sizes` ``[G + 1, d]``, whose last row is 0, and `limits` should be scaled to equal limits. The search ends as
+    soon as `budget` units of work will probably not suffice. A try takes time O(W^2 d) for packs of up to W = 32
+    graphs.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0
@@ -299,18 +276,12 @@ def repair(
 
 @jit
 def stir(
-    sizes: ConstIntMatrix,
-    limits: ConstIntVector,
-    packs: Packs,
-    chosen: ConstIntVector,
-    key: np.uint64,
-    rounds: int,
-    budget: int,
-) -> int:
-    """Exchange graphs between packs within the limits, so that all packs stay within them; return the work done.
+    sizes: ConstIntMatrix, limits: ConstIntVector, packs: Packs, chosen: ConstIntVector, key: np.uint64, rounds: int,
+    budget: int
+) -> int:  # fmt: skip
+    """Exchange graphs between packs within the limits; return the work done. For most arguments see `repair`.
 
-    In each of `rounds` rounds, each pack in `chosen` tries one random other pack, and makes the first exchange that is
-    possible, beginning with a random graph of each. The other arguments are those of `repair`.
+    In each round, each pack in `chosen` makes the first possible exchange with a random other pack.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0

@@ -1,7 +1,4 @@
-"""Find graphs by their ids in the segments of one or several stores.
-
-Ids come from users, and offsets from files; both are checked.
-"""
+"""Find graphs in the segments of stores by their ids. Ids come from users, and offsets from files: both are checked."""
 
 from __future__ import annotations
 
@@ -23,27 +20,18 @@ Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
 @jit
 def find_graphs(
-    ids: ConstIntVector,
-    chosen: ConstIntVector,
-    first_ids: ConstIntVector,
-    subset: int,
-    offsets: Offsets,
-    segments: IntVector,
-    rows: IntCube,
-    totals: IntVector,
-) -> int:
+    ids: ConstIntVector, chosen: ConstIntVector, first_ids: ConstIntVector, subset: int, offsets: Offsets,
+    segments: IntVector, rows: IntCube, totals: IntVector
+) -> int:  # fmt: skip
     """Find the rows of n graphs in S segments, for each of T node types and edge types.
 
-    Segment s holds the graphs with the indices ``first_ids[s]:first_ids[s + 1]``; `offsets` is ``[T, S]``. An id is the
-    index of a graph. But if `subset` is 1, id i stands for the graph with the index ``chosen[i]``; the values in
-    `chosen` are not checked.
+    Segment s holds the graphs ``first_ids[s]:first_ids[s + 1]``; `offsets` is ``[T, S]``. An id is the index of a
+    graph; if `subset` is 1, id i stands for graph ``chosen[i]``, which is not checked. Write the segment of each graph
+    to `segments` ``[n]``, and to ``rows[t]`` ``[3, n]`` its first row in its segment, its number of rows, and its first
+    row in the batch; write the number of rows of all graphs to ``totals[t]``. The last type stands for labels, one row
+    for each graph.
 
-    Write the segment of each graph to `segments` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph
-    in its segment, its number of rows, and its first row in the batch. Write the number of rows of all graphs to
-    ``totals[t]``. Both `rows` and `totals` have one more type after the T types: labels, with one row for each graph.
-
-    Return 0; or -1 - i if ``ids[i]`` is not one of the N valid ids 0..N-1; or 1 + t * n + i if graph i has impossible
-    offsets of type t.
+    Return 0; or -1 - i if ``ids[i]`` is not valid; or 1 + t * n + i if graph i has impossible offsets of type t.
     """
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):

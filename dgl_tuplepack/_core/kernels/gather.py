@@ -39,10 +39,9 @@ def _prefetch_rows(arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatri
 def gather_rows(
     arrays: Arrays, segments: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
-    """Copy the `rows` of all graphs to the address `out`.
+    """Copy the `rows` of all graphs to `out`, each as `width` values of `dtype`, `row_bytes` bytes together.
 
-    Each row is written as `width` values of `dtype`, which are `row_bytes` bytes together. Integers may be stored in a
-    narrower dtype. The caller must check that the rows exist in their segments, and that they fit into the batch.
+    Integers may be stored in a narrower dtype. The caller must check that the rows exist, and fit into the batch.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, rows, i + AHEAD)
@@ -60,7 +59,7 @@ def gather_rows(
 def _widen(address: int, stored: int, out: int, dtype: int, number: int) -> None:
     """Convert `number` integers at `address` from the narrower dtype `stored` to `dtype`, and write them to `out`.
 
-    `stored` is never UINT16: only endpoints and the bits of bfloat16 values are stored as uint16.
+    `stored` is never UINT16, which only endpoints and bfloat16 values have.
     """
     if dtype == INT64:
         if stored == UINT8:
@@ -89,19 +88,13 @@ def _convert(address: int, stored: Any, out: int, dtype: Any, number: int) -> No
 
 @helper
 def gather_endpoints(
-    arrays: Arrays,
-    segments: ConstIntVector,
-    edges: ConstIntMatrix,
-    nodes: ConstIntMatrix,
-    out: int,
-    dtype: int,
-    width: int,
-) -> int:
-    """Copy endpoints as `dtype`, INT32 or INT64, and add to each endpoint the first node of its graph in the batch.
+    arrays: Arrays, segments: ConstIntVector, edges: ConstIntMatrix, nodes: ConstIntMatrix, out: int, dtype: int,
+    width: int
+) -> int:  # fmt: skip
+    """Copy endpoints as `dtype`, INT32 or INT64, and add to each the first node of its graph in the batch.
 
-    `edges` and `nodes` are arrays like `rows`. `edges` is for the rows that hold the endpoints, or `width` other
-    indices each; `nodes` is for the rows that these point to. Return -1 - i if an index in graph i is too large or
-    negative, else 0.
+    `edges` and `nodes` are like `rows`: for the rows that hold `width` indices each, and the rows that these point to.
+    Return -1 - i if an index in graph i is too large or negative, else 0.
     """
     for i in range(-AHEAD, len(segments)):
         _prefetch_rows(arrays, segments, edges, i + AHEAD)
@@ -121,10 +114,7 @@ def gather_endpoints(
 
 @helper
 def _shift_from(address: int, stored: int, out: int, dtype: Any, number: int, node: int) -> Any:
-    """Copy endpoints of the dtype `stored` as `dtype` and add `node` to each; return the largest original endpoint.
-
-    A negative endpoint counts as very large.
-    """
+    """Do the work of `_shift` for the code `stored`; return the largest original endpoint, negative as very large."""
     if stored == UINT8:
         return _shift(address, np.uint8, out, dtype, number, node)
     if stored == UINT16:
@@ -152,9 +142,9 @@ def _shift(address: int, stored: Any, out: int, dtype: Any, number: int, node: i
 def add_padding_ends(out: int, dtype: Any, number: int, real_nodes: int, node_slots: int, shift: int) -> None:
     """Write one endpoint of each of the `number` padding edges, evenly spread over the padding nodes.
 
-    Padding edge j gets the padding node ``(j * spare // number + shift) % spare``, counted from the first of the
-    ``spare = node_slots - real_nodes`` padding nodes. `shift` is 1 for destinations if padding edges form chains from
-    one padding node to the next, else 0. The caller must check that ``real_nodes + shift < node_slots``.
+    Edge j gets the padding node ``(j * spare // number + shift) % spare``, with ``spare = node_slots - real_nodes``.
+    `shift` is 1 for destinations if padding edges form chains. The caller must check that ``real_nodes + shift <
+    node_slots``.
     """
     # `node` is real_nodes + j * spare // number, computed without a division for each edge.
     ends, spare = carray(pointer_at(out, dtype), number), node_slots - real_nodes

@@ -1,7 +1,6 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-A group has only the class of the graph added last, and its parent: the group that it was made from. The chain of
-parents gives the whole content.
+A group has only the class of the graph added last, and its parent, the group that it was made from.
 """
 
 from __future__ import annotations
@@ -26,16 +25,50 @@ from dgl_tuplepack._core.kernels.open_packs import (
     put_in,
     take_out,
 )
-from dgl_tuplepack._core.kernels.priority import priority
 from dgl_tuplepack._core.kernels.random import random_bits
-from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector, Rule
+from dgl_tuplepack._core.kernels.types import (
+    MAXIMUM,
+    MINIMUM,
+    PRODUCT,
+    ConstIntMatrix,
+    ConstIntVector,
+    IntMatrix,
+    IntVector,
+    Rule,
+)
+
+
+@helper
+def priority(rule: Rule, size: ConstIntVector) -> int:
+    """Return the priority of `size` ``[k]``, an integer that never falls when a component of the size grows."""
+    kind = rule.kind
+    if kind == PRODUCT:
+        value = np.int64(1)
+        for component in range(len(size)):
+            value *= size[component]
+        return int(value)
+    if kind in (MAXIMUM, MINIMUM):
+        value = size[0]
+        for component in range(1, len(size)):
+            value = max(value, size[component]) if kind == MAXIMUM else min(value, size[component])
+        return int(value)
+    value = np.int64(0)
+    for component in range(len(size)):
+        value += rule.weights[component] * size[component]
+    return int(value)
+
+
+@jit
+def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
+    """Return the priority of each of the `sizes` ``[C, k]`` as int64 ``[C]``."""
+    result = np.empty(len(sizes), dtype=np.int64)
+    for row in range(len(sizes)):
+        result[row] = priority(rule, sizes[row])
+    return result
 
 
 class Placing(NamedTuple):
-    """The rule for placing graphs.
-
-    With `fullest_first`, graphs go to the fullest group with room for them; without it, to the emptiest. The fullest
-    group has the lowest priority.
+    """The rule for placing graphs: with `fullest_first`, into the group with room that has the lowest priority.
 
     Only groups with at least the priority of the size are searched; after the first placement of a size, only groups
     with a higher priority, unless `by_the_text` is set. A group is inserted after all groups of equal priority; with
@@ -58,23 +91,14 @@ def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
 
 @jit
 def fit_histogram(
-    sizes: ConstIntMatrix,
-    counts: ConstIntVector,
-    order: ConstIntVector,
-    limits: ConstIntVector,
-    cap: int,
-    rule: Rule,
-    placing: Placing,
-    most_steps: int,
-) -> tuple[IntMatrix, int]:
+    sizes: ConstIntMatrix, counts: ConstIntVector, order: ConstIntVector, limits: ConstIntVector, cap: int,
+    rule: Rule, placing: Placing, most_steps: int
+) -> tuple[IntMatrix, int]:  # fmt: skip
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
     For the columns see PARENT in `open_packs.py`. A group whose packs have all moved to other groups remains, with
-    COUNT 0.
-
-    Size classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order`
-    ``[C]``. A pack holds at most `cap` graphs. `rule` computes the priority of a size, or of the room left in a pack.
-    If more than about `most_steps` steps are needed, no groups are returned.
+    COUNT 0. Size classes are packed in `order`, at most `cap` graphs in a pack. `rule` computes the priority of a size,
+    or of the room left in a pack. If more than about `most_steps` steps are needed, no groups are returned.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
@@ -136,11 +160,7 @@ def fit_histogram(
 
 @jit
 def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, IntVector]:
-    """Return the patterns of all groups that still have packs, as CSR arrays; `groups` is made by `fit_histogram`.
-
-    The arrays are offsets ``[Q + 1]``, the size class and the number of graphs of each entry ``[offsets[-1]]``, and the
-    number of packs of each pattern ``[Q]``.
-    """
+    """Return the patterns of all groups that still have packs, as the four arrays of `planning.plan.Patterns`."""
     # In a chain of parents, all graphs of one class are next to each other.
     patterns, entries = 0, 0
     for group in range(len(groups)):

@@ -10,10 +10,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVector) -> int:
-    """Return the highest value that a graph of `size` can have while no pack is worth more than ``table[-1]``.
-
-    `table` is the finished table of `fill_table`.
-    """
+    """Return the highest value of a graph of `size` so that no pack is worth more than ``table[-1]``."""
     # `graphs`: how many of these graphs fit into a pack. `cell`: how much each of them lowers the room's table index.
     graphs, cell = 1 << 62, 0
     for component in range(len(limits)):
@@ -30,23 +27,15 @@ def _liftable(table: ConstIntVector, size: ConstIntVector, limits: ConstIntVecto
 
 @jit
 def fill_table(
-    table: IntVector,
-    sizes: ConstIntMatrix,
-    values: IntVector,
-    limits: ConstIntVector,
-    lift: bool,
-    first: int,
-    last: int,
-) -> None:
-    """Add the size classes ``first..last - 1`` to the table.
+    table: IntVector, sizes: ConstIntMatrix, values: IntVector, limits: ConstIntVector, lift: bool, first: int,
+    last: int
+) -> None:  # fmt: skip
+    """Add the size classes ``first..last - 1`` to the table, in time O(cells) for each class.
 
-    Before the first call, `table` ``[prod(limits + 1)]`` must be all 0. After all classes are added, cell (a, b, ...)
-    in row-major order is the largest sum of `values` (int64 ``[C]``, >= 0) of graphs that together fit into the room
-    (a, b, ...); each class may be used any number of times. No row of `sizes` ``[C, d]`` is all 0. Dynamic programming,
-    time O(cells) for each class.
-
-    With `lift`, the table must already contain all classes. Then the values of the classes ``first..last - 1`` are
-    raised in place, one by one: each as far as `_liftable` allows.
+    `table` ``[prod(limits + 1)]`` is all 0 at first. In the end, cell (a, b, ...) in row-major order is the largest sum
+    of `values` (int64 ``[C]``, >= 0) of graphs, of any classes and numbers, that together fit into the room (a, b,
+    ...). No size is 0 in all components. With `lift`, the table must already contain all classes; the values are then
+    raised in place, one by one, as far as `_liftable` allows.
     """
     # The cells of a row differ only in the last component. `at` has the other, leading components of the current row.
     last_component = len(limits) - 1
@@ -91,18 +80,12 @@ def fill_table(
 
 @jit
 def best_content(
-    table: ConstIntVector,
-    sizes: ConstIntMatrix,
-    cells: ConstIntVector,
-    values: ConstIntVector,
-    limits: ConstIntVector,
-    with_class: int,
-    content: IntVector,
-) -> None:
+    table: ConstIntVector, sizes: ConstIntMatrix, cells: ConstIntVector, values: ConstIntVector,
+    limits: ConstIntVector, with_class: int, content: IntVector
+) -> None:  # fmt: skip
     """Write into `content` ``[C]`` (all 0 before) a most valuable pack that holds a graph of the class `with_class`.
 
-    `table` is the finished table of `fill_table`. ``cells[c]`` is the table index of a room exactly as large as a graph
-    of class c.
+    `table` is finished; ``cells[c]`` is the index of a room exactly as large as a graph of class c.
     """
     content[with_class] = 1
     room = np.empty(len(limits), dtype=np.int64)

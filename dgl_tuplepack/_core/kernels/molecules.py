@@ -11,12 +11,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMatrix, key: np.uint64) -> None:
-    """Fill `ends` ``[2, E]``, the source and the destination of each edge, as indices of nodes within its graph.
+    """Fill `ends` ``[2, E]``, the source and the destination of each edge, for graphs of `sizes` ``[N, 2]``.
 
-    `sizes` ``[N, 2]`` has (nodes, edges) of each graph; graph g has the edges
-    ``edge_offsets[g]:edge_offsets[g + 1]``. A bond is a pair of opposite edges; if the number of edges is odd, the last
-    edge has no opposite edge. The first bonds form a tree that is mostly a chain; the later bonds close rings of five
-    or six atoms.
+    A bond is a pair of opposite edges; an odd last edge has none. The first bonds form a tree that is mostly a chain;
+    the later bonds close rings of five or six atoms.
     """
     counter = np.uint64(0)
     for graph in range(len(sizes)):
@@ -45,10 +43,7 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
 
 @jit
 def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
-    """Fill `kinds` with random kinds of atoms or bonds, 0..K-1.
-
-    `cumulated` ``[K]`` has the running sums of their frequencies, in thousandths; the last is 1000.
-    """
+    """Fill `kinds` with random kinds 0..K-1; `cumulated` ``[K]`` has running sums of frequencies, in thousandths."""
     for position in range(len(kinds)):
         number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))
         kind = 0

@@ -10,10 +10,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: ConstIntVector, cap: int) -> IntVector:
-    """Return offsets, int64 ``[P + 1]``: pack p holds ``items[offsets[p]:offsets[p + 1]]``.
+    """Return offsets, int64 ``[P + 1]``: pack p holds ``items[offsets[p]:offsets[p + 1]]``, at most `cap` graphs.
 
-    `items` ``[N]``, N >= 1, has the size class of each graph, that is, the index of a row of `sizes` ``[C, k]``. Every
-    size is within `limits` ``[k]``. A pack holds at most `cap` graphs.
+    `items` ``[N]``, N >= 1, has the size class of each graph; each size is within `limits` ``[k]``.
     """
     k = sizes.shape[1]
     offsets = np.zeros(len(items) + 1, dtype=np.int64)

@@ -25,10 +25,7 @@ TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 def _weigh(
     size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
 ) -> None:
-    """Update `totals` and the smallest values in `state` with a graph, and write each component's weight to `weights`.
-
-    The total of a component is the sum of ``size / limits`` over all graphs so far.
-    """
+    """Add a graph to `totals` (sums of size / limit) and to the smallest values in `state`; set the `weights`."""
     most = 0.0
     for component in range(len(size)):
         totals[component] += size[component] / limits[component]
@@ -60,8 +57,7 @@ def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: 
 def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
     """Put a graph into an open pack; return whether the pack is full.
 
-    A pack is full if it holds as many graphs as the cap allows, or has no room in a component that is above 0 in every
-    graph so far.
+    A full pack has the most graphs allowed, or no room in a component that is above 0 in every graph so far.
     """
     components = len(size)
     # Column `components` of `packs` has the number of graphs that still fit under the cap.
@@ -92,31 +88,22 @@ def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVect
 
 @jit
 def offer(
-    size: ConstIntVector,
-    limits: ConstIntVector,
-    lookahead: int,
-    patience: int,
-    packs: IntMatrix,
-    state: IntVector,
-    totals: FloatVector,
-    weights: FloatVector,
-) -> tuple[int, int]:
+    size: ConstIntVector, limits: ConstIntVector, lookahead: int, patience: int, packs: IntMatrix, state: IntVector,
+    totals: FloatVector, weights: FloatVector
+) -> tuple[int, int]:  # fmt: skip
     """Put one graph into the fullest open pack with room for it, or into a new pack; close at most one pack.
 
     The pack that got the graph is closed if it is full; otherwise the fullest pack, if all open packs together hold
     `lookahead` graphs. But if `patience` graphs have been packed since the oldest pack was opened, only the oldest pack
     is closed: the graph is not packed, and must be offered again.
 
-    `size` ``[k]`` is the size of the graph. `limits` ``[k + 1]`` has the limit of each component, then the cap on
-    graphs. These arguments change: `packs` ``[P, k + 2]`` has for each open pack its room, the number of graphs that
-    still fit under the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to
-    SMALLEST; and `totals` ``[k]``, see `_weigh`. `weights` ``[k]`` is scratch memory. `packs` must have at least one
-    more row than there are open packs.
+    `limits` ``[k + 1]`` ends with the cap on graphs. These change: `packs` ``[P, k + 2]`` has for each open pack its
+    room, the number of graphs that still fit under the cap, and the number of graphs packed when it was opened; `state`
+    ``[4 + k]``, see OPEN to SMALLEST; `totals` ``[k]``; and `weights` ``[k]``. `packs` must have an unused row.
 
-    Return the index of the pack that got the graph (for a new pack, the number of packs open before), or OVERDUE; and
-    the index of the closed pack, or -1. After this, the last open pack has the index of the closed pack. Return
-    TOO_LARGE twice if the graph exceeds the limits by itself, and NO_SIZE twice if a component is below 0; nothing
-    changes then.
+    Return the index of the pack that got the graph (a new pack is the last), or OVERDUE; and the index of the closed
+    pack, which then stands for the last open pack, or -1. Return TOO_LARGE twice if the graph exceeds the limits by
+    itself, and NO_SIZE twice if a component is below 0; nothing changes then.
     """
     components = len(size)
     for component in range(components):

@@ -1,13 +1,12 @@
 """Keep groups of identical packs sorted by priority, in blocks, for best fit and first fit.
 
 A group is a row of `groups`: packs with the same content, which may get more graphs. A remainder is the room left in
-a pack, in one of the k components. The priority of a group is computed from its remainders (see `priority.py`).
+a pack, in one of the k components. The priority of a group is computed from its remainders.
 
 A block is a row of `pool`. It has up to BLOCK entries, one for each group, in ascending order of priority.
 
-`order` holds the indices of all blocks: first the used blocks in ascending order of priority, then the free blocks.
-`blocks` is the number of used blocks. The position of an entry is ``BLOCK * (place of the block in order) + (place in
-the block)``.
+`order` holds the indices of all blocks: first the used blocks (`blocks` of them) in ascending order of priority, then
+the free blocks. The position of an entry is ``BLOCK * (place of the block in order) + (place in the block)``.
 
 Inserting or removing a group costs O(blocks + BLOCK). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
 """
@@ -67,10 +66,7 @@ def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> b
 def find_fullest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Find the first group with priority >= `start` and room for `size`.
-
-    Return its position, or -1; and the number of steps. Each look at a block or at a group is one step.
-    """
+    """Find the first group with priority >= `start` and room for `size`; return its position, or -1, and the steps."""
     position = first_at_least(pool, order, blocks, start)
     inside, steps = position % BLOCK, 0
     for place in range(position // BLOCK, blocks):
@@ -89,10 +85,7 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> tuple[int, int]:
-    """Find the highest priority >= `start` of any group with room for `size`.
-
-    Return the position of the first group with this priority and with room for `size`, or -1; and the number of steps.
-    """
+    """Find the first group of the highest priority >= `start` with room for `size`; return as `find_fullest`."""
     steps = 0
     lowest = first_at_least(pool, order, blocks, start)
     for place in range(blocks - 1, lowest // BLOCK - 1, -1):
@@ -124,10 +117,9 @@ def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMat
 
 @helper
 def _split(pool: IntMatrix, order: IntVector, blocks: int, place: int) -> int:
-    """Move the second half of a full block's entries into a free block; return the index of the free block.
+    """Move the second half of the full block at `place` in `order` to a free block, which comes next; return its index.
 
-    In `order`, the full block is at `place`, and the free block is moved to ``place + 1``. The caller must update the
-    largest remainders of both blocks.
+    The caller must update the largest remainders of both blocks.
     """
     block, fresh = order[place], int(order[blocks])
     for other in range(blocks, place + 1, -1):
@@ -146,10 +138,9 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, place: int) -> int:
 def put_in(
     pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
 ) -> int:
-    """Insert the group with the index `group` and the priority `value`.
+    """Insert a group after all groups of equal priority `value`, or before them if `in_front`.
 
-    It becomes the last of all groups of equal priority or, if `in_front`, the first of them. Return the new number of
-    used blocks. The caller must ensure that there is a free block.
+    Return the new number of used blocks. The caller must ensure that there is a free block.
     """
     components = groups.shape[1] - REMAINDER
     position = first_at_least(pool, order, blocks, value if in_front else value + 1)

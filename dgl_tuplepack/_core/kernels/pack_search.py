@@ -24,10 +24,9 @@ _SAFE = 1 + 1e-12
 
 
 class Classes(NamedTuple):
-    """Size classes, ordered by value / (mean share of the limits), highest first; the function `tails` defines shares.
+    """Size classes, ordered by value / (mean share of the limits), highest first; see `tails` for shares.
 
-    Each size in `sizes` ``[C, d]`` is within the limits, and > 0 in at least one component. `values` ``[C]``, > 0, has
-    the value of one graph of each class; `counts` ``[C]``, > 0, the number of graphs.
+    Each size in `sizes` ``[C, d]`` is within the limits, and not 0. `values` and `counts`, of graphs, are above 0.
     """
 
     sizes: IntMatrix
@@ -40,10 +39,8 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
-    A graph has d + 1 shares: size / limit in each of the d components, then the mean of these d numbers. Each entry is
-    the maximum over the classes of its row. The first d + 1 columns have value / share: the value of so
-    many graphs that their shares of one kind add up to 1. The next d + 1 columns have 1 / share: the number of these
-    graphs. The last column has the value of a single graph.
+    A graph has d + 1 shares: size / limit in each component, then their mean. The first d + 1 columns have the highest
+    value / share, the next d + 1 columns the highest 1 / share, and the last column the highest value of a graph.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
@@ -76,10 +73,9 @@ def _measure(room: ConstIntVector, limits: ConstIntVector, shares: FloatVector) 
 
 @helper
 def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goal: int) -> bool:
-    """Return whether adding graphs of class `row` or of later classes may raise a pack's worth from `value` to `goal`.
+    """Return whether graphs of class `row` or later may raise a pack's worth from `value` to `goal`; False is proof.
 
-    False is proof; True proves nothing. `tail` is the result of `tails`. `shares` is the result of `_measure` for the
-    room left in the pack.
+    `shares` is the result of `_measure` for the room left in the pack.
     """
     graphs = np.inf
     for component in range(len(shares) - 1, -1, -1):
@@ -95,10 +91,7 @@ def _may_reach(tail: FloatMatrix, row: int, shares: FloatVector, value: int, goa
 def _best_pack(
     classes: Classes, limits: ConstIntVector, begin: int, least: int, most_steps: int, content: IntVector
 ) -> tuple[int, int]:
-    """Write the best pack that begins with class `begin` to `content` ``[C]``; return its worth and the steps.
-
-    For `least`, `most_steps` and `content` see `search_packs`.
-    """
+    """Write the best pack that begins with class `begin` to `content`; return worth and steps. See `search_packs`."""
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number_classes, components = sizes.shape
     room, shares = np.empty(components, dtype=np.int64), np.empty(components + 1)
@@ -157,24 +150,15 @@ def _best_pack(
 
 @jit
 def search_packs(
-    classes: Classes,
-    limits: ConstIntVector,
-    first: int,
-    last: int,
-    least: int,
-    most_steps: int,
-    contents: IntMatrix,
-    worth: IntVector,
-) -> int:
-    """Find, for each class ``first..last - 1``, a pack of the highest worth that begins with this class.
+    classes: Classes, limits: ConstIntVector, first: int, last: int, least: int, most_steps: int, contents: IntMatrix,
+    worth: IntVector
+) -> int:  # fmt: skip
+    """Find, for each class ``first..last - 1``, a pack of the highest worth that begins with it; return the steps.
 
-    A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. For the pack
-    that begins with class ``first + i``, ``contents[i]`` ``[C]``, which must be all 0 before, gets the number of graphs
-    of each class, and ``worth[i]`` gets the worth. If no such pack is worth more than `least`, ``contents[i]`` stays 0
-    and ``worth[i]`` becomes `least`.
-
-    Return the number of all steps (classes tried). It is negative if the search for one of the classes was stopped
-    after `most_steps` steps; a search that is not stopped is exact. Time is exponential in the worst case.
+    A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. ``contents[i]``
+    ``[C]``, all 0 before, and ``worth[i]`` get the content and the worth of the pack for class ``first + i``; if no
+    such pack is worth more than `least`, 0 and `least`. The number of steps is negative if a search was stopped after
+    `most_steps`; other searches are exact. Time is exponential in the worst case.
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
     of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.

@@ -1,7 +1,6 @@
-"""Counter-based random numbers, which are equal on every platform and with every version of every library.
+"""Counter-based random numbers, which are equal on every platform; a key determines a stream of them.
 
-A stream is a sequence of random numbers that a key determines. The generator is SplitMix64 (Steele, Lea & Flood 2014,
-"Fast splittable pseudorandom number generators").
+The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint
 
 @jit
 def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64) -> None:
-    """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
+    """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` of fewer than 2**32 values in place, uniformly.
 
-    The shuffle is Fisher-Yates. It draws each bounded number from 32 random bits by the method of Lemire 2019, "Fast
-    random integer generation in an interval" (multiply, reject). Each segment must have fewer than 2**32 values.
+    Fisher-Yates, with bounded numbers by Lemire 2019, "Fast random integer generation in an interval" (multiply,
+    reject).
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):

@@ -16,17 +16,11 @@ def expand_patterns(
     repeats: ConstIntVector,
     class_offsets: ConstIntVector,
 ) -> tuple[IntVector, IntVector]:
-    """Expand the patterns of a plan into all packs of the plan.
-
-    Pattern q has the entries ``offsets[q]:offsets[q + 1]`` and ``repeats[q]`` packs. Each of these packs holds, for
-    entry e, ``multiplicities[e]`` graphs of size class ``classes[e]``.
+    """Expand the patterns of a plan (see `planning.plan.Patterns`) into packs.
 
     The graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``, and are put into packs in
-    ascending order. The caller must check that the packs of the plan together hold exactly
-    ``class_offsets[c + 1] - class_offsets[c]`` graphs of each class c.
-
-    Return `pack_offsets` ``[P + 1]`` and `graphs` ``[N]``: pack p holds the graphs with the indices
-    ``graphs[pack_offsets[p]:pack_offsets[p + 1]]``.
+    ascending order; the caller must check that packs hold exactly this many. Return `pack_offsets` ``[P + 1]`` and
+    `graphs` ``[N]``: pack p holds the graphs ``graphs[pack_offsets[p]:pack_offsets[p + 1]]``.
     """
     packs, total = 0, 0
     for pattern in range(len(repeats)):

@@ -16,12 +16,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
-    """Fill row pointers and edge order by a counting sort. Time O(E + V).
+    """Fill row pointers ``[nodes + 1]`` and edge order ``[number]`` by a counting sort, in time O(E + V).
 
-    `destinations`, `pointers` and `order` are addresses of arrays. `destinations` ``[number]``, of `dtype`, has the
-    destination node of each edge. Write into `order` ``[number]`` the indices of the edges, sorted by destination;
-    write into `pointers` ``[nodes + 1]`` the position in `order` of the first incoming edge of each node, then
-    `number`.
+    `destinations` ``[number]`` of `dtype`, `pointers` and `order` are addresses. The order has the indices of the edges
+    by destination; the pointers have the position of the first incoming edge of each node, then `number`.
     """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
@@ -42,10 +40,7 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
 
 @helper
 def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
-    """Reorder the `number` rows at the address `out`, in place: row ``order[j]`` becomes row j.
-
-    `order` is the address of the order, int64 ``[number]``.
-    """
+    """Reorder the `number` rows at the address `out` in place: row ``order[j]`` becomes row j."""
     rows = carray(pointer_at(out, dtype), number * width)
     before, sorted_edges = rows.copy(), carray(pointer_at(order, np.int64), number)
     for j in range(number):
@@ -70,10 +65,9 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
 def _renumber_indices(
     memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
 ) -> None:
-    """Renumber all indices that point to edges of type `t`, or to nodes of type `tied`.
+    """Renumber all indices that point to the sorted edges of type `t`, or to nodes of type `tied` (-1: none).
 
-    These edges, and the nodes tied to them, are already sorted. `tied` is -1 if there are no such nodes. `number` is
-    the number of edge slots, and `order` the address of the edge order; for the other arguments see `sort_edges`.
+    `number` is the number of edge slots, and `order` the address of the edge order; for the rest see `sort_edges`.
     """
     # positions[e]: the position of edge e after sorting; seldom needed.
     positions = np.empty(0, np.int64)
@@ -106,14 +100,11 @@ def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
     """Sort the edges of each type by destination; edges with the same destination keep their order.
 
-    `memory`, `fields` and `slots` are the arguments of `assemble`, which must have filled the batch. Each row of
+    `memory`, `fields` and `slots` are those of `assemble`, which must have filled the batch. Each row of
     `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
-    order, and the index of the node type that is tied to it, or -1. Nodes are tied to edges if each node stands for one
-    edge.
-
-    Row pointers and edge order are filled here. Edges, and the nodes tied to them, are sorted in place; endpoints and
-    indices that point to moved edges or nodes are renumbered. If edges of type A connect nodes that are tied to edges
-    of type B, the row of A in `sorted_fields` must come after the row of B; see `sorting_order` in
+    order, and the index of the node type of which each node stands for one edge (tied to it), or -1. Row pointers and
+    edge order are filled; edges and tied nodes are sorted in place; endpoints and indices that point to them are
+    renumbered. If edges of type A connect nodes tied to edges of type B, A must come after B; see `sorting_order` in
     ``graphs/relations.py``.
     """
     for row in range(len(sorted_fields)):

@@ -32,10 +32,9 @@ PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
 
 
 class Rule(NamedTuple):
-    """A rule that computes a priority from a size ``[k]``.
+    """A rule that computes a priority from a size ``[k]``; only WEIGHTED_SUM uses `weights` ``[k]``.
 
-    `kind` is PRODUCT, WEIGHTED_SUM, MAXIMUM or MINIMUM; only WEIGHTED_SUM uses `weights` ``[k]``. The caller must check
-    that no priority overflows int64.
+    The caller must check that no priority overflows int64.
     """
 
     kind: int

@@ -9,10 +9,9 @@ import numpy as np
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice
 from dgl_tuplepack.errors import LimitsError
-from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected
+from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected, quick_bound
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
 from dgl_tuplepack.planning.bounds.pricing import Effort, Priced, check_effort, pricing_work, work_of
-from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
@@ -28,37 +27,29 @@ def lower_bound(
 ) -> int:
     """Return a lower bound on the number of packs of any plan within `limits`.
 
-    The result is the largest of these bounds: total / limit of each component, rounded up, where a limit on graphs
-    counts as a component; bounds from large graphs (Martello & Toth, Caprara & Toth); bounds from maximal dual feasible
-    functions; and the bound of the pattern LP, which is solved by column generation.
+    The result is the largest of these bounds: total / limit of each component, the cap on graphs included; bounds from
+    large graphs (Martello & Toth, Caprara & Toth); bounds from maximal dual feasible functions; and the bound of the
+    pattern LP, which is solved by column generation.
 
     Parameters
     ----------
-    histogram
-        Graphs to pack.
-    limits
-        Inclusive maxima of one pack.
-    effort
-        Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form.
-    time_limit
-        Also stop after this many seconds, and return the best bound so far. None: no time limit.
+    histogram, limits
+        Graphs to pack, and inclusive maxima of one pack.
+    effort, time_limit
+        Work allowed: 1 takes at most about a second; 0 allows only the bounds in closed form. Also stop after
+        `time_limit` seconds, if given, and return the best bound so far.
 
     Raises
     ------
-    SizesError
-        The histogram is empty, or sizes are malformed.
-    LimitsError
-        The limits and the histogram have different components.
-    GraphTooLargeError
-        A size exceeds the limits, so no plan exists.
+    SizesError, LimitsError, GraphTooLargeError
+        As in `pack`.
     MethodError
         The effort or the time limit is not a number >= 0.
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, even if the duals that prove the bound are found in floating
-    point. For C size classes and k components, the bounds in closed form take time O(C log C k²). For the other bounds
-    see "Time and memory" in ``docs/benchmarks/planning.md``.
+    Every bound is evaluated in exact integer arithmetic. For C size classes and k components, the bounds in closed form
+    take time O(C log C k²); for the others see "Time and memory" in ``docs/benchmarks/planning.md``.
 
     Examples
     --------
@@ -92,8 +83,7 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best bound first.
 
-    See `projected` for relaxations, and `pricing.lifted` for lifted duals. `bound` is the best bound so far. No further
-    relaxation is tried once the bound reaches `target`.
+    `bound` is the best bound so far. No further relaxation is tried once the bound reaches `target`.
     """
     # The components that each relaxation keeps.
     every = range(len(instance.limits))
@@ -120,10 +110,7 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Raise GraphTooLargeError if a size class exceeds the limits.
-
-    The message lists the graphs, or only their sizes if the histogram has no `graph_classes`.
-    """
+    """Raise GraphTooLargeError if a size class exceeds the limits; name the graphs if the histogram has them."""
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
         limits.check(classes.take(histogram.graph_classes))
@@ -131,10 +118,9 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 
 
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
-    """Return the histogram without graphs that are too large for the limits, and the number of graphs left out.
+    """Return the histogram without graphs that exceed the limits, and how many these are; warn about them.
 
-    Warn about the graphs left out. Raise GraphTooLargeError if no graph would remain, or if `oversize` is "error" and
-    a graph is too large.
+    Raise GraphTooLargeError if no graph would remain, or if `oversize` is "error" and a graph is too large.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

@@ -1,8 +1,10 @@
-"""The packing problem as the algorithms need it: the cap on graphs is a component; redundant limits are removed."""
+"""The packing problem as the algorithms need it, its relaxations, and lower bounds in closed form."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -39,11 +41,10 @@ class Instance:
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return the problem of packing the graphs of a histogram within `limits`; size classes keep their order.
+    """Return the problem of packing a histogram within `limits`, one for each component; size classes keep their order.
 
-    The cap becomes a component in which every graph has size 1, unless no pack can exceed the cap. A component is left
-    out if the limit of another component implies its limit, or if all graphs together are within its limit. `limits`
-    has a limit for each component of the histogram.
+    The cap becomes a component in which every graph has size 1, unless no pack can exceed it. A component is left out
+    if another limit implies its limit, or if all graphs together are within its limit.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
@@ -110,9 +111,8 @@ class Relaxation:
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
     """Return the relaxation that keeps only the components `columns`.
 
-    Graphs of size 0 in all these components are left out, and classes of equal size in these components are merged.
-    The sizes and the limit of each component are divided by the greatest common divisor of the sizes; the limit is
-    rounded down.
+    Graphs without size in them are left out, and classes of equal size in them are merged. The sizes and the limit of
+    each component are divided by the greatest common divisor of the sizes; the limit is rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
@@ -135,3 +135,64 @@ def needed_packs(instance: Instance) -> int:
     totals = instance.totals()
     limits: list[int] = instance.limits.tolist()
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))
+
+
+# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
+_MIXED = 8
+
+
+def quick_bound(instance: Instance) -> int:
+    """Return the largest bound in closed form, of all components and of even mixtures of the 8 scarcest; O(C log C k).
+
+    Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
+    "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
+    """
+    return max(1, *(large_bound(sizes, instance.counts, limit) for sizes, limit in _mixtures(instance)))
+
+
+def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
+    """Yield (sizes int64 ``[C]``, limit) of one component: each component, and mixtures of two of the scarcest.
+
+    In a mixture, a size is the sum of the shares of both limits, and the limit is 2, both times the product of the
+    limits. A mixture is left out if its sums could overflow int64.
+    """
+    limits = instance.limits.tolist()
+    yield from zip(instance.sizes.T, limits, strict=True)
+    totals = instance.totals()
+    scarcest = np.argsort(-scarcity(instance.sizes, instance.counts, instance.limits), kind="stable")[:_MIXED]
+    for first, second in combinations(sorted(scarcest.tolist(), reverse=True), 2):
+        ours, theirs = limits[first], limits[second]
+        if ours * totals[second] + theirs * totals[first] + 2 * ours * theirs <= INT64_MAX:
+            yield instance.sizes[:, first] * theirs + instance.sizes[:, second] * ours, 2 * ours * theirs
+
+
+def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
+    """Return the bound L2 of Martello & Toth for one component, with `sizes` and `counts` int64 ``[C]``.
+
+    Graphs above limit / 2 are large: each needs its own pack. For a threshold `a` <= limit / 2, medium graphs, from `a`
+    to limit / 2, fit next to large graphs up to limit - `a` only. If they exceed this room, more packs are needed. The
+    result is the highest bound over all thresholds, and at least total / limit.
+    """
+    order = np.argsort(sizes)
+    ascending, numbers = sizes[order], counts[order]
+    # total[i], graphs[i]: total size and number of all graphs of the i smallest classes. These sums fit int64: the
+    # totals of a histogram fit, and `_mixtures` checks the sums of mixtures.
+    total, graphs = _sums(ascending * numbers), _sums(numbers)
+    # Indices in `ascending`: classes from `first_large` on are large. For `a` = thresholds[t], classes from
+    # first_medium[t] to `first_large` are medium, and large classes from first_alone[t] on are above limit - `a`.
+    first_large = int(np.searchsorted(ascending, limit // 2, side="right"))
+    thresholds = np.concatenate([[0], ascending[:first_large]])
+    first_medium = np.searchsorted(ascending, thresholds)
+    first_alone = np.maximum(np.searchsorted(ascending, limit - thresholds, side="right"), first_large)
+    # room[i]: total room next to the graphs of the i smallest large classes. Next to a large graph, the room is smaller
+    # than the graph, so the total fits int64.
+    room = _sums((limit - ascending[first_large:]) * numbers[first_large:])
+    excess = total[first_large] - total[first_medium] - room[first_alone - first_large]
+    large = int(graphs[-1] - graphs[first_large])
+    bound = large + max(0, -(-int(excess.max()) // limit))
+    return max(bound, -(-int(total[-1]) // limit))
+
+
+def _sums(numbers: IntArray) -> IntArray:
+    """Return the sums of the first 0, 1, ..., n of n numbers, int64 ``[n + 1]``."""
+    return np.concatenate([[0], np.cumsum(numbers)])

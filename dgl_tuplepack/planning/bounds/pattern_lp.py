@@ -20,8 +20,7 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 _COLUMNS_PER_ROUND = 200
 # Work of the solver for each row of the LP: of each call, and of each simplex iteration. With fewer rows than
 # _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
-_WORK_PER_ROW = 1500
-_WORK_PER_PIVOT = 40
+_WORK_PER_ROW, _WORK_PER_PIVOT = 1500, 40
 _MANY_ROWS, _LEAST_SHARE = 1000, 0.4
 # Matrix entries in one unit of work; each iteration of the dual simplex method looks at all entries.
 _ENTRIES_PER_WORK = 2
@@ -43,11 +42,9 @@ class _Solver(highspy.Highs):
 class PatternLP:
     """Minimise the number of packs that hold all graphs, if a pattern may be repeated a fractional number of times.
 
-    The LP has a row for each size class and a column for each pattern found so far. It starts with the patterns
-    `columns` (graphs of each class, int64 ``[M, C]``), and with the most valuable patterns under the duals `centre`.
-
-    Each round solves the LP, and adds patterns that `pricing` finds. The duals oscillate from round to round, so they
-    are smoothed: moved towards the duals that prove the best bound so far, at first `centre`.
+    The LP has a row for each size class and a column for each pattern: at first `columns` (graphs of each class, int64
+    ``[M, C]``), and the most valuable patterns under the duals `centre`. Each round solves it, and adds patterns that
+    `pricing` finds. The duals oscillate, so they are moved towards the duals that prove the best bound so far.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -56,8 +53,8 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # With pricing by a table (`price`), callers round the solution; solutions of the dual simplex method round
-        # better. With pricing by a search, speed matters more, so the faster primal method is used.
+        # With pricing by a table (`price`), callers round the solution, and solutions of the dual simplex method round
+        # better; with pricing by a search, the primal method is faster.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         # The best lower bound so far; the value of the last solution, in packs; whether the bound cannot rise further.
@@ -80,13 +77,8 @@ class PatternLP:
     def _new_solver(self) -> Any:
         """Return a solver without columns; the row of each class requires that all graphs of the class are packed."""
         solver: Any = _Solver()  # type: ignore[no-untyped-call]
-        for option, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("presolve", "off"),
-            ("random_seed", 0),
-            ("simplex_iteration_limit", _PIVOTS),
-        ):
+        options = {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0}
+        for option, value in (options | {"simplex_iteration_limit": _PIVOTS}).items():
             solver.setOptionValue(option, value)
         rows = len(self.instance.counts)
         none = np.zeros(0)
@@ -117,19 +109,15 @@ class PatternLP:
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
-        rows = np.arange(len(counts), dtype=np.int32)
-        self._solver.changeRowsBounds(
-            len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
-        )  # fmt: skip
+        number = len(counts)
+        rows, most = np.arange(number, dtype=np.int32), np.full(number, highspy.kHighsInf)
+        self._solver.changeRowsBounds(number, rows, counts / self._scale, most)
         # With new counts, the last basis stays dual feasible, so the dual simplex method can continue from it.
         self._solver.setOptionValue("simplex_strategy", _DUAL)
         self.bound, self.value, self.converged = 0, math.inf, False
 
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
-        """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
-
-        Also stop when the value of a solution is at most `enough` packs.
-        """
+        """Generate columns until the bound reaches `target` or cannot rise, or a solution has <= `enough` packs."""
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
             if not self._solved(effort):
@@ -169,10 +157,7 @@ class PatternLP:
         return self._solver.getModelStatus()
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
-        """Price the duals of a solution, and return patterns that improve the LP, int64 ``[M, C]``, perhaps none.
-
-        Raise the bound if smoothed duals prove a higher bound.
-        """
+        """Return patterns that improve the LP with these `duals`, int64 ``[M, C]``; raise the bound if possible."""
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
@@ -184,10 +169,7 @@ class PatternLP:
         return new
 
     def solution(self) -> tuple[IntArray, FloatArray]:
-        """Return the patterns that the last solution uses, int64 ``[M, C]``, and their repeats, float64 ``[M]``.
-
-        M is 0 if no LP was solved.
-        """
+        """Return the patterns of the last solution, int64 ``[M, C]``, perhaps none, and their repeats ``[M]``."""
         used = np.flatnonzero(self._repeats > _TOLERANCE)
         columns = np.array([self._columns[at] for at in used.tolist()], dtype=np.int64)
         return columns.reshape(len(used), len(self.instance.counts)), self._repeats[used]

@@ -24,11 +24,10 @@ _WORK = 50_000_000
 
 
 class Effort:
-    """The work that a search may still do.
+    """The work that a search may still do; it is also used up when ``time.monotonic()`` reaches `deadline`.
 
-    Work done in a portion is subtracted both from the portion and from the whole effort. A search chooses its steps by
-    the work left in its portion; the whole effort only decides when the search stops. So with a larger whole effort, a
-    search begins with the same steps. An effort is also used up when ``time.monotonic()`` reaches `deadline`.
+    Work done in a portion is subtracted from the portion and from the whole effort. A search chooses its steps by its
+    portion; the whole effort only decides when it stops. So a larger whole effort begins with the same steps.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -49,10 +48,7 @@ class Effort:
         return self._given - self.left
 
     def affords(self, work: int) -> bool:
-        """Return whether a step of `work` may begin.
-
-        If the whole effort has less work left than `work`, use up the whole effort, so that the search stops.
-        """
+        """Return whether a step of `work` may begin; if the whole effort has less left, use it up, to stop."""
         whole = self if self._whole is None else self._whole
         if work > whole.left:
             whole.spend(whole.left)
@@ -171,65 +167,116 @@ def as_integers(duals: FloatArray) -> IntArray:
 def pricing_work(instance: Instance) -> int:
     """Return the work of pricing an instance once by a table; 2**62, more than any effort, if no table can be used.
 
-    The worth of a pack must fit int64. If no class is 0 in all components, the sum of the limits is an upper bound on
-    the graphs of a pack.
+    The worth of a pack must fit int64. If no class is 0 in all components, a pack has at most sum(limits) graphs.
     """
-    cells = _cells(instance)
-    if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
+    limits: list[int] = instance.limits.tolist()
+    cells = math.prod(limit + 1 for limit in limits)
+    if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(limits) >= 1 << (62 - SHIFT):
         return 1 << 62
     at_once = _CELLS_PER_WORK if cells <= _LARGE else _LARGE_CELLS_PER_WORK
     return cells * len(instance.counts) // at_once + cells
 
 
-def _cells(instance: Instance) -> int:
-    """Return the number of cells of the table: one for each room that a pack can have."""
-    limits: list[int] = instance.limits.tolist()
-    return math.prod(limit + 1 for limit in limits)
-
-
 def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
-    """Find the highest worth of a pack by a table; this worth gives the bound that the duals prove.
+    """Find the highest worth z of a pack by a table, in O(C cells); it proves the bound sum(counts * duals) / z.
 
-    If no pack is worth more than z, P packs can hold all graphs only if ``P >= sum(counts * duals) / z``.
-
-    Time O(C cells).
-
-    Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
-    problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
-    the knapsack.
+    Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock problems",
+    for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for the
+    knapsack.
     """
-    from dgl_tuplepack._core.kernels.knapsack import fill_table
-
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
-    table = np.zeros(_cells(instance), dtype=np.int64)
-    at_once = max(1, _SLICE_CELLS // len(table))
+    table = np.zeros(math.prod(limit + 1 for limit in instance.limits.tolist()), dtype=np.int64)
     worthy = np.flatnonzero(values)
-    sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
-    for first in range(0, len(worthy), at_once):
-        # False: do not raise the values.
-        fill_table(table, sizes, worth, instance.limits, False, first, min(first + at_once, len(worthy)))
+    _fill(table, instance.sizes[worthy], values[worthy], instance.limits, lift=False)
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
 
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
-    """Raise duals one by one, each as far as possible without making any pack worth more than `priced.most`.
+    """Raise duals one by one, each as far as no pack becomes worth more than `priced.most`; time O(C cells).
 
-    Time O(C cells).
-
-    Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
-    applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
-    & Neron 2007, restricted to the sizes that occur.
+    Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"). The result is
+    a maximal dual feasible function in the sense of Carlier & Neron 2007, restricted to the sizes that occur.
     """
-    from dgl_tuplepack._core.kernels.knapsack import fill_table
-
     instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
     effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
-    sizes, lifted_values = instance.sizes[order], values[order]
-    at_once = max(1, _SLICE_CELLS // len(table))
-    for first in range(0, len(order), at_once):
-        # True: raise the values in place.
-        fill_table(table, sizes, lifted_values, instance.limits, True, first, min(first + at_once, len(order)))
-    values[order] = lifted_values
+    raised = values[order]
+    _fill(table, instance.sizes[order], raised, instance.limits, lift=True)
+    values[order] = raised
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
+
+
+def _fill(table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray, *, lift: bool) -> None:
+    """Call the kernel for some classes at a time; with `lift`, it raises `values` in place."""
+    from dgl_tuplepack._core.kernels.knapsack import fill_table
+
+    at_once = max(1, _SLICE_CELLS // len(table))
+    for first in range(0, len(sizes), at_once):
+        fill_table(table, sizes, values, limits, lift, first, min(first + at_once, len(sizes)))
+
+
+# The most steps of the search for packs that begin with one class, and the number of classes in a call of the kernel.
+_MOST_STEPS, _CLASSES_PER_SLICE = 50_000, 64
+# With fewer components than this number, a step takes as long as with this number.
+_FEWEST_COMPONENTS = 3
+# `linear_duals` returns packs that use more than 1 / _FULL of the limit of one component.
+_FULL = 1.1
+# 1 in units of 2**-SHIFT, plus a margin, since the duals of the LP's solution are inexact.
+_ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
+
+
+@dataclass(frozen=True, eq=False)
+class Searched(Priced):
+    """Duals priced by search, with the packs that are worth more than 1."""
+
+    # Patterns worth more than 1, the most valuable first: graphs of each class, int64 [M, C].
+    found: IntArray
+
+    def contents(self, duals: FloatArray, most: int) -> IntArray:
+        """Return the first `most` patterns in `found` that are worth more than 1 under `duals`, int64 ``[M, C]``."""
+        return self.found[self.found @ duals > 1 + 1e-7][:most]
+
+
+def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
+    """Find the most valuable packs by a search, which suits packs of few graphs; the bound is as in `price`.
+
+    A pack has at most as many graphs of a class as exist. The bound is 0 if the search for any class was cut off.
+    """
+    from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
+
+    values = as_integers(duals)
+    worthy = np.flatnonzero(values)
+    shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
+    order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
+    sizes = np.ascontiguousarray(instance.sizes[order])
+    classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
+    # worth[i]: the highest worth of a pack that begins with class order[i]; not above _ONE if the search finds no pack.
+    worth, complete = np.zeros(len(order), dtype=np.int64), True
+    # The packs of worth above _ONE; their columns follow `order`.
+    packs = [np.zeros((0, len(order)), dtype=np.int64)]
+    for first in range(0, len(order), _CLASSES_PER_SLICE):
+        if effort.exhausted:
+            complete = False
+            break
+        last = min(first + _CLASSES_PER_SLICE, len(order))
+        contents = np.zeros((last - first, len(order)), dtype=np.int64)
+        # `steps` is negative if the search for one of these classes was cut off.
+        steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, worth[first:last])
+        effort.spend(abs(steps) * max(len(instance.limits), _FEWEST_COMPONENTS) // 2 + (last - first) * len(order))
+        complete = complete and steps >= 0
+        packs.append(contents[worth[first:last] > _ONE])
+    best_first = np.argsort(-worth[worth > _ONE], kind="stable")
+    found = np.zeros((len(best_first), len(values)), dtype=np.int64)
+    found[:, order] = np.concatenate(packs)[best_first]
+    most = max(_ONE, int(worth.max(initial=0))) if complete else 0
+    return Searched(instance, values, most, found)
+
+
+def linear_duals(instance: Instance, effort: Effort) -> Searched:
+    """Return duals proportional to the sizes in one component; `found` has nearly full packs to start the LP with."""
+    points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
+    best = max(points, key=lambda duals: float(duals @ instance.counts))
+    found = by_search(instance, np.minimum(_FULL * best, 1.0), effort).found
+    # Under the duals `best`, no pack is worth more than 1, since no pack exceeds the limit of the chosen component.
+    return Searched(instance, as_integers(best), 1 << SHIFT, found)

@@ -1,52 +1,29 @@
 """Packing methods behind one function and one registry.
 
-The methods are in `auto`, `fit` and `baselines`; a new method gets its own file. `stages/` has the stages of "auto",
-and the other files are helpers that methods share.
+The methods are in `auto` and `fit`; a new method gets its own file. `stages/` has the stages of "auto".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from dgl_tuplepack._core.checks import choice
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds import check_sizes
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
-from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.buckets import pack_buckets
-from dgl_tuplepack.planning.packing.fit import (
-    best_fit,
-    edge_only,
-    first_fit,
-    first_fit_by_text,
-    next_fit,
-    node_only,
-    none,
-)
-from dgl_tuplepack.planning.packing.heuristics import Heuristic
-from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.packing.fit import FITS, Method, as_plan
+from dgl_tuplepack.planning.packing.heuristics import Heuristic, Settings
+from dgl_tuplepack.planning.plan import PackPlan, Patterns, joined
 from dgl_tuplepack.planning.sizes import GraphSizes
 
-Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
-
-# The attribute `method` of a plan begins with the key of its packing method below. The plan has the limits that the
-# method got ("node_only" and "edge_only" raise the limits that they ignore), and the bound of `quick_bound`, which only
-# "auto" improves. A size class may have 2**40 graphs, so a method makes patterns (see `as_plan`), not lists of graphs.
-# `report/findings.py`, `demo/comparison.py` and `cli/pictures.py` in `tools/` list the methods that they compare.
-METHODS: dict[str, Method] = {
-    "auto": auto,
-    "best_fit": best_fit,
-    "first_fit": first_fit,
-    "first_fit_by_text": first_fit_by_text,
-    "none": none,
-    "node_only": node_only,
-    "edge_only": edge_only,
-    "next_fit": next_fit,
-}
+# The `method` of a plan begins with its key below. A size class may have 2**40 graphs, so a method makes patterns (see
+# `as_plan`). `tools/` lists methods in `report/findings.py`, `demo/comparison.py` and `cli/pictures.py`.
+METHODS: dict[str, Method] = {"auto": auto, **FITS}
 
 _BEYOND_LIMITS = ("node_only", "edge_only")
 
@@ -73,25 +50,24 @@ def pack(
         order, gives shape buckets: each pack has the smallest shape that holds it.
     method
         "auto" (ours: near-optimal; its plan names the stage that made it); "best_fit" or "first_fit" (as in the paper's
-        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs from the code); "none"
-        (one graph in each pack), "node_only" or "edge_only" (the paper's baselines; "node_only" keeps only the
-        limits on nodes, "edge_only" only the limits on edges, and both raise the other limits to what the packs need);
-        or "next_fit" (random order).
+        code); "first_fit_by_text" (as in the paper's text, which differs from the code); "none" (one graph in each
+        pack), "node_only" or "edge_only" (the paper's baselines: they keep only the limits on nodes, or on edges, and
+        raise the other limits to what the packs need); or "next_fit" (random order).
     heuristic
         Only for best fit and first fit: the rule that orders sizes and open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights, one for each component.
     seed
         0..2**64-1; determines all random choices. Equal seeds give equal plans with equal versions of HiGHS, the solver
-        of linear programs. On another type of machine, HiGHS may round differently, and then the plan may differ.
+        of linear programs; on another type of machine, it may round differently.
     random_ties
         Only for best fit and first fit: order sizes and packs of equal priority at random, instead of as in the paper.
     effort
-        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. With an
-        effort of 10, random sizes are packed up to 2 % tighter, and more plans are proven optimal. Work is counted, not
-        timed, so that the speed of a machine does not change the plan. More effort never gives more packs.
+        Work that "auto" may do, >= 0. 1 is at most about a second of work; most histograms need far less. With 10,
+        random sizes are packed up to 2 % tighter. Work is counted, not timed, so the speed of a machine does not change
+        the plan. More effort never gives more packs.
     time_limit
-        Also stop "auto" after this many seconds, >= 0. The plan is valid in any case, but with a time limit it depends
-        on the machine, so its `method` includes "time limit".
+        Also stop "auto" after this many seconds, >= 0. The plan then depends on the machine, and its `method` includes
+        "time limit".
 
     Returns
     -------
@@ -100,10 +76,8 @@ def pack(
 
     Raises
     ------
-    SizesError
-        The histogram is empty, or sizes are malformed.
-    SchemaError, FormatError
-        As in `sizes_of`.
+    SizesError, SchemaError, FormatError
+        The histogram is empty, or sizes are malformed; or as in `sizes_of`.
     GraphTooLargeError
         A single graph exceeds the limits; the message names up to ten such graphs.
     LimitsError
@@ -114,8 +88,7 @@ def pack(
     Notes
     -----
     With several limits, each pack of a larger shape holds graphs that need this shape, and smaller graphs that fill the
-    rest of the pack. `PackPlan.pattern_shapes` has the shape of each pattern. "node_only" and "edge_only" cannot be
-    used with several limits, since their packs exceed limits.
+    rest. "node_only" and "edge_only" cannot be used with several limits, since their packs exceed limits.
 
     Examples
     --------
@@ -142,3 +115,33 @@ def pack(
     limits = shapes.filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     return METHODS[method](histogram, limits, settings)
+
+
+def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
+    """Plan packs of several buckets, from the largest bucket to the smallest.
+
+    For each bucket, `method` packs all remaining graphs, so that small graphs fill the room next to large graphs. A
+    pack is kept only if one of its graphs is too large for all smaller buckets. Only the smallest bucket, which usually
+    has the most packs, is planned with an effort above 0.
+    """
+    buckets = buckets.filled(histogram.components, histogram.totals())
+    # smallest[c]: index of the smallest bucket that holds a graph of class c.
+    smallest = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
+    left, kept, plan = histogram.counts.copy(), list[Patterns](), None
+    for bucket in reversed(range(len(buckets))):
+        # needs[c]: whether class c fits this bucket, but no smaller bucket. Bucket 0 packs all graphs that are left.
+        needs = smallest == bucket
+        if not (left[needs] if bucket else left).any():
+            continue
+        classes = np.flatnonzero(left)
+        remaining = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
+        plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
+        patterns = plan.patterns.with_classes(classes[plan.classes])
+        if bucket:
+            rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
+            patterns = patterns.take(rows, patterns.repeats[rows])
+        kept.append(patterns)
+        left -= patterns.packed(len(left))
+    assert plan is not None
+    made_by, heuristic = plan.method, plan.heuristic
+    return as_plan(joined(kept), histogram, buckets.largest, made_by, settings, heuristic=heuristic, buckets=buckets)

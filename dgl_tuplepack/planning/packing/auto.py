@@ -3,60 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, needed_packs
+from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, needed_packs, quick_bound
 from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
-from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.fit import fit_within
-from dgl_tuplepack.planning.packing.heuristics import as_priority
-from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, joined
-from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near, work_of_dealing
+from dgl_tuplepack.planning.packing.fit import as_plan, fit_within
+from dgl_tuplepack.planning.packing.heuristics import Settings, as_priority
+from dgl_tuplepack.planning.packing.stages.dealing import dealt_near, work_of_dealing
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
-from dgl_tuplepack.planning.packing.stages.sequence import (
-    LAST_NEW_TURN,
-    MOST_ROUNDS,
-    MOST_TURNS,
-    Best,
-    Round,
-    best_fits,
-    close_gap,
-    deal_and_repair,
-    raise_bound,
-    round_lp,
-    search_longer,
-    set_pace,
-    split_exactly,
-)
-from dgl_tuplepack.planning.plan import PackPlan
-
-Stage = Callable[[Round], None]
-
-# A turn runs the stages in this order. The first stages need few compiled kernels, and prove many plans optimal.
-STAGES: tuple[Stage, ...] = (
-    raise_bound,
-    search_longer,
-    deal_and_repair,
-    best_fits,
-    close_gap,
-    round_lp,
-    split_exactly,
-    set_pace,
-)
+from dgl_tuplepack.planning.packing.stages.sequence import MOST_ROUNDS, MOST_TURNS, STAGES, Best, Round, Stage, run
+from dgl_tuplepack.planning.plan import PackPlan, Patterns, joined
 
 
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as the number of packs meets the lower bound.
 
-    The first plan is always finished. Without a `time_limit`, equal seeds give equal plans. More effort or time
-    continues the same search, so the plan never gets worse. Time and memory: see ``docs/benchmarks/planning.md``.
+    The first plan is always finished. More effort or time continues the same search, so the plan never gets worse.
     """
     effort, instance = settings.work, as_instance(histogram, limits)
     bound = quick_bound(instance)
@@ -67,31 +35,16 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
             break
         # The offset of the samples (see `Tuning.turn`): it works like a seed. Each turn adds 1, so all turns differ.
         start = _first_sample(settings.seed) + number * MOST_TURNS
-        _run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
+        run(Round(histogram, limits, instance, best, number, start, effort.portion(portion)), stages)
         # The second round continues up to an effort of 10; each later round doubles the effort so far.
         portion = work_of(5 * 2**number if number else 9)
     method = f"auto:{best.method}{', time limit' if settings.time_limit is not None else ''}"
     return as_plan(best.patterns, histogram, limits, method, settings, bound=min(best.bound, best.packs))
 
 
-def _run(current: Round, stages: tuple[Stage, ...]) -> None:
-    """Run turns of all stages until the plan is proven optimal, the effort is used up, or no stage can do more."""
-    # The stages read `current.turn`.
-    for current.turn in range(MOST_TURNS):
-        before = current.effort.left
-        for stage in stages:
-            if current.done:
-                return
-            stage(current)
-        # Turns after LAST_NEW_TURN only search longer. If such a turn does no work, later turns cannot do more.
-        if current.turn > LAST_NEW_TURN and current.effort.left == before:
-            return
-
-
-# With more size classes than _MANY_CLASSES, best fit needs far fewer packs than minimum bin slack. But best fit is slow
-# if a pack holds more than _MANY_GRAPHS graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
-_MANY_CLASSES = 15_000
-_MANY_GRAPHS, _MANY_OF_A_SIZE = 200, 10
+# With more size classes, best fit needs far fewer packs than minimum bin slack. But best fit is slow if a pack holds
+# more than _MANY_GRAPHS graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
+_MANY_CLASSES, _MANY_GRAPHS, _MANY_OF_A_SIZE = 15_000, 200, 10
 # With more graphs than this in a pack, dealing comes before best fit; its repair may take _REPAIR_WORK units of work
 # for each graph and component. _DEAL is a purpose for `key_of`.
 _MANY_IN_A_PACK, _REPAIR_WORK, _DEAL = 6, 40, 9
@@ -173,7 +126,7 @@ def _repeated(instance: Instance, shares: int, bound: int, tuning: Tuning, effor
     always = Effort(1 << 62)
     patterns = minimum_bin_slack(share, target=bound // shares, tuning=tuning, effort=always)
     assert patterns is not None
-    repeated = Patterns(patterns.offsets, classes[patterns.classes], patterns.multiplicities, patterns.repeats * shares)
+    repeated = replace(patterns.with_classes(classes[patterns.classes]), repeats=patterns.repeats * shares)
     packed = completed(instance, repeated, tuning, always)
     assert packed is not None
     effort.spend(always.spent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,55 +11,58 @@ import numpy as np
 from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
 from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.heuristics import Priority, as_priority
-from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, of_packs
-from dgl_tuplepack.planning.packing.settings import Settings
-from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.packing.heuristics import Priority, Settings, as_priority
+from dgl_tuplepack.planning.plan import PackPlan, Patterns, of_packs
 from dgl_tuplepack.planning.sizes import components_of_kind
 
 # Work of sorting, for each class. A unit of work is a step of the kernel on sizes of two components.
 _WORK_PER_CLASS = 40
 
 
+def as_plan(
+    patterns: Patterns,
+    histogram: SizeHistogram,
+    limits: Limits,
+    method: str,
+    settings: Settings,
+    *,
+    heuristic: str | None = None,
+    bound: int | None = None,
+    buckets: Buckets | None = None,
+) -> PackPlan:
+    """Make a plan from patterns; without a `bound`, it has the bound in closed form."""
+    bound = quick_bound(as_instance(histogram, limits)) if bound is None else bound
+    arrays = patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats
+    random_ties = settings.random_ties and heuristic is not None
+    return PackPlan(
+        histogram, limits, *arrays, bound, method, heuristic, settings.seed, random_ties, buckets=buckets
+    )  # fmt: skip
+
+
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put each graph into an open pack with room for it, largest sizes first.
 
-    "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
-    fit). Both methods give exactly the results of the paper's code, including two traits that cost packs. First, once a
-    graph of a size is placed, the other graphs of this size skip a pack if the heuristic (see `heuristics`) gives the
-    room left in it the same priority as the size. Second, if no open pack has room for a size, each remaining graph of
-    that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it: without the first
-    trait.
+    "best_fit" chooses the fullest such pack, "first_fit" the emptiest (elsewhere called worst fit). Both give exactly
+    the results of the paper's code, including two traits that cost packs: once a graph of a size is placed, the other
+    graphs of this size skip packs whose room has the same priority as the size; and if no open pack has room for a
+    size, each remaining graph of that size opens a new pack. "first_fit_by_text" has no first trait, as in the paper's
+    text.
 
-    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, in blocks of B = 32; near O(G log G) in
-    practice, since most blocks are skipped. G is between C, the number of size classes, and a few times C. Memory
-    O(G k). See ``docs/benchmarks/planning.md``.
+    Time near O(G log G) in practice for G groups of identical packs, a few times the number of size classes; memory O(G
+    k).
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
-    shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 has the text.
-    Differences from the paper: the heuristic "minimum" is the true minimum, and sizes may have any number of
-    components.
+    shortest-pack-first histogram packing"; section 2.2 has the text. Differs: "minimum" is the true minimum.
     """
     priority = as_priority(settings.heuristic, limits)
-    patterns = fit_patterns(method, histogram, limits, priority, settings)
-    return as_plan(patterns, histogram, limits, method, settings, heuristic=priority.name)
-
-
-best_fit = partial(_fit, "best_fit")
-first_fit = partial(_fit, "first_fit")
-first_fit_by_text = partial(_fit, "first_fit_by_text")
-
-
-def fit_patterns(
-    method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
-) -> Patterns:
-    """Return the patterns that a method of this file makes ("best_fit", "first_fit" or "first_fit_by_text")."""
     patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))
     assert patterns is not None
-    return patterns
+    return as_plan(patterns, histogram, limits, method, settings, heuristic=priority.name)
 
 
 def fit_within(
@@ -65,8 +70,7 @@ def fit_within(
 ) -> Patterns | None:
     """Return the patterns that a method of this file makes; None if the effort does not suffice."""
     # Kernels are compiled when they are imported, and not every plan needs these.
-    from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
-    from dgl_tuplepack._core.kernels.priority import priorities
+    from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of, priorities
 
     sorting, per_step = _WORK_PER_CLASS * len(histogram), (1 + len(histogram.components)) / 3
     key = key_of(settings.seed, 0, len(histogram))
@@ -103,10 +107,9 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Pack by best fit within the limits of one kind of component: numbers of nodes if `kind` is "node", or of edges.
+    """Pack by best fit within the limits on nodes (`kind` "node") or on edges only, with the priority of that kind.
 
-    The packs may exceed the other limits, so the plan has these limits raised to the largest content of its packs.
-    The heuristic in the settings is ignored.
+    The plan has the other limits raised to the largest content of its packs.
     """
     counted = components_of_kind(histogram.components, kind + "s")
     if not counted:
@@ -121,21 +124,14 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
         for column, (name, limit) in enumerate(limits.maxima.items())
     }
     relaxed = Limits.from_components(maxima, limits.graphs)
-    method = f"{kind}_only"
-    patterns = fit_patterns("best_fit", histogram, relaxed, as_priority(kind, relaxed), settings)
-    used = as_plan(patterns, histogram, relaxed, method, settings).effective_limits.maxima
-    needed = {name: max(limits.maxima[name], most) for name, most in used.items()}
-    return as_plan(patterns, histogram, Limits.from_components(needed, limits.graphs), method, settings)
-
-
-node_only = partial(_by_one_kind, "node")
-edge_only = partial(_by_one_kind, "edge")
+    plan = _fit("best_fit", histogram, relaxed, replace(settings, heuristic=kind))
+    needed = {name: max(limits.maxima[name], most) for name, most in plan.effective_limits.maxima.items()}
+    raised = Limits.from_components(needed, limits.graphs)
+    return as_plan(plan.patterns, histogram, raised, f"{kind}_only", settings)
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Shuffle all graphs by the seed; fill one pack, and open the next one as soon as a graph does not fit.
-
-    Time O(N k), memory O(N); at most 2^25 graphs.
+    """Shuffle all graphs, and fill one pack after the other; time O(N k), memory O(N), at most 2^25 graphs.
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
@@ -152,3 +148,16 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
     packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
     return as_plan(of_packs(packs, items), histogram, limits, "next_fit", settings)
+
+
+Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
+
+FITS: dict[str, Method] = {
+    "best_fit": partial(_fit, "best_fit"),
+    "first_fit": partial(_fit, "first_fit"),
+    "first_fit_by_text": partial(_fit, "first_fit_by_text"),
+    "none": none,
+    "node_only": partial(_by_one_kind, "node"),
+    "edge_only": partial(_by_one_kind, "edge"),
+    "next_fit": next_fit,
+}

@@ -1,6 +1,6 @@
-"""Heuristics: monotone maps from a size, or from the room left in a pack, to an integer priority.
+"""Settings of the packing methods; and heuristics: maps from a size, or from the room in a pack, to a priority.
 
-If the room is 0 in all components, its priority is 0.
+Priorities are integers. They never fall when a component grows, and are 0 if all components are 0.
 
 Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differences from the paper: "minimum" is the true minimum,
 but the paper's code computes the maximum under that name; and weights are scaled to integers, so that every priority is
@@ -10,15 +10,18 @@ exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import INT64_MAX, real_number, shown
+from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, real_number, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import InputError, MethodError
+from dgl_tuplepack.planning.bounds.pricing import Effort, check_effort, work_of
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import components_of_kind
 
@@ -39,28 +42,35 @@ class Priority:
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a name, or k weights >= 0 of a weighted sum, into a priority; sizes and rooms must be within `limits`.
+    """Translate a name, or k weights of a sum, into a priority for sizes within `limits`, or raise MethodError."""
+    from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
 
-    Raise MethodError if the name or the weights cannot be used, or if priorities could overflow int64.
-    """
     check_heuristic(heuristic)
-    if not isinstance(heuristic, str):
-        weights = _integer_weights(heuristic, limits)
-        return _weighted(f"weights {tuple(weights)!r}", weights, limits)
-    if heuristic == "product":
-        return _checked_priority(heuristic, math.prod(limits.values), limits)
-    if heuristic in ("maximum", "minimum"):
-        largest = max(limits.values) if heuristic == "maximum" else min(limits.values)
-        return _checked_priority(heuristic, largest, limits)
-    if heuristic == "sum":
-        return _weighted(heuristic, [1] * len(limits.values), limits)
-    chosen = components_of_kind(limits.components, heuristic + "s")
-    if not chosen:
+    name, values = heuristic, limits.values
+    kinds: dict[Any, tuple[int, Callable[[Sequence[int]], int]]] = {
+        "product": (PRODUCT, math.prod), "maximum": (MAXIMUM, max), "minimum": (MINIMUM, min)
+    }  # fmt: skip
+    weights: list[int] = []
+    if not isinstance(name, str):
+        weights = _integer_weights(name, limits)
+        name = f"weights {tuple(weights)!r}"
+    elif name not in kinds:
+        chosen = range(len(values)) if name == "sum" else components_of_kind(limits.components, name + "s")
+        if not chosen:
+            raise MethodError(
+                f"the heuristic {name!r} needs a component that counts {name}s, but the sizes have "
+                f"{list(limits.components)}; choose another heuristic or weights."
+            )
+        weights = [int(i in chosen) for i in range(len(values))]
+    kind, highest = kinds.get(name, (WEIGHTED_SUM, lambda values: sum(map(operator.mul, weights, values))))
+    # Kernels add 1 to a priority.
+    if highest(values) >= INT64_MAX:
         raise MethodError(
-            f"the heuristic {heuristic!r} needs a component that counts {heuristic}s, but the sizes have "
-            f"{list(limits.components)}; choose another heuristic or weights."
+            f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {highest(values)}, but must stay below "
+            "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals "
+            "of all graphs."
         )
-    return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
+    return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
 
 
 def names_for(components: Sequence[str]) -> list[str]:
@@ -78,20 +88,6 @@ def check_heuristic(heuristic: object) -> None:
         )
 
 
-def _checked_priority(name: str, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
-    """Return a priority; raise MethodError if `largest`, its largest value, reaches 2**63 - 1: kernels add 1 to it."""
-    if largest >= INT64_MAX:
-        raise MethodError(
-            f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
-            "2**63-1; use another heuristic ('sum', 'maximum'), smaller weights, or limits no larger than the totals "
-            "of all graphs."
-        )
-    from dgl_tuplepack._core.kernels.types import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
-
-    kind = {"product": PRODUCT, "maximum": MAXIMUM, "minimum": MINIMUM}.get(name, WEIGHTED_SUM)
-    return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
-
-
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
     """Return the smallest integers with the ratios of the weights, each rounded to 1e-6 of the largest weight."""
     k = len(limits.values)
@@ -106,12 +102,29 @@ def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
         )
     largest = Fraction(max(numbers))
     fractions = [(Fraction(number) / largest).limit_denominator(10**6) for number in numbers]
-    scaled = [fraction * math.lcm(*(other.denominator for other in fractions)) for fraction in fractions]
-    common = math.gcd(*(int(whole) for whole in scaled)) or 1
-    return [int(whole) // common for whole in scaled]
+    multiple = math.lcm(*(fraction.denominator for fraction in fractions))
+    scaled = [int(fraction * multiple) for fraction in fractions]
+    common = math.gcd(*scaled) or 1
+    return [whole // common for whole in scaled]
 
 
-def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
-    """Return the priority of a weighted sum, with one weight for each component."""
-    largest = sum(weight * limit for weight, limit in zip(weights, limits.values, strict=True))
-    return _checked_priority(name, largest, limits, weights)
+@dataclass(frozen=True)
+class Settings:
+    """Checked settings; see `pack` for their meaning. Each method uses only some of them."""
+
+    heuristic: Heuristic = "product"
+    seed: int = 0
+    random_ties: bool = False
+    effort: float = 1.0
+    time_limit: float | None = None
+    # The work that may still be done, shared by the plans of all shape buckets. None: from `effort` and `time_limit`.
+    work: Effort = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        check_heuristic(self.heuristic)
+        object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, UINT64_MAX, MethodError))
+        object.__setattr__(self, "random_ties", true_or_false("random_ties", self.random_ties, MethodError))
+        check_effort(self.effort, self.time_limit)
+        if self.work is None:
+            deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
+            object.__setattr__(self, "work", Effort(work_of(self.effort), deadline))

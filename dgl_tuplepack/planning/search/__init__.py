@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, whole_number
-from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.errors import LimitsError, SearchError
 from dgl_tuplepack.planning.bounds import without_oversize
-from dgl_tuplepack.planning.buckets import FEWEST, MOST
+from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
-from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.search.buckets import search_buckets
-from dgl_tuplepack.planning.search.evaluation import Evaluation, affordable, progress
+from dgl_tuplepack.planning.packing import METHODS, pack_buckets
+from dgl_tuplepack.planning.packing.heuristics import Settings
+from dgl_tuplepack.planning.search.evaluation import (
+    Evaluation,
+    Point,
+    Space,
+    affordable,
+    in_threads,
+    progress,
+    space_of,
+)
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.space import space_of
-from dgl_tuplepack.planning.search.strategies import AUTO, Budget, GraphsPerBatch, Smallest, Strategy, Target
+from dgl_tuplepack.planning.search.strategies import (
+    AUTO,
+    TOLERANCE,
+    Budget,
+    GraphsPerBatch,
+    Smallest,
+    Strategy,
+    Target,
+)
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
@@ -24,6 +39,8 @@ __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 GRAPHS_PER_BATCH = 64
 # Argument -> the strategy that it selects. If several are given, the first one in this order decides.
 _CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+# The smallest shape of each candidate has room for _FIRST to _LAST times as many mean graphs as a pack should hold.
+_FIRST, _LAST, _SCALES = 0.6, 1.6, 41
 
 
 def search_limits(
@@ -45,11 +62,10 @@ def search_limits(
     The limits tried are called candidates. The strategies, and the candidate that each of them advises:
 
     - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest harmonic mean. The first
-      candidates are multiples of the mean size, from the smallest multiple that holds the largest graph to three times
-      that multiple; further candidates are near the best candidates. If the smallest multiple is below 1.5, sizes are
-      nearly equal, and the multiples begin at 8: packs of a single graph would be full too, but the node that every
-      batch reserves for padding would be a large part of such a batch.
+      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The first candidates are
+      multiples of the mean size, from the smallest that holds the largest graph to three times as much; further
+      candidates are near the best. If sizes are nearly equal (the smallest multiple is below 1.5), the multiples begin
+      at 8, so that the node reserved for padding is a small part of a batch.
     - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
       on average, to within 5 % if possible.
     - `target`: the fewest slots per pack among candidates whose efficiencies reach the target.
@@ -63,30 +79,27 @@ def search_limits(
         Mean number of graphs in a batch, >= 1; it takes the place of the `batch_size` of plain batches.
     packs_per_batch
         With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
-        in a batch. It is 1 if a batch has all graphs, or if two packs of the smallest limits that hold every graph
-        have room for more than `graphs_per_batch` graphs of mean size. It is more if the cap `graphs` requires more
-        packs.
+        in a batch; 1 if a batch has all graphs, or if two packs that hold every graph have room for more than
+        `graphs_per_batch` graphs of mean size; more if the cap `graphs` requires it.
     target
         Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
     budget, cost
         `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
-        of one slot, >= 0, for every component; None: each slot costs 1. If costs are bytes per slot, measured on a
-        model, the budget is a number of bytes.
+        of one slot, such as bytes, >= 0, for every component; None: each slot costs 1.
     shapes
-        2 to 4: with `graphs_per_batch`, search for that many shape buckets with the fewest padded slots. The largest
-        shape then has the smallest limits that hold every graph. None: one shape.
+        2 to 4: with `graphs_per_batch`, search for that many shape buckets with the fewest padded slots, of which the
+        largest has the smallest limits that hold every graph. None: one shape.
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
     multiple_of
         The node slots of a pack, including the reserved node, and its edge slots are multiples of this number.
     oversize
-        What to do with large graphs. "error": every candidate holds every graph; if that makes `graphs_per_batch` or
-        the budget impossible, raise SearchError. "drop": leave out graphs that exceed the largest multiple of the mean
-        size that `graphs_per_batch` or the budget allows, and warn about them. All candidates leave out the same
-        graphs.
+        "error": every candidate holds every graph; if that makes `graphs_per_batch` or the budget impossible, raise
+        SearchError. "drop": leave out graphs, the same for all candidates, that exceed the largest multiple of the mean
+        size that `graphs_per_batch` or the budget allows, and warn about them.
     holding
-        Other graphs that must also fit within the limits of every candidate, such as the validation split: a histogram,
-        or anything that `sizes_of` reads. They are not packed.
+        Other graphs that must fit within the limits of every candidate, but are not packed, such as the validation
+        split: a histogram, or anything that `sizes_of` reads.
 
     Returns
     -------
@@ -96,18 +109,15 @@ def search_limits(
     Raises
     ------
     SearchError
-        Arguments contradict each other, or no limits meet the target, `graphs_per_batch` or the budget; the message
-        then has the closest result.
+        Arguments contradict each other, or no limits meet the target, `graphs_per_batch` or the budget.
     GraphTooLargeError
         No graph would be left after large graphs are dropped.
 
     Notes
     -----
-    At most 200 candidates are planned, in threads on all cores, as `pack` does with the method "auto" and an effort
-    of 0. Each plan takes 0.3 ms, plus a few microseconds for each size class. With many classes there are fewer
-    candidates, so that all plans together take at most about two seconds of processor time. This work is counted, not
-    timed. With the advised limits, `pack` needs no more packs than the search counted. Efficiencies are relative to the
-    limits of the candidate.
+    At most 200 candidates are planned, in threads on all cores, as `pack` does with an effort of 0; with many size
+    classes fewer, so that all plans together take at most about two seconds of processor time. This work is counted,
+    not timed. With the advised limits, `pack` needs no more packs than the search counted.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -141,23 +151,22 @@ def search_limits(
     strategy = strategy.for_histogram(histogram)
     space = space_of(histogram, multiple_of, others)
     if shapes is not None and isinstance(strategy, GraphsPerBatch):
-        return search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
+        return _search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
     strategy = strategy.for_space(space, cap)
     dropped = 0
     allowed = strategy.largest_allowed(space) if oversize == "drop" else None
     if allowed is not None:
-        limits = Limits.from_components(dict(zip(histogram.components, allowed, strict=True)))
+        limits = space.limits(allowed)
         histogram, dropped = without_oversize(histogram, limits, oversize)
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
     # Limits of usual size: the work of one plan within them decides how many candidates there may be.
     usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
-    maxima = dict(zip(histogram.components, usual, strict=True))
     with progress() as bar:
-        plans = affordable(histogram, Limits.from_components(maxima, cap), strategy.plans, bar)
-        evaluation = Evaluation(histogram.without_ids(), cap, plans, bar)
-        strategy.search(evaluation, space)
+        plans = affordable(histogram, space.limits(usual, cap), strategy.plans, bar)
+        evaluation = Evaluation(histogram.without_ids(), space, cap, plans, bar)
+        strategy.search(evaluation)
     points = sorted(evaluation.results)
     best = points.index(list(evaluation.results)[strategy.order(evaluation)[0]])
     candidates = tuple(evaluation.candidate(point, strategy.packs) for point in points)
@@ -170,10 +179,9 @@ def search_for_batches(
     packs_per_batch: int | str = AUTO,
     **settings: Any,
 ) -> LimitsSearch:
-    """Search for limits for batches of `graphs_per_batch` graphs, or of all graphs if there are fewer.
+    """Search for batches of `graphs_per_batch` graphs, or all graphs if fewer; `settings` are as in `search_limits`.
 
     If the largest graph makes such batches impossible, search for the smallest limits with nearly the best efficiency.
-    `settings` are other arguments of `search_limits`.
     """
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
@@ -186,10 +194,7 @@ def search_for_batches(
 
 
 def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select.
-
-    Raise SearchError if the strategy does not accept one of the arguments, or if an argument has a wrong value.
-    """
+    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
     given = {name: value for name, value in asked.items() if value is not None}
     strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
     accepted = sorted(field.name for field in fields(strategy))
@@ -201,3 +206,81 @@ def strategy_of(**asked: Any) -> Strategy:
             f"{'them' if len(unused) > 1 else 'it'} out."
         )
     return strategy(**given)
+
+
+def _search_buckets(
+    histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
+) -> LimitsSearch:
+    """Search for buckets with the fewest slots, the best first; the largest shape just holds every graph."""
+    largest = space.rounded(space.smallest)
+    asked, packs = strategy.graphs_per_batch, strategy.packs
+    limits = space.limits(largest, cap)
+    tried = list(_buckets(space, asked / packs, largest, shapes, cap))
+    if not tried:
+        raise SearchError(
+            f"batches of {asked} graphs are about as large as the smallest limits that hold every graph, "
+            f"{limits.maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, "
+            "choose smaller batches, or more packs_per_batch."
+        )
+    with progress() as bar:
+        most = affordable(histogram, limits, _SCALES, bar, shapes)
+        candidates = tuple(_candidates(histogram, tried, strategy, most, bar))
+    aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
+    search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
+    mean, graphs = search.graphs_per_batch, search.best.num_graphs
+    # With few graphs, a last batch that is not full lowers the mean: accept the number of plain batches.
+    as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
+    if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
+        raise SearchError(
+            f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best shapes found, "
+            f"{search.best.limits!r}, hold {mean:.1f} graphs on average; use about that number, another number of "
+            "shapes or of packs_per_batch, or set a cap (graphs=, `dgl-tuplepack limits --max-graphs`)."
+        )
+    return search
+
+
+def _candidates(
+    histogram: SizeHistogram, tried: list[Buckets], strategy: GraphsPerBatch, most: int, bar: Any
+) -> list[Candidate]:
+    """Plan at most `most` of the buckets `tried`, evenly spaced, then some near the best; return them, best first."""
+    totals = histogram.totals()
+
+    def planned(at: int) -> Candidate:
+        plan = pack_buckets(histogram, tried[at], METHODS["auto"], Settings(effort=0.0))
+        return Candidate(tried[at], plan.packs_of_shapes, histogram.num_graphs, totals, strategy.packs)
+
+    def order(found: Candidate) -> tuple[float, int]:
+        return max(TOLERANCE, abs(found.graphs_per_batch / strategy.graphs_per_batch - 1)), found.padded_slots
+
+    # found: index in `tried` -> candidate.
+    found: dict[int, Candidate] = {}
+    step = -(-len(tried) // most)
+    chosen = list(range(0, len(tried), step))
+    while chosen:
+        found.update(zip(chosen, in_threads(planned, chosen, bar), strict=True))
+        best = min(found, key=lambda at: order(found[at]))
+        distance, _ = order(found[best])
+        step //= 2
+        near = (best - step, best + step) if distance > TOLERANCE else ()
+        chosen = [at for at in near if 0 <= at < len(tried) and at not in found]
+    return sorted(found.values(), key=order)
+
+
+def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
+    """Yield distinct buckets whose smallest shape has room for _FIRST to _LAST times `graphs` graphs of mean size."""
+    # Only the largest shape must hold every graph.
+    free = replace(space, smallest=(1,) * len(largest))
+    for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
+        smallest = tuple(map(min, point, largest))
+        # Each shape in between is a weighted geometric mean of the smallest and the largest shape.
+        weights = [number / (shapes - 1) for number in range(1, shapes - 1)]
+        between = [
+            free.rounded(low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
+            for weight in weights
+        ]
+        points = (smallest, *between, largest)
+        try:
+            yield Buckets([space.limits(each, cap) for each in points])
+        except LimitsError:
+            # Two of the shapes are equal.
+            continue

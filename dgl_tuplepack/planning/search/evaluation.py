@@ -1,34 +1,38 @@
-"""Count the packs of candidate limits, for many candidates at once, on all cores."""
+"""The limits that a search can try, and the packs of many candidates at once, counted on all cores."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.progress import DELAY, progress_bar
-from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
 from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.bounds.quick import quick_bound
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import first_patterns
-from dgl_tuplepack.planning.packing.patterns import Patterns
+from dgl_tuplepack.planning.plan import Patterns
 from dgl_tuplepack.planning.search.result import Candidate
-from dgl_tuplepack.planning.search.space import Point
-from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray, components_of_kind
+
+# Limits of one pack as plain integers, in the order of the components.
+Point = tuple[int, ...]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 # Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
-# Units of work for each size class, and for each component beyond the first _FEW, besides the work that
-# `first_patterns` counts.
+# More work for each size class, and for each component beyond the first _FEW.
 _WORK_PER_CLASS, _WORK_PER_COMPONENT, _FEW = 40, 15_000, 8
 
 
@@ -38,10 +42,7 @@ def progress() -> Any:
 
 
 def affordable(histogram: SizeHistogram, limits: Limits, most: int, bar: Any, plans: int = 1) -> int:
-    """Return how many candidates may be tried, at most `most`, if each candidate needs `plans` plans.
-
-    The work of a candidate is estimated from one plan within `limits`.
-    """
+    """Return how many candidates of `plans` plans each may be tried, at most `most`; a plan is like one in `limits`."""
     # An effort of 0 still counts the work, and `first_plan` always finishes.
     effort = Effort(0)
     first_plan(histogram, limits, effort)
@@ -59,10 +60,7 @@ def first_plan(histogram: SizeHistogram, limits: Limits, effort: Effort) -> Patt
 
 
 def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], bar: Any) -> list[_Result]:
-    """Return the result for each item, computed in threads on all cores; update the bar after each item.
-
-    After an error or an interrupt, items that are still queued are not computed.
-    """
+    """Return the result for each item, computed in threads; after an error or interrupt, queued items are skipped."""
     results = []
     with ThreadPoolExecutor(available_cores()) as threads:
         for result in threads.map(function, items):
@@ -74,9 +72,9 @@ def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], bar
 class Evaluation:
     """The candidates evaluated so far; each is planned once, independently of the others."""
 
-    def __init__(self, histogram: SizeHistogram, cap: int | None, plans: int, bar: Any) -> None:
+    def __init__(self, histogram: SizeHistogram, space: Space, cap: int | None, plans: int, bar: Any) -> None:
         # plans: maximum number of candidates.
-        self.histogram, self.cap, self.plans = histogram, cap, plans
+        self.histogram, self.space, self.cap, self.plans = histogram, space, cap, plans
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> [number of packs, largest content of a pack in each component].
         self.results: dict[Point, list[int]] = {}
@@ -94,12 +92,8 @@ class Evaluation:
 
     def _planned(self, point: Point) -> list[int]:
         """Return the number of packs of "auto" with an effort of 0, and the largest content of each component."""
-        patterns = first_plan(self.histogram, self.limits_of(point), Effort(0))
+        patterns = first_plan(self.histogram, self.space.limits(point, self.cap), Effort(0))
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
-
-    def limits_of(self, point: Point) -> Limits:
-        """Return the limits `point` as `Limits`, with the cap on graphs."""
-        return Limits.from_components(dict(zip(self.histogram.components, point, strict=True)), self.cap)
 
     @property
     def slots(self) -> IntArray:
@@ -134,9 +128,8 @@ class Evaluation:
 
     def candidate(self, point: Point, packs_per_batch: int = 1) -> Candidate:
         """Return the candidate with limits `point`."""
-        packs = self.results[point][0]
-        histogram = self.histogram
-        return Candidate(self.limits_of(point), (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
+        packs, histogram, limits = self.results[point][0], self.histogram, self.space.limits(point, self.cap)
+        return Candidate(limits, (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
 
 
 def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> FloatArray:
@@ -156,3 +149,118 @@ def harmonic_means(efficiency: FloatArray) -> FloatArray:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# `Space.ray` raises one component at a time by this fraction.
+_SLACK = 0.02
+
+
+@dataclass(frozen=True)
+class Space:
+    """The limits that a search can try: a lattice of limits, with k components, that hold every graph.
+
+    A "mean graph" is an imaginary graph of the mean size. Limits of s times the mean size hold s mean graphs.
+    """
+
+    components: tuple[str, ...]
+    # Mean size of a graph.
+    mean: tuple[float, ...]
+    num_graphs: int
+    # Smallest limits that hold every graph; each limit is >= 1.
+    smallest: Point
+    # With these limits, one pack holds all graphs; larger limits change nothing.
+    largest: Point
+    # Limits are on the lattice if limit + reserve is a multiple of the step in each component. The reserve is 1 if the
+    # multiple includes the reserved node of a padded shape, else 0.
+    steps: tuple[int, ...]
+    reserve: tuple[int, ...]
+
+    @property
+    def scale(self) -> float:
+        """The smallest number s for which limits of s times the mean size hold every graph."""
+        return self.scale_of(self.smallest)
+
+    def limits(self, point: Point, cap: int | None = None) -> Limits:
+        """Return the limits `point` as `Limits`, with a cap on graphs."""
+        return Limits.from_components(dict(zip(self.components, point, strict=True)), cap)
+
+    def rounded(self, values: Iterable[float]) -> Point:
+        """Return the smallest limits of the lattice that are at least `values`, clipped to `smallest`..`largest`."""
+        bounds = zip(values, self.smallest, self.largest, strict=True)
+        whole = [max(least, min(math.ceil(value), most)) for value, least, most in bounds]
+        columns = zip(whole, self.steps, self.reserve, strict=True)
+        return tuple(-(-(v + reserve) // step) * step - reserve for v, step, reserve in columns)
+
+    def rounded_down(self, values: Iterable[float]) -> Point:
+        """Return the largest limits of the lattice that are at most `values`, or its lowest; maybe below `smallest`."""
+        columns = zip(values, self.steps, self.reserve, strict=True)
+        return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
+
+    def ray(self, first: float, last: float, number: int) -> list[Point]:
+        """Return up to `number` limits for `first` to `last` mean graphs; in some, one component is larger."""
+        k = len(self.mean)
+        points = []
+        for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
+            # Of k + 1 successive turns, the first raises no component, and each of the others raises one.
+            slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
+            points.append(self.rounded(scale * mean * more for mean, more in zip(self.mean, slack, strict=True)))
+        return list(dict.fromkeys(points))
+
+    def neighbours(self, point: Point, scale: float) -> list[Point]:
+        """Return O(k) limits about `scale` mean graphs from `point`.
+
+        They differ in one component, in all, or in two neighbouring components, of which one is larger.
+        """
+        # moves[i]: distance in component i, at least one step.
+        moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
+        k, same = len(point), self.rounded(point)
+        lower = self.rounded(value - move for value, move in zip(point, moves, strict=True))
+        higher = self.rounded(value + move for value, move in zip(point, moves, strict=True))
+        # A change is a dict: component -> its new limit.
+        changes = [{i: moved[i]} for i in range(k) for moved in (lower, higher)]
+        changes += [dict(enumerate(lower)), dict(enumerate(higher))] if k > 1 else []
+        pairs = [(a, b) for a in range(k) for b in sorted({(a - 1) % k, (a + 1) % k} - {a})]
+        changes += [{a: higher[a], b: lower[b]} for a, b in pairs]
+        return [tuple(change.get(i, limit) for i, limit in enumerate(same)) for change in changes]
+
+    def graphs_in(self, point: Point) -> float:
+        """Return how many mean graphs fit within `point`, in the component that has room for the fewest."""
+        return min(self._multiples(point), default=float(self.num_graphs))
+
+    def scale_of(self, point: Point) -> float:
+        """Return how many mean graphs fit within `point`, in the component that has room for the most."""
+        return max(self._multiples(point), default=0.0)
+
+    @property
+    def finest(self) -> float:
+        """The `scale` at which `neighbours` are one step away in every component."""
+        return min(self._multiples(self.steps), default=1.0)
+
+    def _multiples(self, point: Point) -> list[float]:
+        return [value / mean for value, mean in zip(point, self.mean, strict=True) if mean > 0]
+
+
+def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
+    """Return the lattice of the limits that hold every graph of `histogram` and of `others`.
+
+    In each component, the content of a pack is a multiple of the greatest common divisor of the sizes, so the limits
+    are too. If `multiple_of` is above 1, the limits are instead all limits whose padded shape, including the reserved
+    nodes, is a multiple of it. Raise SearchError if slots could overflow int64.
+    """
+    components = histogram.components
+    nodes = components_of_kind(components, "nodes")
+    divisors = np.maximum(np.gcd.reduce(histogram.sizes, axis=0), 1).tolist()
+    totals = list(histogram.totals().values())
+    steps = tuple(divisors) if multiple_of == 1 else (multiple_of,) * len(components)
+    reserve = tuple(int(multiple_of > 1 and i in nodes) for i in range(len(components)))
+    smallest = [max(1, value) for value in histogram.maxima().values()]
+    if others is not None:
+        smallest = list(map(max, smallest, others.maxima().values()))
+    largest = tuple(map(max, smallest, totals))
+    if sum(largest) + len(steps) * max(steps) > INT64_MAX:
+        raise SearchError(
+            f"the graphs have {sum(totals)} nodes and edges in total, too many for a search with 64-bit integers; "
+            "search with fewer graphs."
+        )
+    mean = tuple(total / histogram.num_graphs for total in totals)
+    return Space(components, mean, histogram.num_graphs, tuple(smallest), largest, steps, reserve)

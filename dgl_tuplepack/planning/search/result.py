@@ -10,31 +10,18 @@ from typing import Any
 from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.text import csv_text
 from dgl_tuplepack.planning.buckets import all_of, steps_of
-from dgl_tuplepack.planning.plan import harmonic_mean
-from dgl_tuplepack.planning.sizes import components_of_kind
+from dgl_tuplepack.planning.plan import harmonic_mean, padded_slots_of, slots_of
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits of one or several shapes that a search tried, and how many packs its plan within these limits has.
+    """Limits of one or several shapes that a search tried, and how many packs its plan within these limits has."""
 
-    Parameters
-    ----------
-    limits
-        `Limits`, or `Buckets` of several shapes, with the requested cap on graphs.
-    packs_of_shapes
-        Number of packs of each shape.
-    num_graphs
-        Number of graphs N that were packed.
-    totals
-        Component -> sum over all graphs.
-    packs_per_batch
-        Number of packs in a batch.
-    """
-
+    # `Limits`, or `Buckets` of several shapes, with the requested cap on graphs; and the number of packs of each shape.
     limits: Any
     packs_of_shapes: tuple[int, ...]
     num_graphs: int
+    # Component -> sum over all graphs.
     totals: Mapping[str, int]
     packs_per_batch: int = 1
 
@@ -61,14 +48,12 @@ class Candidate:
     @property
     def epoch_slots(self) -> dict[str, int]:
         """Component -> slots of all packs, not counting reserved slots."""
-        shapes = list(zip(self.packs_of_shapes, all_of(self.limits), strict=True))
-        return {name: sum(packs * limits.maxima[name] for packs, limits in shapes) for name in self.totals}
+        return slots_of(all_of(self.limits), self.packs_of_shapes)
 
     @property
     def padded_slots(self) -> int:
         """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type per batch."""
-        reserved = len(components_of_kind(tuple(self.totals), "nodes"))
-        return sum(self.epoch_slots.values()) + reserved * self.packs
+        return padded_slots_of(self.epoch_slots, self.packs)
 
     @property
     def efficiency(self) -> dict[str, float]:
@@ -108,32 +93,19 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class LimitsSearch(Sequence[Candidate]):
-    """The result of `search_limits`: a sequence of `Candidate`.
+    """The result of `search_limits`: a sequence of `Candidate`, by ascending limits; with several shapes, best first.
 
-    Candidates with one shape are in ascending order of their limits. Candidates with several shapes are sorted
-    from best to worst.
-
-    Parameters
-    ----------
-    way
-        The strategy: one of "smallest", "target", "graphs_per_batch", "budget".
-    aim
-        The settings of the strategy, as plain data.
-    candidates
-        All candidates that were planned.
-    best_index
-        Index of the candidate that the search advises.
-    multiple_of
-        Each number of the padded shape of a pack is a multiple of this.
-    dropped
-        Number of graphs that were left out (``oversize="drop"``).
+    `way` is the strategy ("smallest", "target", "graphs_per_batch" or "budget"), and `aim` its settings as plain data.
     """
 
     way: str
     aim: Mapping[str, Any]
     candidates: tuple[Candidate, ...] = field(repr=False)
+    # Index of the candidate that the search advises.
     best_index: int
+    # Each number of the padded shape of a pack is a multiple of this.
     multiple_of: int = 1
+    # Number of graphs that were left out (oversize="drop").
     dropped: int = 0
 
     def __len__(self) -> int:
@@ -187,11 +159,9 @@ class LimitsSearch(Sequence[Candidate]):
         }  # fmt: skip
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the table as CSV text, and if a path is given, also write the text to `path`.
+        """Return the table as CSV text, one row for each candidate; if a path is given, also write the text to it.
 
-        Each row is a candidate. Columns: limits and packs of each shape; the properties of `Candidate`, except
-        `epoch_slots`; "pareto", 1 if the candidate is on the Pareto front, else 0; and "best", 1 for the best
-        candidate, else 0.
+        Columns: limits and packs of each shape; figures of `Candidate`; "pareto" and "best", 1 or 0.
         """
         front = set(self.pareto_indices)
         text = csv_text([
@@ -204,9 +174,8 @@ class LimitsSearch(Sequence[Candidate]):
 
     def __repr__(self) -> str:
         best = self.best
-        packs = ", ".join(
-            f"{n} packs of {each!r}" for n, each in zip(best.packs_of_shapes, all_of(best.limits), strict=True)
-        )
+        of_shapes = zip(best.packs_of_shapes, all_of(best.limits), strict=True)
+        packs = ", ".join(f"{number} packs of {limits!r}" for number, limits in of_shapes)
         fractions = ", ".join(f"{name} {value:.2%}" for name, value in best.efficiency.items())
         dropped = f", {self.dropped} graphs dropped" if self.dropped else ""
         return (

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import compress
 from typing import Any, ClassVar
 
@@ -15,44 +16,36 @@ from dgl_tuplepack._core.checks import INT64_MAX, real_number, whole_number
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import matching_name
-from dgl_tuplepack.planning.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.planning.search.space import Point, Space
+from dgl_tuplepack.planning.search.evaluation import Evaluation, Point, Space, harmonic_means
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, components_of_kind
 
 # With this value of `packs_per_batch`, the search chooses the number of packs.
 AUTO = "auto"
 # The mean number of graphs in a batch may differ from `graphs_per_batch` by this fraction.
 TOLERANCE = 0.05
-# The largest limits that "smallest" and "target" try are _REACH times the smallest multiple of the mean size that holds
-# every graph.
+# "smallest" and "target" try up to _REACH times the smallest multiple of the mean size that holds every graph.
 _REACH = 3.0
-# The harmonic mean of the advised limits of "smallest" may be lower than the highest one by this fraction.
+# The harmonic mean of the advised limits of "smallest" may be this fraction below the highest.
 _BELOW_HIGHEST = 0.005
 # If `Space.scale` is below _NEARLY_EQUAL, the limits of "smallest" must have room for _SEVERAL graphs of mean size.
 _NEARLY_EQUAL, _SEVERAL = 1.5, 8
-# The limits that "graphs_per_batch" tries have room for _LEAST_ROOM to _MOST_ROOM times as many graphs of mean size as
-# a pack should hold. Packs are never quite full, and rarely less than half full.
+# "graphs_per_batch" tries room for _LEAST_ROOM to _MOST_ROOM times as many graphs of mean size as a pack should hold.
 _LEAST_ROOM, _MOST_ROOM = 0.98, 2.0
 # The smallest multiple of the mean size that "budget" tries spends this fraction of the budget.
 _LEAST_SPENT = 0.8
 # Number of components in which "budget" raises each limits near a leader as far as the budget allows, one at a time.
 _FILLED = 3
-# Fractions of all plans that `explore` spends on multiples of the mean graph: first on the whole range, then below the
-# best multiple.
+# Fractions of all plans for multiples of the mean graph: first on the whole range, then below the best multiple.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Each round of `_refine` may make this fraction of all plans, but at least _FEWEST_IN_ROUND plans.
 _ROUND, _FEWEST_IN_ROUND = 0.125, 8
-# A round looks at no further leader after this many numbers (limits near leaders x components). With up to three
-# components, all leaders together have fewer.
+# A round looks at no further leader after this many numbers (limits near leaders x components).
 _SEEN_IN_ROUND = 400_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(ABC):
-    """A search strategy: its settings, and which limits it prefers.
-
-    The fields are the arguments of `search_limits` that the strategy accepts, checked and converted to plain data.
-    """
+    """A search strategy; its fields are the arguments of `search_limits` that it accepts, as plain data."""
 
     name: ClassVar[str]
     # Maximum number of candidates.
@@ -74,10 +67,7 @@ class Strategy(ABC):
         return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Strategy:
-        """Return the strategy, whose dict settings now have the names in `histogram.components` as keys, in that order.
-
-        Raise SearchError if a key is the name of no component.
-        """
+        """Return the strategy with dict settings in the order, and under the names, of the histogram's components."""
         by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         return replace(self, **{name: _in_order(name, v, histogram.components) for name, v in by_component.items()})
 
@@ -90,14 +80,14 @@ class Strategy(ABC):
         return None
 
     @abstractmethod
-    def search(self, evaluation: Evaluation, space: Space) -> None:
+    def search(self, evaluation: Evaluation) -> None:
         """Evaluate candidates, including the one to advise; raise SearchError if the aim is out of reach."""
 
     @abstractmethod
     def order(self, evaluation: Evaluation) -> IntArray:
         """Return the indices of all candidates, the most promising first; the first one is advised."""
 
-    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
         """Return the limits among `points` that may be worth a plan, given the candidates evaluated so far."""
         return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
@@ -114,21 +104,21 @@ class Strategy(ABC):
 class Smallest(Strategy):
     """Advise the limits with the fewest slots per pack, among limits with nearly the highest harmonic mean.
 
-    Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each,
-    and leaves a derivative-free search as future work.
+    Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each.
     """
 
     name = "smallest"
 
-    def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore the space; if sizes are nearly equal, try only limits that hold several graphs of mean size.
+    def search(self, evaluation: Evaluation) -> None:
+        """Explore the space; if sizes are nearly equal, only limits that hold several graphs of mean size.
 
-        Packs of a single graph would be as full as other packs, but they would need a reserved node for each graph.
+        Packs of a single graph would be as full, but would need a reserved node for each graph.
         """
+        space = evaluation.space
         if space.scale < _NEARLY_EQUAL:
             several = _SEVERAL if evaluation.cap is None else min(_SEVERAL, evaluation.cap)
-            space = replace(space, smallest=space.rounded(several * mean for mean in space.mean))
-        _explore_multiples(evaluation, space, self)
+            evaluation.space = replace(space, smallest=space.rounded(several * mean for mean in space.mean))
+        _explore_multiples(evaluation, self)
 
     def order(self, evaluation: Evaluation) -> IntArray:
         """Alternate between two orders: by slots, candidates within the tolerance first; and by harmonic mean."""
@@ -138,11 +128,12 @@ class Smallest(Strategy):
         both = np.stack([smallest, highest], axis=1).ravel().tolist()
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
-    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
         """Return the limits among `points` that are not too large (see `_REACH`) and may be worth a plan."""
+        space = evaluation.space
         most = space.rounded(_REACH * space.scale * mean for mean in space.mean)
         inside = [point for point in points if all(limit <= top for limit, top in zip(point, most, strict=True))]
-        return super().promising(evaluation, space, inside)
+        return super().promising(evaluation, inside)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return, for each of `points`, whether its harmonic mean can be within the tolerance."""
@@ -163,9 +154,9 @@ class Target(Strategy):
     # Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
     target: float | Mapping[str, float]
 
-    def search(self, evaluation: Evaluation, space: Space) -> None:
+    def search(self, evaluation: Evaluation) -> None:
         """Explore the space; raise SearchError if no candidate reaches the target."""
-        _explore_multiples(evaluation, space, self)
+        _explore_multiples(evaluation, self)
         best = int(self.order(evaluation)[0])
         if self._lacking(evaluation, evaluation.efficiency)[best] > 0:
             candidate = evaluation.candidate(list(evaluation.results)[best])
@@ -193,7 +184,7 @@ class Target(Strategy):
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return, for each of `points`, whether it can reach the target with fewer slots than the best candidate.
 
-        If no candidate reaches the target yet: whether it can get as close to the target as the closest candidate.
+        If no candidate reaches the target yet: whether it can get as close as the closest candidate.
         """
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
@@ -219,8 +210,7 @@ class GraphsPerBatch(Strategy):
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
         """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
 
-        Two packs are preferred because the packs of a plan hold the same sizes in every epoch: with one pack in a
-        batch, two graphs never meet if no pack holds both sizes.
+        Two are preferred: with one, two graphs never meet if no pack of the plan holds both sizes.
         """
         if self.packs_per_batch != AUTO:
             return self
@@ -234,25 +224,21 @@ class GraphsPerBatch(Strategy):
         """Number of packs in a batch; 1 until `for_space` chooses it."""
         return 1 if self.packs_per_batch == AUTO else int(self.packs_per_batch)
 
-    @property
-    def _graphs_per_pack(self) -> float:
-        return self.graphs_per_batch / self.packs
-
     def largest_allowed(self, space: Space) -> Point:
         """Return limits for as many graphs of mean size as a pack should hold."""
-        return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
+        return space.rounded_down(self.graphs_per_batch / self.packs * mean for mean in space.mean)
 
-    def search(self, evaluation: Evaluation, space: Space) -> None:
+    def search(self, evaluation: Evaluation) -> None:
         """Explore limits that hold about as many graphs of mean size as a pack should hold."""
-        number, cap = self._graphs_per_pack, evaluation.cap
+        number, cap = self.graphs_per_batch / self.packs, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
             raise SearchError(
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach with at most {cap} graphs in a "
                 f"pack; raise graphs= to {math.ceil(number)} or more, leave it out, or lower graphs_per_batch."
             )
-        smallest = space.rounded(space.smallest)
-        _explore(evaluation, space, self, _LEAST_ROOM * number, _MOST_ROOM * number, (smallest,))
+        smallest = evaluation.space.rounded(evaluation.space.smallest)
+        _explore(evaluation, self, _LEAST_ROOM * number, _MOST_ROOM * number, (smallest,))
         candidate = evaluation.candidate(smallest)
         # With fewer batches than this, even the batches of the smallest limits hold too many graphs.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
@@ -266,10 +252,7 @@ class GraphsPerBatch(Strategy):
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates by distance from `graphs_per_batch`, then by harmonic mean, then by slots per pack.
-
-        The distance is the same for all candidates within the tolerance.
-        """
+        """Sort candidates by distance beyond the tolerance, then by harmonic mean, then by slots per pack."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
@@ -301,29 +284,29 @@ class Budget(Strategy):
         """Return the multiple of the mean size that spends the budget, as limits."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
-    def search(self, evaluation: Evaluation, space: Space) -> None:
+    def search(self, evaluation: Evaluation) -> None:
         """Explore limits that spend most of the budget."""
+        space = evaluation.space
         smallest, scale = space.rounded(space.smallest), self._scale(space)
         cost = float(self._costs_of(space, [smallest])[0])
         if cost > self.budget:
-            named = dict(zip(space.components, smallest, strict=True))
             raise SearchError(
-                f"the budget of {self.budget:g} is too small: the smallest limits that hold every graph are {named} "
-                f"and cost {cost:g} with the reserved node; raise the budget, or drop the "
-                "largest graphs (oversize='drop', --oversize drop)."
+                f"the budget of {self.budget:g} is too small: the smallest limits that hold every graph are "
+                f"{space.limits(smallest).maxima} and cost {cost:g} with the reserved node; raise the budget, or drop "
+                "the largest graphs (oversize='drop', --oversize drop)."
             )
         filled = self._filled(space, [smallest], len(smallest))
         starts = (smallest, *filled, *self._spending_all(space, smallest, evaluation.plans // 2))
-        _explore(evaluation, space, self, _LEAST_SPENT * scale, scale, starts)
+        _explore(evaluation, self, _LEAST_SPENT * scale, scale, starts)
 
     def order(self, evaluation: Evaluation) -> IntArray:
         """Sort candidates by their number of packs, then by slots per pack."""
         return evaluation.sorted_by(evaluation.packs, evaluation.slots)
 
-    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+    def promising(self, evaluation: Evaluation, points: list[Point]) -> list[Point]:
         """Return the limits among `points` that are within the budget and may be worth a plan."""
-        allowed = self._costs_of(space, points) <= self.budget
-        return super().promising(evaluation, space, list(compress(points, allowed)))
+        allowed = self._costs_of(evaluation.space, points) <= self.budget
+        return super().promising(evaluation, list(compress(points, allowed)))
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return, for each of `points`, whether its limits may be better than the best candidate."""
@@ -360,10 +343,7 @@ class Budget(Strategy):
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
     def _spending_all(self, space: Space, smallest: Point, most: int) -> list[Point]:
-        """Return all limits of two components that spend the budget, so that neither limit can grow.
-
-        The list is empty if there are not two components, or if there would be more than `most` limits.
-        """
+        """Return all limits of two components of which neither can grow within the budget; none if more than `most`."""
         if len(smallest) != 2:
             return []
         # Try each value of the component with fewer values, and spend the rest of the budget on the other component.
@@ -373,15 +353,13 @@ class Budget(Strategy):
         fewer = int(len(values[1]) < len(values[0]))
         if not 0 < len(values[fewer]) <= most:
             return []
-        points = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
-        rest = self._highest(space, points)[:, 1 - fewer].tolist()
-        return [(other, point[1]) if fewer else (point[0], other) for point, other in zip(points, rest, strict=True)]
+        points = np.array([smallest] * len(values[fewer]), dtype=np.int64)
+        points[:, fewer] = values[fewer]
+        points[:, 1 - fewer] = self._highest(space, points.tolist())[:, 1 - fewer]
+        return list(map(tuple, points.tolist()))
 
     def _filled(self, space: Space, points: Sequence[Point], components: int) -> list[Point]:
-        """Return each of `points` several times, each time with another limit as high as the budget allows.
-
-        Of k > `components` components, each point has only this many raised, beginning with another component.
-        """
+        """Return each point up to `components` times, each time with another limit as high as the budget allows."""
         number, k = len(points), len(space.components)
         rows = np.repeat(np.arange(number), min(components, k))
         columns = np.sort((np.arange(number)[:, None] + np.arange(min(components, k))) % k, axis=1).ravel()
@@ -405,35 +383,31 @@ class Budget(Strategy):
         return np.asarray((highest + reserve) // steps * steps - reserve, dtype=np.int64)
 
 
-def _explore_multiples(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:
-    """Explore multiples of the mean size: from the smallest that holds every graph to `_REACH` times as much.
-
-    Smaller multiples are tried too, each with its components raised to what the largest graph needs.
-    """
+def _explore_multiples(evaluation: Evaluation, strategy: Strategy) -> None:
+    """Explore multiples of the mean size up to `_REACH` times the smallest that holds every graph, and some below."""
+    space = evaluation.space
     below = space.ray(space.scale / _REACH, space.scale, max(2, evaluation.plans // 25))
-    _explore(evaluation, space, strategy, space.scale, _REACH * space.scale, (space.rounded(space.mean), *below))
+    _explore(evaluation, strategy, space.scale, _REACH * space.scale, (space.rounded(space.mean), *below))
 
 
-def _explore(
-    evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
-) -> None:
-    """Evaluate limits that hold `first` to `last` mean graphs, then limits near the most promising candidates.
+def _explore(evaluation: Evaluation, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]) -> None:
+    """Evaluate `starts` and limits that hold `first` to `last` mean graphs, then limits near the best candidates.
 
-    The promising limits among `starts` come first. Candidates are chosen in groups, and a group is planned only when it
-    is complete, so the result does not depend on the order in which the threads finish their plans.
+    A group of candidates is planned only when it is complete, so the order in which threads finish changes nothing.
     """
-    plans = evaluation.plans
+    plans, space = evaluation.plans, evaluation.space
     spread = max(2, int(_SPREAD * plans))
-    evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
+    evaluation.add(strategy.promising(evaluation, [*starts, *space.ray(first, last, spread)])[:plans])
     points = list(evaluation.results)
     reached = space.scale_of(points[strategy.order(evaluation)[0]])
     closer = space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans)))
-    evaluation.add(strategy.promising(evaluation, space, closer), most=plans - len(evaluation.results))
-    _refine(evaluation, space, strategy, (last - first) / spread)
+    evaluation.add(strategy.promising(evaluation, closer), most=plans - len(evaluation.results))
+    _refine(evaluation, strategy, (last - first) / spread)
 
 
-def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
+def _refine(evaluation: Evaluation, strategy: Strategy, scale: float) -> None:
     """Evaluate limits near the best candidates: at first about `scale` mean graphs away, then closer and closer."""
+    space = evaluation.space
     while len(evaluation.results) < evaluation.plans:
         # Maximum number of new candidates in this round.
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * evaluation.plans)), evaluation.plans - len(evaluation.results))
@@ -444,7 +418,7 @@ def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: flo
             # near: neighbours of the leader, and its limits lowered to the largest content of its packs.
             near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
             unknown = [point for point in near if point not in evaluation.results and point not in fresh]
-            fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))
+            fresh.update(dict.fromkeys(strategy.promising(evaluation, unknown)))
             seen += len(near) * len(leader)
             if len(fresh) >= room or seen >= _SEEN_IN_ROUND:
                 break
@@ -455,21 +429,15 @@ def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: flo
 
 
 def _in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
-    """Return the setting `values` with the names of `components` as keys, in the order of `components`.
-
-    A key of `values` may name an edge type by its relation only. Raise SearchError if a key is the name of no
-    component, or if a component has no cost; in other settings, components may be missing.
-    """
+    """Return `values` in the order and under the names of `components`; raise SearchError for other keys."""
     # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}
     unknown = [given for given in values if given not in names.values()]
     missing = [component for component, given in names.items() if given is None]
-    wrong = ""
-    if unknown:
+    if unknown or (missing and name == "cost"):
         wrong = f"there is no component {' and no '.join(map(repr, unknown)):.200}"
-    elif missing and name == "cost":
-        wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
-    if wrong:
+        if not unknown:
+            wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
         raise SearchError(
             f"{name}s need names of components as keys, but {wrong}; the components are {', '.join(names)}."
         )
@@ -485,41 +453,33 @@ def _by_component(name: str, given: object, check: Callable[[str, object], float
     return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
 
 
-def _target(target: object) -> float | dict[str, float]:
-    def fraction(what: str, value: object) -> float:
-        return real_number(what, value, above=0, most=1, hint="write 0.95 for 95 %.", error=SearchError)
-
-    return _by_component("target", target, fraction) if isinstance(target, Mapping) else fraction("the target", target)
+_whole = partial(whole_number, error=SearchError)
+_number = partial(real_number, error=SearchError)
+_fraction = partial(_number, above=0, most=1, hint="write 0.95 for 95 %.")
+_price = partial(_number, least=0, hint="give the bytes of one slot, for example.")
 
 
 def _cost(costs: object) -> dict[str, float]:
-    def cost(what: str, value: object) -> float:
-        return real_number(what, value, least=0, hint="give the bytes of one slot, for example.", error=SearchError)
-
-    each = _by_component("cost", costs, cost)
+    each = _by_component("cost", costs, _price)
     if not any(each.values()):
         raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
     return each
 
 
-def _budget(value: object) -> float:
-    hint = "give slots, or bytes together with costs (cost=, --cost)."
-    return real_number("the budget", value, above=0, hint=hint, error=SearchError)
-
-
 def _packs_per_batch(value: Any) -> int | str:
-    if isinstance(value, str):
-        if value != AUTO:
-            raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
-        return value
-    return whole_number("packs_per_batch", value, 1, 2**31, error=SearchError)
+    if not isinstance(value, str):
+        return _whole("packs_per_batch", value, 1, 2**31)
+    if value != AUTO:
+        raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
+    return value
 
 
+_BUDGET_HINT = "give slots, or bytes together with costs (cost=, --cost)."
 # Setting -> function that returns the setting as plain data, and raises SearchError for a wrong value.
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
-    "target": _target,
-    "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
+    "target": lambda v: _by_component("target", v, _fraction) if isinstance(v, Mapping) else _fraction("the target", v),
+    "graphs_per_batch": lambda value: _whole("graphs_per_batch", value, 1),
     "packs_per_batch": _packs_per_batch,
-    "budget": _budget,
+    "budget": lambda value: _number("the budget", value, above=0, hint=_BUDGET_HINT),
     "cost": _cost,
 }

@@ -6,31 +6,22 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.planning.bounds.pricing import Effort, by_search, linear_duals
+from dgl_tuplepack.planning.plan import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # The LP starts with at most this many patterns of the plan so far.
 _MOST_COLUMNS = 2000
-# A pattern that repeats 2.3 times has 2 whole packs; a fractional part of at least _NEARLY counts as a whole pack.
-# Without whole packs, a dive fixes one pack of the pattern that repeats most, and of others that repeat more than
-# _LIKELY times.
-_NEARLY, _LIKELY = 0.95, 0.5
+# A dive fixes whole packs: a fractional part of at least _NEARLY counts as one. If there are none, it fixes a pack of
+# the pattern that repeats most, and of others above _LIKELY, at most one for _PACKS_PER_PATTERN packs still allowed.
+_NEARLY, _LIKELY, _PACKS_PER_PATTERN = 0.95, 0.5, 32
 # Each dive after the first adds random noise below _NOISE to the repeats.
 _NOISE = 0.3
-# Without whole packs, a dive fixes at most one pattern for every _PACKS_PER_PATTERN packs that it may still use.
-_PACKS_PER_PATTERN = 32
-# A subproblem has at least _GRAPHS graphs. After failures, this minimum grows, to at most _MOST_GROWTH * _GRAPHS.
-_GRAPHS = 60
-_MOST_GROWTH = 5
-# A subproblem gets at most this many dives.
-_DIVES = 2
-# Work of choosing a subproblem, for each pattern of the plan.
-_WORK_PER_PATTERN = 30
-# Entries in one unit of work, for the matrix of the LP's initial patterns.
-_CELLS_PER_WORK = 4
+# A subproblem has at least _GRAPHS graphs, after failures up to _MOST_GROWTH times as many; it gets _DIVES dives.
+_GRAPHS, _MOST_GROWTH, _DIVES = 60, 5, 2
+# Work of choosing a subproblem, for each pattern; and entries in one unit of work, for the LP's initial patterns.
+_WORK_PER_PATTERN, _CELLS_PER_WORK = 30, 4
 # Purposes for `key_of`: each has its own stream of random numbers. Dive number t has the purpose _DIVE + t.
 _SUBPROBLEM, _DIVE = 6, 7
 
@@ -38,12 +29,9 @@ _SUBPROBLEM, _DIVE = 6, 7
 def closed(
     instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
 ) -> tuple[int, Patterns]:
-    """Solve the pattern LP, then make at most `dives` dives; return a lower bound and patterns.
+    """Solve the pattern LP, then make at most `dives` dives; return a bound and patterns, no worse than the given.
 
-    The returned bound is at least `bound`, and the returned patterns have at most as many packs as `patterns`. The
-    instance must be small, or have few graphs in a pack. No graph may have size 0.
-
-    The time grows with the number of possible packs.
+    The time grows with the number of possible packs, so packs must hold few graphs. No graph may have size 0.
     """
     centre = linear_duals(instance, effort)
     columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
@@ -62,8 +50,7 @@ def closed(
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
     """Pack ``counts[c]`` graphs of each class c into fewer than `packs` packs; return None if this dive fails.
 
-    Solve the LP of the remaining graphs, fix some packs of its solution (see `_fixed`), and repeat until no graphs
-    remain. The dive solves at most `packs` LPs.
+    Solve the LP of the remaining graphs, fix some packs of its solution (see `_fixed`), and repeat.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
@@ -113,12 +100,7 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
 def closed_by_subproblems(
     instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
 ) -> Patterns:
-    """Take some packs out as a subproblem, and pack their graphs again; repeat this with other packs.
-
-    Return patterns with at most as many packs as `patterns`. Stop after `patience` subproblems in a row that save no
-    pack.
-
-    Time: one call of `closed` with about 60 to 300 graphs, for each subproblem.
+    """Take some packs out, and pack their graphs again; repeat this until `patience` tries in a row save no pack.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
     neighbourhood search). Differs from it: a subproblem has both packs with much free room and random packs.
@@ -138,10 +120,7 @@ def closed_by_subproblems(
 def _closed_again(
     instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
 ) -> Patterns | None:
-    """Pack the graphs of ``chosen[q]`` packs of each pattern q into fewer packs.
-
-    Return all patterns with the new packs in place of the chosen packs, or None if no pack was saved.
-    """
+    """Pack the graphs of ``chosen[q]`` packs of each pattern q again; return all patterns, None if no pack is saved."""
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
@@ -157,13 +136,10 @@ def _closed_again(
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
-    """Return how many packs of each pattern to take out, int64 ``[Q]``: alternately roomy packs and random packs.
-
-    Together, these packs hold at least `graphs` graphs, if the plan has that many.
-    """
+    """Return how many packs of each pattern to take out, int64 ``[Q]``; together they hold about `graphs` graphs."""
     # packs[i]: the pattern of pack i.
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
-    room = patterns.room(instance).mean(axis=1)
+    room = patterns.room(instance.sizes, instance.limits).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
     # Only a random half of the packs may be chosen for their room, so that subproblems differ.
     roomy, others = drawn[::2], drawn[1::2]

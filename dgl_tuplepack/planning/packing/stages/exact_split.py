@@ -8,21 +8,15 @@ from numpy.typing import NDArray
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
+from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 
 # With more packs in the plan, or more graphs in the emptied packs, the search would not end within a usual effort.
-_MOST_PACKS = 20_000
-_MOST_GRAPHS = 12_000
-# Number of random packs that are emptied together with the emptiest packs.
-_OTHERS = 4
-# A meet-in-the-middle search decides for each *free* graph whether it goes into the pack.
-_FEWEST_FREE = 20
-_MOST_FREE = 32
-_MORE_FREE = 2
-# Number of finished packs that are emptied again after repeated failures.
-_REOPENED = 3
-# Most steps of a meet-in-the-middle search.
+_MOST_PACKS, _MOST_GRAPHS = 20_000, 12_000
+# Random packs that are emptied with the emptiest packs; and finished packs that are emptied again after failures.
+_OTHERS, _REOPENED = 4, 3
+# A meet-in-the-middle search decides for each *free* graph whether it goes into the pack, in _MOST_SCANNED steps.
+_FEWEST_FREE, _MOST_FREE, _MORE_FREE = 20, 32, 2
 _MOST_SCANNED = 1 << 22
 # Units of work (see `Effort`) for each try to fill a pack, and for each unpacked graph.
 _WORK_PER_TRIAL, _WORK_PER_GRAPH = 10_000, 12
@@ -31,13 +25,10 @@ _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """Reduce the number of packs by at least `fewer` (>= 1): repack some. Return the new patterns, or None on failure.
-
-    Time O(G d) for the G graphs of the chosen packs, at most 12,000, plus the time of `filled`.
-    """
+    """Save at least `fewer` packs by repacking some packs, of at most 12,000 graphs; return None if that fails."""
     if patterns.num_packs > _MOST_PACKS:
         return None
-    # packs: `patterns` with a separate pattern for each pack. single[p]: the index in `patterns` of pack p's pattern.
+    # packs: a pattern for each pack. single[p]: the index in `patterns` of pack p's pattern.
     single = np.repeat(np.arange(len(patterns)), patterns.repeats)
     packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
     chosen = _packs_to_empty(instance, packs, fewer, seed)
@@ -59,7 +50,7 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
 def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
     """Choose packs to empty, bool ``[P]``; None if there is too little free room, or if they hold too many graphs."""
     # room[p]: free share of each limit in pack p.
-    room = packs.room(instance)
+    room = packs.room(instance.sizes, instance.limits)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
     # enough[i]: whether the free room of the i + 1 emptiest packs adds up to `fewer` whole packs in every component.
     enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
@@ -74,11 +65,8 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Return a subset of n graphs whose total is within ``low..high`` in every component, or None; and the work done.
-
-    The subset is int64 ``[n]``: 1 for each graph in it, else 0. None: a search of `most` steps found no subset.
-    """
-    from dgl_tuplepack._core.kernels.exact_split import subset_within
+    """Return a mask ``[n]`` of graphs whose total is within ``low..high``, or None; and the work done, about `most`."""
+    from dgl_tuplepack._core.kernels.subset import subset_within
 
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
@@ -92,16 +80,13 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
 
 
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
-    """Pack all graphs into at most `packs` packs; return the indices of each pack's graphs, or None on failure.
+    """Pack graphs of `sizes` ``[G, d]`` into at most `packs` packs; return each pack's graphs, or None on failure.
 
-    `sizes` is int64 ``[G, d]``. Packs are filled one by one; each of them gets the hardest remaining graph, the graph
-    with the largest share of a limit.
-
-    Time O(d 2^(n / 2)), plus at most 2^22 steps, for each try to fill a pack with n <= 32 free graphs; memory
-    O(d 2^(n / 2)).
+    Packs are filled one by one; each gets the hardest remaining graph, which has the largest share of a limit. A try
+    with n <= 32 free graphs takes time and memory O(d 2^(n / 2)), plus at most 2^22 steps.
 
     Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `minimum_bin_slack`); Horowitz & Sahni 1974
-    for subsets (see `kernels.exact_split`).
+    for subsets (see `kernels.subset`).
     """
     hardest_first = np.argsort(-(sizes / limits).max(axis=1), kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
@@ -141,21 +126,14 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
 
 def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
-    """Return the room of each component that the graphs leave free in `packs` packs.
-
-    The numbers are Python integers, since products may exceed int64.
-    """
+    """Return the room that the graphs leave free in `packs` packs, in each component, as Python integers."""
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
 
 
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Return the least content of the next pack, int64 ``[d]``, if `packs` (>= 2) packs are not filled yet.
-
-    The room that the graphs leave free is divided equally among all packs except the last; each pack may leave at most
-    its share free.
-    """
-    shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
-    return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
+    """Return the least content of the next of `packs` packs, int64 ``[d]``: all but the last share the free room."""
+    spare = _spare(sizes, limits, packs)
+    return np.array([max(limit - free // (packs - 1), 0) for limit, free in zip(limits.tolist(), spare, strict=True)])
 
 
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
@@ -171,10 +149,7 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Return the graphs of one pack: the first graph of `left` and some others; None if no pack was found.
-
-    `window` has the least content of the pack and the limits, each int64 ``[d]``.
-    """
+    """Return the graphs of one pack, of which the first is ``left[0]``; its total is within `window`; or None."""
     low, high = window
     others = shuffled(left[1:].copy(), key)
     # First put `fixed` random graphs into the pack, so many that about half of the free graphs will fill the pack up.

@@ -8,11 +8,11 @@ import numpy as np
 
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.patterns import Patterns, joined
+from dgl_tuplepack.planning.plan import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# One call of the kernel writes at most this many patterns.
-_MOST_PATTERNS = 1 << 15
+# One call of the kernel writes at most this many patterns, and runs about this many steps.
+_MOST_PATTERNS, _SLICE = 1 << 15, 2_000_000
 # In the first half of its steps, the search tries at most this many choices at each depth before it backtracks.
 _WIDTH = 6
 # The weight of a component is (its scarcity / highest scarcity) ** 2**_DOUBLINGS.
@@ -21,11 +21,8 @@ _DOUBLINGS = 6
 _ACCEPTED_WASTE = 0.5
 # Samples are used only if a pack is expected to hold more than this many graphs.
 _SAMPLE_FROM = 1.5
-# Steps of the kernel between two checks of the effort.
-_SLICE = 2_000_000
 # Units of work (see `Effort`) of a step, of a `_Filling`, and of each class in a `_Filling`.
-_WORK_PER_STEP = 2
-_WORK_PER_FILLING, _WORK_PER_CLASS = 20_000, 40
+_WORK_PER_STEP, _WORK_PER_FILLING, _WORK_PER_CLASS = 2, 20_000, 40
 
 
 @dataclass(frozen=True)
@@ -34,10 +31,9 @@ class Tuning:
 
     # Maximum number of search steps for one pattern.
     steps: int = 2000
-    # Additional steps that the depth-first search may use only to finish its current descent.
+    # Additional steps that the search may use only to finish its current descent.
     walk: int = 400
-    # The search chooses at least this many graphs of each pack; the other graphs of the pack are a sample of all
-    # remaining graphs. Infinity turns sampling off.
+    # The search chooses at least this many graphs of each pack; the others are a sample. Infinity: no sampling.
     kept: float = 5.0
     # Offset of the samples; it works like a seed.
     turn: float = 0.0
@@ -46,16 +42,13 @@ class Tuning:
 def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
     """Fill one pack after another as full as possible; return None if the effort runs out.
 
-    `target` is the number of packs to aim for: if the graphs would fit into fewer packs, each pack may waste some room.
+    If the graphs would fit into fewer than `target` packs, each pack may waste some room. Time O(C log C) for each
+    `_Filling`, and O((S + E) log C) for each pattern of E entries, with S = `tuning.steps`.
 
-    Time O(C log C) for each `_Filling` (a run of packs with the same weights), and O((S + E) log C) for each pattern of
-    E entries, with S = `tuning.steps`; memory O(C d), plus the patterns.
-
-    Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
-    Hindi 2002, "New heuristics for one-dimensional bin-packing" (MBS', which fixes the first item). Differs from
-    both: it packs a histogram and repeats patterns; its search is bounded; it weights several components by scarcity;
-    and most of each pack is a sample of all remaining graphs, so that the last packs get as good a mix of sizes as the
-    first packs.
+    Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar & Hindi
+    2002, "New heuristics for one-dimensional bin-packing" (MBS', which fixes the first item). Differs from both: it
+    packs a histogram, its search is bounded, it weights components by scarcity, and most of each pack is a sample of
+    all remaining graphs, so that the last packs get as good a mix of sizes as the first.
     """
     filled: list[Patterns] = []
     # remaining[i]: number of graphs of class classes[i] that are not packed yet.
@@ -88,10 +81,8 @@ class _Filling:
     """A run of packs with the same component weights and the same order of classes."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
-        from dgl_tuplepack._core.kernels.bin_slack import BLOCK, Classes, Goal, Left, Pack
-        from dgl_tuplepack._core.kernels.fenwick import tree_of
+        from dgl_tuplepack._core.kernels.bin_slack import BLOCK, Classes, Goal, Left, Pack, tree_of
 
-        # The arrays for the kernel are described in its `Classes`, `Left`, `Goal` and `Pack`.
         sizes = instance.sizes[classes]
         scarce = scarcity(sizes, remaining, instance.limits)
         needed = max(float(scarce.max()), 1.0)
@@ -114,16 +105,9 @@ class _Filling:
         graphs_per_pack = float(left.sum()) / needed
         # The kernel is compiled for writable arrays and float settings only, hence the copy and the conversions.
         self.goal = Goal(
-            instance.limits.copy(),
-            weights,
-            tolerance=spare * _ACCEPTED_WASTE + 1e-12,
-            steps=tuning.steps,
-            walk=tuning.walk,
-            width=_WIDTH,
-            graphs_per_pack=graphs_per_pack,
-            kept=float(tuning.kept),
-            turn=float(tuning.turn),
-        )
+            instance.limits.copy(), weights, spare * _ACCEPTED_WASTE + 1e-12, tuning.steps, tuning.walk, _WIDTH,
+            graphs_per_pack, float(tuning.kept), float(tuning.turn),
+        )  # fmt: skip
         sampled = graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
         tree = tree_of(left) if sampled else np.zeros(0, dtype=np.int64)
         self.left = Left(left, np.arange(len(left) + 1), tree)
@@ -138,10 +122,7 @@ class _Filling:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs until the graphs, the effort or the steps of this run are used up; return their patterns.
-
-        The `remaining` array that the caller passed is reduced in place.
-        """
+        """Fill packs until graphs, effort or steps are used up; return patterns. The caller's `remaining` changes."""
         filled: list[Patterns] = []
         remaining = self.left.remaining
         steps_left = max(_SLICE, 64 * len(remaining))
@@ -165,7 +146,7 @@ class _Filling:
 
         remaining = self.left.remaining
         most = min(_MOST_PATTERNS, int(remaining.sum()))
-        # entries: a row of classes (positions in `order`) and a row of multiplicities; 8 per pattern on average.
+        # entries: a row of classes (positions in `order`) and a row of multiplicities, about 8 for each pattern.
         space = 2 * len(remaining) + 8 * most
         offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)

@@ -1,13 +1,13 @@
-"""The stages of "auto", in the order in which a turn runs them, and the state that they share.
+"""The stages of "auto", and the state that they share; ``docs/benchmarks/planning.md`` shows what each stage gains.
 
 Each stage checks whether to run in this turn, tries to improve the best patterns or the best bound, and counts its
-work. ``docs/benchmarks/planning.md`` shows how much each stage gains.
+work.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,17 +21,15 @@ from dgl_tuplepack.planning.bounds.pricing import Effort, Priced
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import fit_within
-from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
-from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
-from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.packing.heuristics import Settings, as_priority, names_for
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
-from dgl_tuplepack.planning.packing.stages.deal_and_repair import dealt_near
+from dgl_tuplepack.planning.packing.stages.dealing import dealt_near
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed, minimum_bin_slack
+from dgl_tuplepack.planning.plan import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# No search reaches these numbers, whatever its effort: the effort doubles with each round, and most searches take four
-# times as many steps in each turn as in the turn before.
+# No search reaches these numbers: the effort doubles with each round, and the steps grow with each turn.
 MOST_ROUNDS = 30
 MOST_TURNS = 1000
 
@@ -67,18 +65,18 @@ class Round:
     instance: Instance
     # Shared by all rounds.
     best: Best
-    # number: how many rounds came before this round. start: `Tuning.turn` in the first turn of this round.
+    # number: rounds before this round. start: `Tuning.turn` in its first turn.
     number: int
     start: float
     effort: Effort
     turn: int = 0
-    # The last search of `search_longer`: its steps for each pattern, its work, and whether more steps would change
-    # nothing. The next search has `growth` times as many steps.
+    # The last search of `search_longer`: its steps for each pattern, its work, and whether more steps change nothing.
+    # The next search has `growth` times as many steps.
     steps: int = 0
     spent: int = 0
     complete: bool = False
     growth: float = 1.0
-    # The relaxations from `raise_bound`, each with the LP duals that prove its bound; best bound first.
+    # The relaxations from `raise_bound`, each with the duals that prove its bound; best bound first.
     relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -87,13 +85,8 @@ class Round:
         self.graphs_per_pack = self.instance.num_graphs / self.packs
 
     @property
-    def is_first_turn(self) -> bool:
-        """Whether this is the first turn of the first round."""
-        return self.number == self.turn == 0
-
-    @property
     def trial(self) -> int:
-        """A different number for each turn of each round."""
+        """A different number for each turn of each round, 0 for the first."""
         return self.number * MOST_TURNS + self.turn
 
     @property
@@ -102,10 +95,8 @@ class Round:
         return self.best.proven or self.effort.exhausted
 
 
-# Packs that hold more graphs than this on average count as packs with many graphs.
-_MANY_GRAPHS = 4
-# Units of work (see `Effort`) of one pass over all packs, for each pack.
-_WORK_PER_PATTERN = 30
+# More graphs than this in a pack, on average, are many. Units of work of one pass over all packs, for each pack.
+_MANY_GRAPHS, _WORK_PER_PATTERN = 4, 30
 
 
 def raise_bound(current: Round) -> None:
@@ -115,12 +106,9 @@ def raise_bound(current: Round) -> None:
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
 
 
-# Best fit never checks the time limit while it runs, so it must be quick: some tens of milliseconds. All heuristics
-# together take this long for _MOST_FIT_CLASSES size classes, each of the two strongest for _MOST_SUM_CLASSES.
-_MOST_FIT_CLASSES = 4096
-_MOST_SUM_CLASSES = 15_000
-# Best fit adds one graph at a time, so it runs only if packs hold at most this many graphs on average.
-_MOST_FIT_GRAPHS = 1000
+# Best fit never checks the time limit, so it must be quick: all heuristics are tried with at most _MOST_FIT_CLASSES
+# size classes, the two strongest with _MOST_SUM_CLASSES, and at most _MOST_FIT_GRAPHS graphs in a pack, on average.
+_MOST_FIT_CLASSES, _MOST_SUM_CLASSES, _MOST_FIT_GRAPHS = 4096, 15_000, 1000
 # Fraction of the remaining effort that best fit may use with each heuristic.
 _FIT_SHARE = 0.2
 
@@ -129,7 +117,7 @@ def best_fits(current: Round) -> None:
     """Run best fit with each applicable heuristic of the paper (first turn of the first round only)."""
     histogram, limits = current.histogram, current.limits
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
-    if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
+    if current.trial or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
         return
     for name in names_for(limits.components) if len(histogram) <= _MOST_FIT_CLASSES else ("product", "sum"):
         try:
@@ -146,9 +134,10 @@ def best_fits(current: Round) -> None:
 _DEALING_SHARE = 0.5
 # The first turn deals to these numbers of packs above the bound, each times the bound / _PART.
 _ABOVE, _PART = (3, 1, 0), 4000
-# Units of work of a repair in the first turn, for each graph and component. In each later turn, a repair may take
-# _MORE_REPAIR times as long as in the turn before.
+# Work of a repair in the first turn, for each graph and component; each later turn allows _MORE_REPAIR times as much.
 _REPAIR_WORK, _MORE_REPAIR = 120, 4
+# A purpose for `key_of`.
+_DEAL = 8
 
 
 def deal_and_repair(current: Round) -> None:
@@ -159,21 +148,16 @@ def deal_and_repair(current: Round) -> None:
     share = current.effort.portion(int(_DEALING_SHARE * current.effort.left))
     key = key_of(int(current.start), current.trial, _DEAL)
     targets, work = [best.packs - 1], _REPAIR_WORK * _MORE_REPAIR ** min(turn, 20)
-    if current.is_first_turn:
+    if not current.trial:
         targets = [best.bound + above * max(1, best.bound // _PART) for above in _ABOVE]
     elif best.method != "deal_and_repair":
         return
     best.offer(dealt_near(instance, targets, best.packs - 1, key, work, share), "deal_and_repair")
 
 
-# A purpose for `key_of`.
-_DEAL = 8
-
-# `Tuning.kept` in successive turns.
+# `Tuning.kept` in successive turns, and steps for each pattern.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
-# Steps for each pattern.
-_FIRST_STEPS = 2000
-_MOST_STEPS = 1 << 20
+_FIRST_STEPS, _MOST_STEPS = 2000, 1 << 20
 
 
 def search_longer(current: Round) -> None:
@@ -202,15 +186,11 @@ _MOST_LP_CLASSES = 2500
 # With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
 # When `close_gap` is worth its time (see `_may_close`). With more than _FEW_CLASSES classes, it solves subproblems.
-_FEW_CLASSES = 400
-_FEW_GRAPHS = 400
-_MOST_PER_PACK = 8.0
-_MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
-# Fraction of the remaining effort that `close_gap` may use.
-_CLOSING_SHARE = 0.75
-# `close_gap` makes at most this many dives (see `closing.dived`) for the whole instance.
-_MOST_DIVES = 40
-# After this many subproblems in a row that save no pack, the bound may be too weak: raise it before more subproblems.
+_FEW_CLASSES, _FEW_GRAPHS = 400, 400
+_MOST_PER_PACK, _MOST_PER_PACK_IN_SUBPROBLEMS = 8.0, 3.5
+# Fraction of the remaining effort that `close_gap` may use, and its most dives for the whole instance.
+_CLOSING_SHARE, _MOST_DIVES = 0.75, 40
+# After this many subproblems in a row that save no pack, the bound may be too weak: raise it first.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
@@ -264,21 +244,15 @@ def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, m
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
-# The LP starts with at most this many of the best patterns so far.
-_MOST_START_COLUMNS = 2000
-# Fraction of the remaining effort that an LP may use.
-_LP_SHARE = 0.8
+# The LP starts with at most this many of the best patterns, and may use this fraction of the remaining effort.
+_MOST_START_COLUMNS, _LP_SHARE = 2000, 0.8
 
 
 def round_lp(current: Round) -> None:
-    """Raise the bound by the pattern LP of each relaxation, and round a solution to packs (one turn of each round).
-
-    Only the solution for the relaxation with all components is rounded, since its patterns are valid for the instance.
-    """
+    """Raise the bound by the LP of each relaxation; round the solution of the whole one to packs (one turn a round)."""
     if current.turn != _LP_TURN:
         return
     best, instance = current.best, current.instance
-    # point: the duals that the LP starts from.
     for relaxation, point in current.relaxations:
         relaxed = relaxation.instance
         classes = len(relaxed.counts)
@@ -298,11 +272,8 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Exact filling: most packs above the bound, and most graphs per pack on average.
-_EXACT_GAP = 3
-_MOST_EXACT_GRAPHS = 64
-# Fraction of the remaining effort that one exact filling may use.
-_EXACT_SHARE = 0.25
+# Exact filling: most packs above the bound, most graphs per pack, and its fraction of the remaining effort.
+_EXACT_GAP, _MOST_EXACT_GRAPHS, _EXACT_SHARE = 3, 64, 0.25
 
 
 def split_exactly(current: Round) -> None:
@@ -327,10 +298,9 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# One search with four times as many steps finds more than several searches with fewer steps. A search that is planned
-# to use 80 % of the remaining effort ends before the effort runs out.
-_MOST_GROWTH = 4.0
-_PATIENCE = 0.8
+# One search with four times as many steps finds more than several with fewer. A search that is planned to use 80 % of
+# the remaining effort ends before the effort runs out.
+_MOST_GROWTH, _PATIENCE = 4.0, 0.8
 
 
 def set_pace(current: Round) -> None:
@@ -338,10 +308,27 @@ def set_pace(current: Round) -> None:
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))
 
 
-# Repeats are rounded up if their fractional part is at least the threshold; a threshold of 2 rounds no repeats up.
-_THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
-# Search steps of minimum bin slack for each pattern.
-_STEPS = 20_000
+# A turn runs the stages in this order. The first stages need few compiled kernels, and prove many plans optimal.
+Stage = Callable[[Round], None]
+STAGES = (raise_bound, search_longer, deal_and_repair, best_fits, close_gap, round_lp, split_exactly, set_pace)
+
+
+def run(current: Round, stages: tuple[Stage, ...]) -> None:
+    """Run turns of all stages until the plan is proven optimal, the effort is used up, or no stage can do more."""
+    # The stages read `current.turn`.
+    for current.turn in range(MOST_TURNS):
+        before = current.effort.left
+        for stage in stages:
+            if current.done:
+                return
+            stage(current)
+        # Turns after LAST_NEW_TURN only search longer. If such a turn does no work, later turns cannot do more.
+        if current.turn > LAST_NEW_TURN and current.effort.left == before:
+            return
+
+
+# Repeats are rounded up from this fraction on; a threshold of 2 rounds none up. _STEPS: of minimum bin slack.
+_THRESHOLDS, _STEPS = (2.0, 0.9, 0.7, 0.5), 20_000
 
 
 def rounded(
@@ -349,13 +336,10 @@ def rounded(
 ) -> Iterator[Patterns]:
     """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
 
-    No pattern repeats more often than the remaining graphs allow, so `repeats` need not be exact. For `turn`, see
-    `Tuning`. If the effort is used up, stop.
-
-    Time O(M C), plus minimum bin slack for the remaining graphs: at most about one pack of graphs for each pattern.
+    Minimum bin slack packs the graphs that the rounded repeats leave over; for `turn` see `Tuning`.
 
     Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
-    heuristics). Differs from it in the method for the remaining graphs.
+    heuristics).
     """
     order = np.argsort(-repeats, kind="stable")
     columns, repeats = columns[order], repeats[order]
@@ -376,10 +360,7 @@ def rounded(
 
 
 def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
-    """Repeat each pattern m up to ``repeats[m]`` times, but only as often as the remaining graphs allow.
-
-    Return the patterns, and the number of remaining graphs of each class, int64 ``[C]``.
-    """
+    """Repeat pattern m ``repeats[m]`` times, if graphs suffice; return patterns, and the graphs left ``[C]``."""
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, repeats.tolist(), strict=True):
@@ -391,12 +372,9 @@ def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Pa
 
 
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
-    """Convert patterns of an instance to patterns of its relaxation, without the graphs that the relaxation leaves out.
-
-    Empty patterns are left out, too.
-    """
+    """Convert patterns of an instance to patterns of its relaxation; empty patterns are left out."""
     classes = len(relaxation.instance.counts)
-    # rows[i]: the relaxation's class of entry i, -1 if it is left out. pattern[j]: the pattern of kept entry j.
+    # rows[i]: the relaxation's class of entry i, or -1. pattern[j]: the pattern of kept entry j.
     rows = relaxation.rows[patterns.classes]
     kept = rows >= 0
     pattern = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))[kept]
@@ -411,12 +389,10 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 
 
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
-    """Convert patterns of a relaxation back to patterns of the instance; the relaxation must have all components.
+    """Convert patterns that hold every graph of a `relaxation` with all components back to patterns of the instance.
 
-    The patterns must hold every graph of the relaxation exactly once. `counts` ``[C]`` has the number of graphs of each
-    class of the instance. Graphs that the relaxation leaves out have size 0; they all go into one pack.
-
-    Time O(entries + C), plus O(entries of a pattern) for each class that was merged.
+    `counts` ``[C]`` has the graphs of each class of the instance. Graphs of size 0, which the relaxation leaves out,
+    all go into one pack.
     """
     assert relaxation.whole
     order = np.argsort(relaxation.rows, kind="stable")
@@ -448,10 +424,9 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 
 
 def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:
-    """Return the content of the next pack of a pattern: class of the instance -> number of graphs.
+    """Return the content of the next pack of the pattern `asked`: pairs (class of the relaxation, number of graphs).
 
-    `asked` is the pattern: pairs (class of the relaxation, number of its graphs). A class with too few graphs left for
-    this pack is removed from `merged_classes`. For these arguments, see `spread`.
+    The content is a dict, class of the instance -> number of graphs. Classes without graphs leave `merged_classes`.
     """
     content: dict[int, int] = {}
     for row, multiplicity in asked:

@@ -11,8 +11,8 @@ import numpy as np
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
 from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
+from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -32,11 +32,10 @@ _LEFT_OVER = 4
 def dealt_near(
     instance: Instance, targets: Sequence[int], most: int, key: np.uint64, work: int, effort: Effort
 ) -> Patterns | None:
-    """Pack all graphs into about ``targets[0]`` packs, then into ``targets[1]``, fewer, and so on (see `dealt`).
+    """Pack all graphs into about ``targets[0]`` packs, then ``targets[1]``, fewer, and so on, while this saves packs.
 
-    Leave out targets above `most`, and stop at the first attempt that saves no pack. An attempt may spend `work` units
-    on the repair, for each graph and component. Return None if no patterns have at most `most` packs, or if the effort
-    runs out.
+    Targets above `most` are left out; None if no attempt has at most `most` packs. An attempt may spend `work` units on
+    the repair, for each graph and component.
     """
     best: Patterns | None = None
     budget = work * min(instance.num_graphs, _MOST_GRAPHS) * len(instance.limits)
@@ -64,12 +63,8 @@ def work_of_dealing(instance: Instance, packs: int) -> int:
 def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: Effort) -> Patterns | None:
     """Pack all graphs into `target` packs, or a few more; return None if that fails, or if the effort runs out.
 
-    All packs get graphs at the same time, the largest graph first, so that their loads become nearly equal in every
-    component (see `dealt_evenly`). Then packs that exceed a limit exchange graphs with other packs (see
-    `OpenPacks.repair`), with at most `budget` units of work. If some packs still exceed a limit, graphs are taken out
-    of them and packed by minimum bin slack.
-
-    Time O(N P d) to deal N graphs, at most 2^20, to groups of P packs, at most 1,000; plus the repair.
+    All packs get graphs at the same time, the largest first (see `dealt_evenly`). Packs that exceed a limit then
+    exchange graphs (see `OpenPacks.repair`, at most `budget` units of work), or lose graphs to minimum bin slack.
     """
     shares = -(-instance.num_graphs // _MOST_GRAPHS)
     counts = instance.counts // shares
@@ -108,30 +103,20 @@ def _shortened(instance: Instance, members: IntArray) -> int:
         members[[chosen, number]] = members[[number, chosen]]
 
 
-# Sizes are scaled so that each limit is about _SCALE, and equal shares of the limits count alike. If the scaled loads
-# could add up to more than _MOST, nothing is exchanged, so that no sum overflows int64.
+# Sizes are scaled so that each limit is about _SCALE. If loads could add up to more than _MOST, nothing is exchanged.
 _SCALE, _MOST = 1 << 26, 1 << 62
 # Graphs are dealt to groups of at most this many packs.
 GROUP = 1000
-# Directions are scaled to _DIRECTION, and loads so that the products of full packs are about _PRODUCT. Packs with up to
-# eight times as much still fit into int32.
+# Directions are scaled to _DIRECTION, and loads so that products of full packs are about _PRODUCT, in int32.
 _DIRECTION, _PRODUCT = 1 << 9, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
 class OpenPacks:
-    """P packs whose graphs may be exchanged, with up to M graphs each.
+    """P packs of up to M graphs each, which may be exchanged, within `limits` ``[d]``.
 
-    Parameters
-    ----------
-    sizes
-        Sizes of graphs or of size classes, int64 ``[N, d]``.
-    limits
-        Inclusive maxima of a pack, int64 ``[d]``, >= 1.
-    members
-        Rows of `sizes`, int64 ``[P, M]``; the first ``counts[p]`` entries of row p are the graphs of pack p.
-    counts
-        Number of graphs of each pack, int64 ``[P]``.
+    The first ``counts[p]`` entries of row p of `members` ``[P, M]`` are the graphs of pack p, as rows of `sizes` ``[N,
+    d]``.
     """
 
     sizes: IntArray
@@ -143,10 +128,7 @@ class OpenPacks:
     def of(
         cls, sizes: IntArray, limits: IntArray, assigned: IntArray, rows: IntArray, packs: int, free: int
     ) -> OpenPacks:
-        """Make packs from the pack of each graph, ``assigned[i]``, and its row in `sizes`, ``rows[i]``.
-
-        Each pack has at least `free` unused places.
-        """
+        """Make packs with `free` unused places; graph i, of the size ``sizes[rows[i]]``, is in ``assigned[i]``."""
         counts = np.bincount(assigned, minlength=packs)
         members = np.zeros((packs, int(counts.max()) + free), dtype=np.int64)
         order = np.argsort(assigned, kind="stable")
@@ -173,10 +155,7 @@ class OpenPacks:
         return np.flatnonzero((self.loads > self.limits).any(axis=1))
 
     def repair(self, *, moves: bool, key: np.uint64, budget: int) -> int:
-        """Exchange graphs until no pack exceeds a limit, or progress or budget end; return the units of work done.
-
-        With `moves`, a graph may also move to a pack with an unused place.
-        """
+        """Exchange (with `moves`, also move) graphs until no pack exceeds a limit; return the work, about `budget`."""
         from dgl_tuplepack._core.kernels.deal_and_repair import repair
 
         if (scaled := self._scaled()) is None:
@@ -205,22 +184,11 @@ class OpenPacks:
 
 
 def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
-    """Deal graphs to packs so that the loads of all packs are nearly equal; return the pack of each graph.
+    """Deal graphs to packs so that all loads are nearly equal; return the pack of each graph, int64 ``[N]``.
 
-    Parameters
-    ----------
-    shares
-        Sizes of graphs or of size classes, as shares of the limits, float64 ``[C, d]``, at most 1.
-    rows
-        Row in `shares` of each graph, int64 ``[N]``, in the order in which they are dealt; large graphs should come
-        first.
-    packs
-        Number of packs P, >= 1.
-
-    Notes
-    -----
-    Each graph goes to the pack whose load has the smallest scalar product with the size of the graph. Time O(N P d) for
-    groups of at most 1,000 packs, where each group gets a sample of the graphs; less if rows repeat.
+    Graph i has the shares of the limits ``shares[rows[i]]``, each at most 1; large graphs should come first. It goes to
+    the pack whose load has the smallest scalar product with its size. Time O(N P d) for groups of P <= 1,000 packs,
+    each of which gets a sample of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 

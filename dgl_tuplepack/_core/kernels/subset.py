@@ -10,9 +10,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
-    """Return the total and the mask of each subset of graphs ``first..last - 1``: int64 ``[2^n, d]`` and ``[2^n]``.
+    """Return the total and the mask of each subset of graphs ``first..last - 1``, int64 ``[2^n, d]`` and ``[2^n]``.
 
-    Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``. Time O(d 2^n).
+    Totals ascend in the first component. Bit i of a mask is set if the subset holds graph ``first + i``.
     """
     components = sizes.shape[1]
     subsets = 1 << (last - first)
@@ -47,8 +47,8 @@ def window_pair(
 ) -> tuple[int, int, int]:
     """Find a row of `left` and a row of `right` whose sum is within ``low..high`` in every component.
 
-    Return the indices of the two rows, or -1 and -1; and the number of steps. The rows of each array must ascend in the
-    first component. The search gives up after about `most` steps.
+    Return both indices, or -1 and -1; and the number of steps, about `most` at most. Rows ascend in the first
+    component.
     """
     components = len(low)
     begin, steps = len(right), 0
@@ -81,14 +81,12 @@ def subset_within(
 ) -> int:
     """Find a subset of n graphs, `sizes` ``[n, d]``, with a total within ``low..high`` in every component.
 
-    Return the number of steps, negative if no subset was found. If a subset was found, `chosen` ``[n]`` gets 1 for each
-    graph of the subset, 0 for all other graphs. The search is fastest if the first component has the narrowest window.
-    After about `most` steps, the scan of pairs gives up.
+    Return the number of steps, negative if no subset was found; else `chosen` ``[n]`` gets 1 for each graph of it, 0
+    for the others. The first component should have the narrowest window. After about `most` steps, the scan of pairs
+    gives up. Time and memory O(d 2^(n / 2)), plus the pairs scanned.
 
-    Time O(d 2^(n / 2)), plus the number of pairs scanned; memory O(d 2^(n / 2)).
-
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it:
-    a window instead of the largest sum; and further components, which are checked for each pair.
+    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it: a
+    window instead of the largest sum; and further components, which are checked for each pair.
     """
     graphs = len(sizes)
     middle = graphs // 2

@@ -8,10 +8,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, FloatMatrix, IntVe
 
 @jit
 def place(weights: FloatMatrix, order: ConstIntVector, loads: FloatMatrix, parts: IntVector) -> None:
-    """Give each graph in `order` to the part in which the graph raises the sum of squared loads least.
+    """Give each graph in `order` to the first part in which it raises the sum of squared loads least.
 
-    `weights` is ``[N, k]``. Update `loads` ``[P, k]``, the sums of the weights over the graphs of each part, and write
-    the part of each graph to `parts` ``[N]``. Among equally good parts, the first gets the graph.
+    `weights` is ``[N, k]``. Update `loads` ``[P, k]``, and write the part of each graph to `parts` ``[N]``.
     """
     for graph in order:
         best, least = 0, 0.0
