@@ -167,13 +167,12 @@ def join_graphs(
     before: JoinedData | None = None,
     specs: Mapping[Attribute, ArraySpec | None] | None = None,
     types: tuple[list[str], list[EdgeType]] | None = None,
-    only: str | None = None,
 ) -> JoinedData:
     """Join graphs as PyG does; raise SchemaError if they differ from each other, or from what is expected.
 
     Expected are the types and attributes of `before`, the group before this one; or `types`, and `specs`, which has the
     spec of a row of each attribute. `where` has the display names of the graphs. Attributes with the level None in
-    `levels` are left out; other levels are not used here. With `only`, just the attributes of this name are read.
+    `levels` are left out; other levels are not used here.
     """
     types = types or (types_in(graphs[0]) if before is None else (before.node_types, before.edge_types))
     for data, item_name in zip(graphs, where, strict=True):
@@ -182,7 +181,7 @@ def join_graphs(
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
     storages = [dict(storages_of(data)) for data in graphs]
     shown = [
-        {(t, key) for t, s in each.items() for key in _keys(s, left_out, texts, item_name) if only in (None, key)}
+        {(t, key) for t, s in each.items() for key in _keys(s, left_out, texts, item_name)}
         for each, item_name in zip(storages, where, strict=True)
     ]
     # Index of a graph, and key of a storage of it without nodes (edges), which may lack `_is_optional` attributes.
@@ -328,11 +327,12 @@ def _joined(
             check_specs({name: found}, {name: spec}, f"{where[i]}, rows of attributes", BY_TRANSFORM)
         tensor = value if isinstance(value, Tensor) else torch.tensor(value)
         dims.append(dim)
-        values.append(tensor.unsqueeze(0) if dim is None or not tensor.ndim else tensor.movedim(dim, 0))
+        values.append(tensor.unsqueeze(0) if dim is None or not tensor.ndim else tensor)
         shifts.append(_shift(data, key, value, storage, what))
-    rows = np.array([len(value) for value in values], np.int64)
+    axis = dims[0] or 0
+    rows = np.array([value.shape[axis] for value in values], np.int64)
     try:
-        joined = torch.cat(values)
+        joined = torch.cat(values, dim=axis).movedim(axis, 0)
     except RuntimeError as error:
         raise SchemaError(
             f"{whats[0]} and of the graphs after it cannot be joined: {error!s:.200}; move all graphs to one device."

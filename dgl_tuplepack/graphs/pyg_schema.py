@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.progress import progress_bar
@@ -29,9 +30,13 @@ from dgl_tuplepack.graphs.pyg_join import (
     Joined,
     JoinedData,
     check_library,
+    described,
     follows_pyg,
     join_graphs,
+    known_nodes,
     merged,
+    storages_of,
+    types_in,
 )
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
@@ -534,8 +539,31 @@ def has_usual_types(data: Any, levels: Levels) -> bool:
 def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, int]:
     """Return the number of nodes and edges of each type of one graph."""
     check_library(data, where)
-    group = join_graphs([data], [where], levels, only=ENDPOINTS if has_usual_types(data, levels) else None)
-    return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
+    if not has_usual_types(data, levels):
+        group = join_graphs([data], [where], levels)
+        return {t: int(number[0]) for t, number in group.counts(types_of(group, levels)).items()}
+    # Read the numbers of a usual graph from its storages, without joining its attributes.
+    storages = dict(storages_of(data))
+    counts: dict[GraphType, int] = {}
+    node_types, edge_types = types_in(data)
+    types = Types(False, tuple(node_types), {e: (e, ENDPOINTS) for e in edge_types})
+    if not isinstance(data, HeteroData):
+        types = Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
+    if not types.edges:
+        refuse_without_types(where)
+    check_ends(types, where)
+    for t in types.all:
+        storage, what = storages[types.storage_of(t)], named(where, types.storage_of(t))
+        if isinstance(t, str):
+            number = known_nodes(storage, what)
+            counts[t] = refuse_unknown(what) if number is None else number
+        elif ENDPOINTS in storage:
+            # Called only for its checks.
+            described(storage[ENDPOINTS], ENDPOINTS, data, storage, f"the {ENDPOINTS} of {what}")
+            counts[t] = int(storage[ENDPOINTS].shape[1])
+        else:
+            refuse_without_ends(what)
+    return counts
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
@@ -543,11 +571,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
     iterator, groups = iter(graphs), list[JoinedData]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
-        for data, item_name in pairs:
-            check_library(data, item_name)
-        only = ENDPOINTS if all(has_usual_types(data, levels) for data in given) else None
-        group = join_graphs(given, where, levels, groups[-1] if groups else None, only=only)
-        groups.append(group.without_values())
+        groups.append(join_graphs(given, where, levels, groups[-1] if groups else None).without_values())
     group = merged(groups)
     types = types_of(group, levels)
     # Endpoints are always checked; None skips the check of the other attributes.
