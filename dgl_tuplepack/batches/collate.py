@@ -16,7 +16,8 @@ from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Coordinates, Fill, Key, PaddedShape, batch_of, number_of_shape
 from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
-from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock, GraphType
+from dgl_tuplepack.graphs.build import joined
 from dgl_tuplepack.graphs.items import (
     BatchItems,
     Examples,
@@ -30,10 +31,9 @@ from dgl_tuplepack.graphs.items import (
     shape_index_of,
     taken_apart,
 )
-from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
-from dgl_tuplepack.graphs.schema import JoinedGraphs, as_array
+from dgl_tuplepack.graphs.schema import as_array
 from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
@@ -205,10 +205,10 @@ class PaddedCollate:
             check_values(
                 schema,
                 lambda t: as_array(graphs.lengths[t]),
-                lambda column: as_array(graphs.columns[column]),
+                lambda column: as_array(graphs.column(column)),
                 lambda i: names[i],
             )
-        shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.numbers.values()))]
+        shape = self.shapes[number_of_shape(self.shapes, sampler_shape, list(graphs.totals.values()))]
         try:
             padded = padded_batch(shape, graphs)
         except GraphTooLargeError as error:
@@ -240,13 +240,13 @@ class PaddedCollate:
         return ids
 
 
-def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
+def padded_batch(shape: PaddedShape, graphs: GraphBlock) -> PaddedBatch:
     """Return the padded batch of the graphs, without ids.
 
     Raise GraphTooLargeError if the graphs exceed the limits of `shape`.
     """
     # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. Node types come first, None last.
-    schema, real, device = shape.schema, graphs.numbers, graphs.device
+    schema, real, device = shape.schema, graphs.totals, graphs.device
     shape.check_content(list(real.values()))
     tensors: dict[Key, Tensor] = {
         ("mask", t): torch.arange(slots, device=device) < real[t] for t, slots in shape.slots.items()
@@ -259,39 +259,39 @@ def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:
     return sorted_by_destination(padded) if shape.sort_edges else padded
 
 
-def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
+def _endpoints(shape: PaddedShape, graphs: GraphBlock, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
     """Return the source nodes and the destination nodes of all edges of a type, ``[slots]`` each.
 
     Real edges come first, then padding edges, which join padding nodes.
     """
-    padding_edges = torch.arange(shape.slots[edge_type] - graphs.numbers[edge_type], device=graphs.device)
+    padding_edges = torch.arange(shape.slots[edge_type] - graphs.totals[edge_type], device=graphs.device)
 
     def with_padding(real: Tensor, node_type: str, shift: int) -> Tensor:
         """Return `real` followed by one end of each padding edge, moved on by `shift` padding nodes."""
-        first_padding = graphs.numbers[node_type]
+        first_padding = graphs.totals[node_type]
         num_padding = shape.slots[node_type] - first_padding
         # Spread the padding edges evenly over the padding nodes, in ascending order.
         padding = first_padding + (padding_edges * num_padding // max(len(padding_edges), 1) + shift) % num_padding
         return torch.cat([real.to(shape.idtype), padding.to(shape.idtype)])
 
     src_type, _, dst_type = edge_type
-    src, dst = graphs.ends[edge_type]
+    src, dst = graphs.endpoints[edge_type]
     # In a chain, each padding edge leads to the next padding node.
     step = int(shape.has_padding_chains(edge_type))
     return with_padding(src, src_type, 0), with_padding(dst, dst_type, step)
 
 
-def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
+def _padded(shape: PaddedShape, graphs: GraphBlock, column: Column) -> Tensor:
     """Return a feature or label with its padding; indices count the nodes (edges) of the batch, not of each graph."""
     values = graphs.shifted(column, shape.schema.index_columns.get(column))
-    return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
+    return torch.cat([values, shape.padding_of(column, graphs.totals, graphs.device)])
 
 
-def _per_graph(shape: PaddedShape, graphs: JoinedGraphs, t: GraphType) -> Tensor:
+def _per_graph(shape: PaddedShape, graphs: GraphBlock, t: GraphType) -> Tensor:
     """Return the number of nodes (edges) of type t in each graph slot; the last slot has all padding nodes (edges)."""
     counts = torch.zeros(shape.num_graphs, dtype=torch.int64, device=graphs.device)
-    counts[: graphs.numbers[None]] = graphs.lengths[t]
-    counts[-1] = shape.slots[t] - graphs.numbers[t]
+    counts[: graphs.totals[None]] = graphs.lengths[t]
+    counts[-1] = shape.slots[t] - graphs.totals[t]
     return counts
 
 

@@ -21,7 +21,7 @@ from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.batches.content import BatchContent, slots_and_pointers
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.pyg.join import storages_of
+from dgl_tuplepack.graphs.pyg_join import storages_of
 from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names, PygLayout, attribute_names
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask

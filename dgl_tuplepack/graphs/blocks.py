@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,27 +48,56 @@ def rows_of_spans(first: IntArray, lengths: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class GraphBlock:
-    """B consecutive graphs. Together they have V_t nodes of each node type t, and E_t edges of each edge type t."""
+    """B graphs of one schema, joined; they have V_t nodes of each node type t, and E_t edges of each edge type t.
+
+    A source yields blocks of arrays. `joined` makes blocks of tensors on one device: the graphs of a batch.
+    """
 
     # Number of nodes (edges) of each graph, int64 [B] for each type.
-    num_nodes: Mapping[str, IntArray]
-    num_edges: Mapping[EdgeType, IntArray]
-    # Source and destination node of each edge, integers [E_t]; nodes are counted from 0 in each graph.
-    endpoints: Mapping[EdgeType, tuple[Array, Array]]
-    # Features [V_t, ...] and [E_t, ...], by type and name.
-    node_features: Mapping[str, Mapping[str, Array]]
-    edge_features: Mapping[EdgeType, Mapping[str, Array]]
+    num_nodes: Mapping[str, Any]
+    num_edges: Mapping[EdgeType, Any]
+    # Source and destination node of each edge, integers [E_t]. In arrays, nodes are counted from 0 in each graph; in
+    # tensors, across all graphs.
+    endpoints: Mapping[EdgeType, tuple[Any, Any]]
+    # Features [V_t, ...] and [E_t, ...], by type and name. Indices in them, and in labels, count from 0 in each graph.
+    node_features: Mapping[str, Mapping[str, Any]]
+    edge_features: Mapping[EdgeType, Mapping[str, Any]]
     # Labels [B, ...] by name. A single label has the empty name.
-    labels: Mapping[str, Array]
+    labels: Mapping[str, Any]
     # The `Schema`, if earlier graphs may not have shown the features of all types.
     schema: Any = None
+    # Only with tensors: the number of nodes (edges) of each type, and, with the key None, B. They are known on the CPU.
+    totals: Mapping[Any, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.num_nodes.values())))
 
-    def column(self, column: tuple[str, Any, str]) -> Array:
+    @functools.cached_property
+    def lengths(self) -> dict[GraphType, Any]:
+        """Number of nodes (edges) of each graph, by type."""
+        return dict([*self.num_nodes.items(), *self.num_edges.items()])
+
+    @property
+    def device(self) -> Any:
+        """The device of the tensors."""
+        return next(iter(self.num_nodes.values())).device
+
+    def column(self, column: tuple[str, Any, str]) -> Any:
         """Return a feature or label. `column` is (content, type, name), such as ("node_feature", "_N", "x")."""
         content, t, name = column
         by_type: Any = self.node_features if content == "node_feature" else self.edge_features
-        values: Array = self.labels[name] if content == "label" else by_type[t][name]
-        return values
+        return self.labels[name] if content == "label" else by_type[t][name]
+
+    def shifted(self, column: tuple[str, Any, str], target: GraphType | None) -> Any:
+        """Return a column of tensors, with its indices counted across all graphs instead of in each graph.
+
+        `target` is the type of the nodes (edges) that the column indexes; None for a column without indices.
+        """
+        values, t = self.column(column), column[1]
+        if target is None:
+            return values
+        # The number of nodes (edges) of type `target` in earlier graphs.
+        first = self.lengths[target].cumsum(0) - self.lengths[target]
+        if t is not None:
+            first = first.repeat_interleave(self.lengths[t], output_size=len(values))
+        return values + first.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))

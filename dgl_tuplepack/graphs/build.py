@@ -1,4 +1,4 @@
-"""Make a DGLGraph from tensors that are already checked; and blocks of graphs."""
+"""Join graphs to blocks, and make DGLGraphs from blocks or from tensors that are already checked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,31 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.items import begins_with_pyg, parts_in_blocks
-from dgl_tuplepack.graphs.merge import joined
-from dgl_tuplepack.graphs.named import is_pyg, of_graph
+from dgl_tuplepack.graphs.items import Parts, begins_with_pyg, parts_in_blocks
+from dgl_tuplepack.graphs.named import (
+    by_name,
+    check_alike,
+    count,
+    features_of,
+    graph_names,
+    is_pyg,
+    located_types,
+    of_graph,
+)
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties
-from dgl_tuplepack.graphs.schema import JoinedGraphs, Schema, as_array, as_label, as_tensor, found_features
+from dgl_tuplepack.graphs.schema import (
+    ArraySpec,
+    Schema,
+    as_array,
+    as_label,
+    as_tensor,
+    as_tensors,
+    check_specs,
+    found_features,
+)
 from dgl_tuplepack.graphs.subsets import schema_of
 
 
@@ -182,6 +199,100 @@ class BatchBuilder:
         return (graph, as_label(labels)) if labels else graph
 
 
+# Blocks from items ----------------------------------------------------------------------------------------------------
+
+
+def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> GraphBlock:
+    """Join the graphs and labels of items; raise SchemaError if an item has another schema."""
+    if not parts:
+        return _nothing(schema)
+    graphs = [part.graph for part in parts]
+    if schema.pyg is not None or any(map(is_pyg, graphs)):
+        from dgl_tuplepack.graphs.pyg_schema import batch_of
+
+        return batch_of(schema, graphs, where)
+    batches = _batched(schema, graphs, where)
+    labels = [as_tensors(part.label) for part in parts]
+    for label, item_name in zip(labels, where, strict=True):
+        found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
+        check_specs(found, schema.labels, f"{item_name}, labels", "in the dataset")
+    return tensors_of(schema, batches, {name: torch.stack([label[name] for label in labels]) for name in schema.labels})
+
+
+def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> GraphBlock:
+    """Return the tensors of `batches`: a result of `dgl.batch`, or a dict with such a result for each name."""
+    totals: dict[Any, int] = {}
+    lengths: dict[Any, Tensor] = {}
+    endpoints: dict[EdgeType, tuple[Tensor, Tensor]] = {}
+    columns: dict[Column, Tensor] = {}
+    device = next(iter(by_name(batches).values())).device
+    for t, graph, type_in_graph in located_types(batches):
+        is_nodes = isinstance(t, str)
+        totals[t] = number = count(graph, type_in_graph)
+        numbers = graph.batch_num_nodes if is_nodes else graph.batch_num_edges
+        lengths[t] = numbers(type_in_graph).long()
+        if not is_nodes:
+            # In the order of edge ids: with some sparse formats, DGL returns edges in another order.
+            src, dst, ids = graph.edges(form="all", order=None, etype=type_in_graph)
+            src, dst = (torch.empty_like(end).index_put_((ids,), end) for end in (src, dst))
+            endpoints[t] = src, dst
+        data = features_of(graph, type_in_graph)
+        for name, spec in schema.features[t].items():
+            # If no graph has a node (edge) of the type, the feature may be missing.
+            values = data[name] if number else spec.filled(0, 0).to(device)
+            columns["node_feature" if is_nodes else "edge_feature", t, name] = values
+    totals[None] = next(iter(by_name(batches).values())).batch_size
+    columns |= {("label", None, name): value.to(device) for name, value in labels.items()}
+    return schema.block(lengths, endpoints, columns.__getitem__, totals=totals)
+
+
+def _nothing(schema: Schema) -> GraphBlock:
+    """Return the result of `joined` for no items."""
+    none, types = torch.empty(0, dtype=torch.int64, device="cpu"), [*schema.types.values()]
+    columns = {column: spec.filled(0, 0) for column, spec in schema.columns()}
+    ends = dict.fromkeys(schema.edge_types, (none, none))
+    return schema.block(dict.fromkeys(types, none), ends, columns.__getitem__, totals=dict.fromkeys([*types, None], 0))
+
+
+def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
+    """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
+    dgl = load("dgl")
+    try:
+        # `dgl.batch` compares the features of graphs, but not their types. So check the types of each graph, but the
+        # features only once, for the whole batch.
+        for graph, item_name in zip(graphs, where, strict=True):
+            schema.check_types(graph, item_name)
+        batches = _by_dgl(dgl, graphs)
+        check_alike(batches, "the batch")
+        batch = next(iter(by_name(batches).values()))
+        if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
+            return batches
+    except (dgl.DGLError, SchemaError):
+        # The second loop raises an error that names the item.
+        pass
+    for graph, item_name in zip(graphs, where, strict=True):
+        schema.check_graph(graph, item_name)
+    # The first try fails if a graph has no nodes (edges) of a type, but other features for that type. Such features are
+    # allowed, and left out here.
+    return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
+
+
+def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
+    names = graph_names(graphs[0])
+    return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
+
+
+def _without_empty_features(graphs: Any) -> Any:
+    """Return a view of the graph, or of each named graph, without the features of types that have no nodes (edges)."""
+    if isinstance(graphs, dict):
+        return {name: _without_empty_features(each) for name, each in graphs.items()}
+    graph = graphs.local_var()
+    for t, _, _ in located_types(graph):
+        if not count(graph, t):
+            features_of(graph, t).clear()
+    return graph
+
+
 def graph_blocks(
     items: Iterable[Any],
     ties: Ties | None = None,
@@ -204,7 +315,7 @@ def graph_blocks(
     except StopIteration:
         raise SizesError("the source has no graphs; at least one is needed.") from None
     if begins_with_pyg(first):
-        from dgl_tuplepack.graphs.pyg.items import read
+        from dgl_tuplepack.graphs.pyg_schema import read
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
     schema = schema_of(first, levels=levels)
@@ -220,26 +331,20 @@ def _blocks(schema: Schema, declared: tuple[Any, Any], items: Iterable[Any]) -> 
             if schema.empty and not is_pyg(part.graph):
                 schema = schema.settled(found_features(part.graph, schema.empty))
         of_block = schema.with_declared(*declared)
-        yield _block(of_block, joined(of_block, parts, where))
+        yield _as_arrays(of_block, joined(of_block, parts, where))
 
 
-def _block(schema: Schema, graphs: JoinedGraphs) -> GraphBlock:
-    lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
+def _as_arrays(schema: Schema, block: GraphBlock) -> GraphBlock:
+    """Return a block of tensors as arrays, in which endpoints are counted from 0 in each graph."""
+    lengths = {t: as_array(each) for t, each in block.lengths.items()}
 
     def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
-        """Return endpoints counted from 0 in each graph; in `end`, they are counted across all graphs."""
         # For each edge, the number of nodes of type t in all earlier graphs.
         first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
         return as_array(end).astype(np.int64) - first
 
-    return GraphBlock(
-        {t: lengths[t] for t in schema.node_types},
-        {e: lengths[e] for e in schema.edge_types},
-        {e: (from_zero(src, e, e[0]), from_zero(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
-        # Node features, edge features and labels.
-        *schema.arranged(lambda column: as_array(graphs.columns[column])),
-        schema,
-    )
+    ends = {e: (from_zero(src, e, e[0]), from_zero(dst, e, e[2])) for e, (src, dst) in block.endpoints.items()}
+    return schema.block(lengths, ends, lambda column: as_array(block.column(column)), schema=schema)
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The schema of a dataset: its types, the dtypes and shapes of its features and labels; graphs joined by it."""
+"""The schema of a dataset: its types, the dtypes and shapes of its features and labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import is_iterable
 from dgl_tuplepack.graphs.named import (
     by_name,
@@ -174,6 +174,14 @@ class Schema:
         nodes = {t: {n: value(("node_feature", t, n)) for n in names} for t, names in self.node_features.items()}
         edges = {e: {n: value(("edge_feature", e, n)) for n in names} for e, names in self.edge_features.items()}
         return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
+
+    def block(
+        self, lengths: Mapping[Any, Any], endpoints: Mapping[EdgeType, Any], column: Callable[[Column], Any],
+        **others: Any,
+    ) -> GraphBlock:  # fmt: skip
+        """Return a block of graphs, in which `column` returns the values of each feature and label."""
+        nodes, edges = {t: lengths[t] for t in self.node_types}, {e: lengths[e] for e in self.edge_types}
+        return GraphBlock(nodes, edges, endpoints, *self.arranged(column), **others)
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
         """Return a copy of the schema in which the features and labels have the given specs."""
@@ -338,43 +346,6 @@ def differing_names(found: Collection[str], expected: Collection[str]) -> list[t
 
 def _quoted(name: str) -> str:
     return repr(name) if name else "the label"
-
-
-@dataclass(frozen=True)
-class JoinedGraphs:
-    """B graphs of one schema, joined, with their labels, on one device.
-
-    Endpoints are counted from 0 across all graphs. Indices in columns (features and labels) are counted from 0 in each
-    graph.
-    """
-
-    # Number of nodes or edges of each type; the key None has the number of graphs.
-    numbers: dict[Any, int]
-    # Number of nodes or edges of each type in each graph, int64 [B].
-    lengths: dict[GraphType, Tensor]
-    # Source and destination node of each edge, [E].
-    ends: dict[EdgeType, tuple[Tensor, Tensor]]
-    # Features [V, ...] and [E, ...], and labels [B, ...]. A key is (content, type, name); a label has the type None.
-    columns: dict[Column, Tensor]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return next(iter(self.lengths.values())).device
-
-    def shifted(self, column: Column, target: GraphType | None) -> Tensor:
-        """Return a column, with its indices counted across all graphs instead of in each graph.
-
-        `target` is the type of the nodes (edges) that the column indexes; None for a column without indices.
-        """
-        values, t = self.columns[column], column[1]
-        if target is None:
-            return values
-        # The number of nodes (edges) of type `target` in earlier graphs.
-        first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
-        if t is not None:
-            first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))
-        return values + first.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
 
 
 def as_array(tensor: Tensor) -> Array:

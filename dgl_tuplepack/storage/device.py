@@ -15,9 +15,9 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphType
+from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import BatchBuilder
-from dgl_tuplepack.graphs.schema import JoinedGraphs, Schema, as_tensor
+from dgl_tuplepack.graphs.schema import Schema, as_tensor
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import Key
@@ -151,11 +151,11 @@ class DeviceStore:
         joined, _ = self._joined_graphs(schema, graphs)
         # In the order of `BatchBuilder.batch`.
         tensors = [joined.lengths[t] for t in schema.types.values()]
-        tensors += [end for e in schema.edge_types for end in joined.ends[e]]
+        tensors += [end for e in schema.edge_types for end in joined.endpoints[e]]
         tensors += [joined.shifted(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
         return builder.batch(totals, tensors)
 
-    def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[JoinedGraphs, Tensor]:
+    def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[GraphBlock, Tensor]:
         """Gather the rows of graphs on the device; return the joined graphs, and their ids, int64 ``[n]``.
 
         All numbers of rows are on the CPU already, so the CPU never waits for the device.
@@ -182,7 +182,7 @@ class DeviceStore:
             ends[e] = src, dst
         # A column is (content, type, name).
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
-        return JoinedGraphs(numbers, sent.lengths, ends, columns), sent.ids
+        return schema.block(sent.lengths, ends, columns.__getitem__, totals=numbers), sent.ids
 
     def _sent(self, types: list[GraphType], graphs: GraphRows) -> _SentRows:
         """Send the ids and row numbers of graphs to the device, as one table with a column for each graph.

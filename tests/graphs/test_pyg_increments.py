@@ -213,10 +213,10 @@ def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> N
         assert not (tmp_path / "store").exists()
         assert len(tp.GraphStore.write(tmp_path / "left", gather(graphs), levels={"thing": None}, overwrite=True)) == 2
 
-    refuses(lambda d: 7, one, "is shifted by 7", "number of rows", 'levels={"thing": None}')
-    refuses(lambda d: d.num_nodes + d.num_edges, one, "number of rows")
+    refuses(lambda d: 7, one, "is shifted by 7", "number of nodes or edges", 'levels={"thing": None}')
+    refuses(lambda d: d.num_nodes + d.num_edges, one, "number of nodes or edges")
     refuses(lambda d: int(d.thing.max()) + 1, one, "is shifted by 2")
-    refuses(lambda d: d.thing, one, "is shifted by", "number of rows")
+    refuses(lambda d: d.thing, one, "is shifted by", "number of nodes or edges")
     refuses(lambda d: d.missing, one, "fails: AttributeError")
     refuses(
         lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "whole number, or"
@@ -261,12 +261,12 @@ def test_a_graph_that_shifts_in_another_way_is_refused(tmp_path: Path) -> None:
     one = [torch.tensor([1]), torch.tensor([1])]
     by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
     collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), by_nodes[0])
-    with refused(SchemaError, "'thing' of item 1", "shifted by [2]", "must be shifted by 6"):
+    with refused(SchemaError, "'thing' of item 1", "shifted by 2", "must be shifted by 6"):
         collate([by_nodes[0], by_edges[1]])
-    with refused(SchemaError, "'thing' of item 0", "shifted by [4]", "must be shifted by 3"):
+    with refused(SchemaError, "'thing' of item 0", "shifted by 4", "must be shifted by 3"):
         collate([by_edges[0], by_nodes[1]])
     unshifted = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), with_thing(Data, one)[0])
-    with refused(SchemaError, "item 0 shifts the attribute 'thing' by 3", "give graphs of one class"):
+    with refused(SchemaError, "'thing' of item 0 is shifted by 3", "give graphs of one class"):
         unshifted(by_nodes[:1])
 
 
@@ -278,7 +278,7 @@ def test_rows_that_differ_in_number_are_a_component_where_levels_say_so(
     for graph, faces in zip(graphs, (4, 2, 6), strict=True):
         graph.face = torch.randint(0, graph.num_nodes, (3, faces), generator=gen)
         graph.weight = torch.rand(faces, generator=gen)
-    with refused(SchemaError, "'face' has 4 rows in item 0 and 2 in item 1", 'levels={"face": "face"}'):
+    with refused(SchemaError, "item 1: the attribute 'face' has 2 rows, but must have 4", 'levels={"face": "face"}'):
         tp.GraphStore.write(tmp_path / "store", gather(graphs))
     levels = {"face": "face", "weight": "face"}
     store = tp.GraphStore.write(tmp_path / "store", gather(graphs), levels=levels)

@@ -44,7 +44,7 @@ class PygDataset(Items):
     prefers_items = True
 
     def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
-        from dgl_tuplepack.graphs.pyg.join import storages_of
+        from dgl_tuplepack.graphs.pyg_join import storages_of
 
         super().__init__(given)
         self.knows_sizes = True
@@ -139,7 +139,7 @@ class PygDataset(Items):
     @functools.cached_property
     def _sample(self) -> Any:
         """Some graphs of the dataset, joined by PyG: a `JoinedData`."""
-        from dgl_tuplepack.graphs.pyg.join import join_graphs
+        from dgl_tuplepack.graphs.pyg_join import join_graphs
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
@@ -153,7 +153,7 @@ class PygDataset(Items):
     def _structure(self) -> Any:
         """All graphs as a `JoinedData` without values.
 
-        Attributes that PyG shifts in the sample have the shifts of PyG's own rule; the shifts of others are None.
+        Attributes that PyG shifts in the sample have the shifts of PyG's own rule; the shifts of others are 0.
         """
         sample = self._sample
         nodes = {t: self._numbers_of_nodes(t) for t in sample.nodes}
@@ -161,29 +161,27 @@ class PygDataset(Items):
         for attribute, joined in sample.attributes.items():
             rows = np.diff(self._offsets[attribute])
             rows = rows if self._ids is None else rows[self._ids]
-            shifts = None if joined.shifts is None else self._shifts_by_rule(attribute[0], nodes)
+            shifts = (
+                self._shifts_by_rule(attribute[0], nodes) if joined.is_shifted else np.zeros((len(rows), 2), np.int64)
+            )
+            shifts = shifts if joined.is_ends else shifts[:, 0]
             attributes[attribute] = replace(joined, rows=rows, shifts=shifts, value=joined.value[:0])
         where = _Numbered(len(self._given))
         return replace(sample, attributes=attributes, nodes=nodes, where=where)
 
     def _shifts_by_rule(self, t: GraphType | None, nodes: Mapping[GraphType | None, IntArray | None]) -> IntArray:
-        """Return the shifts of PyG's own rule for attributes of a storage: ``[N]``, or ``[N, 2]`` for an edge type.
+        """Return the shifts of PyG's own rule for attributes of a storage, ``[N, 2]``.
 
         PyG shifts attributes of an edge type by the numbers of nodes at both ends, and attributes of a Data by its
-        number of nodes.
+        number of nodes. The shifts are 0 if these are unknown; the sample then refuses the attribute.
         """
-        if isinstance(t, tuple):
-            source, target = nodes.get(t[0]), nodes.get(t[2])
-            if source is not None and target is not None:
-                return np.stack([source, target], axis=1)
-        elif t is None and (own := nodes.get(None)) is not None:
-            return own
-        # Zeros: the numbers of nodes are unknown, or PyG does not shift this storage by numbers of nodes.
-        return np.zeros(len(self._given), np.int64)
+        both = [nodes.get(end) for end in ((t[0], t[2]) if isinstance(t, tuple) else (t, t))]
+        known = [number for number in both if number is not None and not isinstance(t, str)]
+        return np.stack(known, axis=1) if len(known) == 2 else np.zeros((len(self._given), 2), np.int64)
 
     def sizes(self) -> GraphSizes:
         """Return the sizes, from the slices."""
-        from dgl_tuplepack.graphs.pyg.structure import types_of
+        from dgl_tuplepack.graphs.pyg_schema import types_of
 
         types = types_of(self._structure, self.levels or {})
         counts = self._structure.counts(types)
@@ -191,8 +189,7 @@ class PygDataset(Items):
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset."""
-        from dgl_tuplepack.graphs.pyg.items import block_of
-        from dgl_tuplepack.graphs.pyg.structure import schema_of_joined
+        from dgl_tuplepack.graphs.pyg_schema import block_of, schema_of_joined
 
         schema = schema_of_joined(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
@@ -203,18 +200,15 @@ class PygDataset(Items):
 
     def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
         """Yield blocks of consecutive graphs, with the values that `_structure` lacks."""
-        from dgl_tuplepack.graphs.pyg.items import block_of
+        from dgl_tuplepack.graphs.pyg_schema import block_of
 
         whole = self._structure
         for first in range(0, len(self._given), _GRAPHS):
             run = slice(first, min(first + _GRAPHS, len(self._given)))
             attributes = {
-                attribute: replace(
-                    joined, rows=joined.rows[run], value=self._values(attribute, joined.dim, run),
-                    shifts=None if joined.shifts is None else joined.shifts[run],
-                )
-                for attribute, joined in whole.attributes.items()
-            }  # fmt: skip
+                p: replace(a, rows=a.rows[run], shifts=a.shifts[run], value=self._values(p, a.dim, run))
+                for p, a in whole.attributes.items()
+            }
             nodes = {t: None if counts is None else counts[run] for t, counts in whole.nodes.items()}
             where = [f"item {i}" for i in range(run.start, run.stop)]
             yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
@@ -262,7 +256,7 @@ def _is_plain(data: Any) -> bool:
     """Return whether PyG joins the graphs by its own rules, and numbers of nodes are given or rows of attributes."""
     if not is_pyg(data):
         return False
-    from dgl_tuplepack.graphs.pyg.join import follows_pyg, storages_of
+    from dgl_tuplepack.graphs.pyg_join import follows_pyg, storages_of
 
     # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]

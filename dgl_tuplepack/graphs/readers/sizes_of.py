@@ -52,8 +52,8 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
     Notes
     -----
-    Takes time O(N) for N graphs. Every item is read once. Features are copied only if PyG graphs must be joined by
-    PyG's `collate` before their sizes can be read.
+    Takes time O(N) for N graphs. Every item is read once. Features are copied only if PyG graphs have more
+    types than `edge_index` shows, so that they must be joined before their sizes can be read.
 
     Examples
     --------
