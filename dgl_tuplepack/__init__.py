@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.storage.graph_store import MultiStore as MultiStore
     from dgl_tuplepack.storage.partition import partition as partition
     from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
-    from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
+    from dgl_tuplepack.storage.shards import preprocess_shards as preprocess_shards
 
 # Public name -> its module, imported when the name is first used, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -85,7 +85,7 @@ _PUBLIC = {
     "Predictions": "loading.predictions",
     "flatten_packs": "loading.packed_dataset",
     "preprocess": "storage.preprocessing",
-    "preprocess_shards": "storage.shards.run",
+    "preprocess_shards": "storage.shards",
     "write_chunks": "storage.chunks",
     "partition": "storage.partition",
 }

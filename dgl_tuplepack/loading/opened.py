@@ -30,7 +30,8 @@ from dgl_tuplepack.graphs.subsets import schema_of as schema_of_example
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, plan_file, temporary_store
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, plan_file
+from dgl_tuplepack.storage.reader import temporary_store
 from dgl_tuplepack.storage.selection import check_same_schema
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import numpy as np
 
 from dgl_tuplepack._core.files import cannot, open_plain
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType
-from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.storage.format import ArrayEntry, Key, allowed_storage
 
 # A sample consists of this many blocks of this many bytes, evenly spaced from the start of the data to its end.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
@@ -28,42 +28,24 @@ _BYTES_FOR_THREAD = 1 << 20
 
 
 def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a `.npy` file (version 1.0) for an array with the dtype `stored`.
-
-    The length of the header does not depend on the number of rows.
-    """
-
-    def text(rows: int) -> str:
-        """Return the description of the array, as text that numpy evaluates."""
-        descr = np.dtype(stored).newbyteorder("<").str
-        return repr({"descr": descr, "fortran_order": False, "shape": (rows, *shape[1:])})
-
-    magic = b"\x93NUMPY\x01\x00"
-    # Long enough for the largest number of rows, and a multiple of 64 bytes, as in numpy's own files.
-    length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
-    # Leave room for the length of the body (2 bytes) and the final newline.
-    body = text(shape[0]).ljust(length - len(magic) - 3) + "\n"
-    return magic + len(body).to_bytes(2, "little") + body.encode("latin1")
+    """Return the header of a `.npy` file (version 1.0); its length does not depend on the number of rows."""
+    descr = np.dtype(stored).newbyteorder("<").str
+    text, longest = (
+        repr({"descr": descr, "fortran_order": False, "shape": (rows, *shape[1:])}) for rows in (shape[0], 2**63)
+    )
+    # 8 bytes of magic, 2 with the length of the body, and a newline; a multiple of 64 bytes, as in numpy's own files.
+    length = -(-(8 + 2 + len(longest) + 1) // 64) * 64
+    body = text.ljust(length - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body.encode("latin1")
 
 
 class ArrayWriter:
-    """Append rows to a new array file.
-
-    `content`, `type_`, `name` and `dtype` (the dtype in the schema) are as in `ArrayEntry`. With `narrow`, integers are
-    stored in the narrowest dtype that holds all of them.
-    """
+    """Append rows to a new array file; with `narrow`, integers get the narrowest dtype that holds all of them."""
 
     def __init__(
-        self,
-        folder: Path,
-        file: str,
-        content: str,
-        type_: str | EdgeType | None,
-        name: str | None,
-        dtype: str,
-        row_shape: tuple[int, ...],
-        narrow: bool = False,
+        self, folder: Path, file: str, key: Key, dtype: str, row_shape: tuple[int, ...], narrow: bool = False
     ) -> None:
+        content, type_, name = key
         allowed = allowed_storage(content, dtype)
         self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
         self._path, self._row_shape, self._rows = folder / file, row_shape, 0
@@ -132,11 +114,11 @@ class ArrayWriter:
         os.fsync(self._file.fileno())
         self.close()
         checks = {"sample": _sample(self._path, len(npy_header(self._stored, shape))), "sha256": self._hash.hexdigest()}
-        return ArrayEntry(**self._made, stored=self._stored, shape=shape, **checks)  # type: ignore[arg-type]
+        return ArrayEntry(**self._made, stored=self._stored, shape=shape, **checks)
 
     def close(self) -> None:
         """Close the file, complete or not."""
-        # After a failed write to a full disk, closing tries to write the buffered bytes again, and fails again.
+        # On a full disk, closing tries to write the buffered bytes again.
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -152,15 +134,8 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
     num_values = int(np.prod([1, *entry.shape], dtype=object))
     try:
         with open_plain(path) as file:
-            if file.read(len(header)) != header:
-                raise FormatError(
-                    f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
-                )
-            length = os.fstat(file.fileno()).st_size
-            written = len(header) + num_values * stored.itemsize
-            if length != written:
-                raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
-            if _sample(path, len(header)) != entry.sample:
+            length, written = os.fstat(file.fileno()).st_size, len(header) + num_values * stored.itemsize
+            if file.read(len(header)) != header or length != written or _sample(path, len(header)) != entry.sample:
                 raise FormatError(f"{path} does not hold what was written{_DAMAGED}")
             # A plain array: np.memmap is a subclass, and each slice of it takes more time.
             content = np.asarray(_Map(file, length) if os.name == "posix" else np.memmap(file, np.uint8, "r"))
@@ -179,8 +154,7 @@ if os.name == "posix":
 class _Map:
     """The bytes of a file, mapped into memory, read-only.
 
-    Python's `mmap` keeps a file descriptor for each map. The system counts torch's maps, which can be written to, as
-    memory, and refuses files that are larger than its memory.
+    Python's `mmap` keeps a file open for each map. Torch's maps can be written to, so the system counts them as memory.
     """
 
     def __init__(self, file: IO[bytes], length: int) -> None:
@@ -194,10 +168,7 @@ class _Map:
 
 
 def check_bytes(folder: Path, entry: ArrayEntry, progress: Callable[[int], object]) -> None:
-    """Read a whole array file; raise FormatError if its header or its checksum is wrong.
-
-    `progress` is called with the number of bytes after each block.
-    """
+    """Raise FormatError if the header or the checksum of an array file is wrong; report read bytes to `progress`."""
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:

@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import as_path, choice, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_path, choice, shown, true_or_false, whole_number
 from dgl_tuplepack._core.files import write_text, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
@@ -20,14 +20,11 @@ from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.chunked import FORMATS, METADATA, RECORD_KEY, SHAPE, ChunkedGraph
 from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, text_of
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.as_store import as_store
-from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.graph_store import StoredGraphs
-from dgl_tuplepack.storage.reader import chosen_block
-from dgl_tuplepack.storage.write import plain_name
+from dgl_tuplepack.storage.reader import as_store, chosen_block
+from dgl_tuplepack.storage.write import fresh_data, plain_name
 
 FEATURE_FORMATS = ("numpy", "parquet")
-_ENDINGS = {"csv": "csv", "numpy": "npy", "parquet": "parquet"}
 # Number of lines of a CSV file that are written at once.
 _LINES = 1 << 16
 
@@ -55,8 +52,7 @@ def write_chunks(
     folder
         Folder to make, or an empty folder.
     chunks
-        Number of chunks, >= 1. The sum of nodes and edges is about equal in all chunks. There are never more chunks
-        than graphs.
+        Number of chunks, >= 1, with about equal sums of nodes and edges; never more chunks than graphs.
     edges_as
         Format of the files of edges: "csv" (two numbers per line, separated by a space), "numpy" or "parquet".
     features_as
@@ -85,7 +81,7 @@ def write_chunks(
     -----
     Each node has, as the data ``graph_id``, the position of its graph in the source. Schema, labels and splits are in a
     file that ``metadata.json`` names under the key ``dgl_tuplepack``. Memory holds one chunk at a time, and the
-    labels of all graphs. A source other than a store is first written to a temporary store in the folder.
+    labels of all graphs.
 
     Examples
     --------
@@ -98,7 +94,7 @@ def write_chunks(
     edges_as = choice("edges_as", edges_as, FORMATS)
     features_as = choice("features_as", features_as, FEATURE_FORMATS)
     if not isinstance(name, str) or not name:
-        raise InputError(f"the name of the graph is {name!r:.100}; give a text that is not empty.")
+        raise InputError(f"the name of the graph is {shown(name)}; give a text that is not empty.")
     if "parquet" in (edges_as, features_as):
         load("pyarrow")
     with fresh_data(path, true_or_false("overwrite", overwrite), "chunks") as data:
@@ -116,14 +112,30 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     # Type -> number of nodes (edges) in each chunk; type -> first node (edge) of each graph in the large graph.
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
-    files = _Files(data, edges_as, features_as)
+    formats = {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
+    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
+    # (content, type, name) of an array -> the beginning of the names of its files, and their description.
+    written: dict[tuple[str, str, str], tuple[str, dict[str, Any]]] = {}
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         # Positions in `store`, which may be a subset of a store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
         for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
-            files.write(content, t, name, chunk, array)
+            if (content, t, name) not in written:
+                # File names begin with a number: the names of two arrays may differ only in characters that file names
+                # cannot have.
+                stem = f"{content}/{len(written):02d}_{plain_name([t, name]) or 'all'}"
+                written[content, t, name] = stem, _description(formats[content], array)
+                # Edges have no name.
+                place = described[content] if content == "edges" else described[content].setdefault(t, {})
+                place[t if content == "edges" else name] = written[content, t, name][1]
+            stem, description = written[content, t, name]
+            ending, write = _WRITERS[description["format"]["name"]]
+            file = data / f"{stem}-{chunk}.{ending}"
+            file.parent.mkdir(exist_ok=True)
+            write(file, array)
+            description["data"].append(f"{data.name}/{stem}-{chunk}.{ending}")
         for label, values in block.labels.items():
             labels[label].append(values)
     joined = {label: np.concatenate(values) for label, values in labels.items()}
@@ -133,62 +145,23 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
         "num_nodes_per_chunk": [counts[t] for t in schema.node_types],
         "edge_type": [text_of(e) for e in schema.edge_types],
         "num_edges_per_chunk": [counts[text_of(e)] for e in schema.edge_types],
-        **files.described(),
+        **described,
         RECORD_KEY: f"{data.name}/{RECORD}",
     }
 
 
-class _ArrayFiles(NamedTuple):
-    """The files of one array: the beginning of their names, their format, and their paths in ``metadata.json``."""
-
-    stem: str
-    form: str
-    paths: list[str]
-
-
-class _Files:
-    """Write the files of all chunks, and describe them for ``metadata.json``."""
-
-    def __init__(self, data: Path, edges_as: str, features_as: str) -> None:
-        self._data, self._formats = data, {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
-        # By content, type and name of the array.
-        self._arrays: dict[tuple[str, str, str], _ArrayFiles] = {}
-
-    def write(self, content: str, t: str, name: str, chunk: int, array: Array) -> None:
-        """Write the array of one chunk to a file of its own."""
-        key = content, t, name
-        if key not in self._arrays:
-            form = self._formats[content]
-            if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
-                # Parquet has no complex numbers, and no rows without values.
-                form = "numpy"
-            # File names begin with a number: the names of two arrays may differ only in characters that file names
-            # cannot have.
-            stem = f"{len(self._arrays):02d}_{plain_name([t, name]) or 'all'}"
-            self._arrays[key] = _ArrayFiles(stem, form, [])
-        stem, form, paths = self._arrays[key]
-        file = self._data / content / f"{stem}-{chunk}.{_ENDINGS[form]}"
-        file.parent.mkdir(exist_ok=True)
-        _WRITERS[form](file, array)
-        paths.append(f"{self._data.name}/{content}/{file.name}")
-
-    def described(self) -> dict[str, dict[str, Any]]:
-        """Return the descriptions: content -> type -> name -> format and files; for edges, without the name."""
-        described: dict[str, dict[str, Any]] = {content: {} for content in self._formats}
-        for (content, t, name), (_, form, paths) in self._arrays.items():
-            description = {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": paths}
-            if content == "edges":
-                described[content][t] = description
-            else:
-                described[content].setdefault(t, {})[name] = description
-        return described
+def _description(form: str, array: Array) -> dict[str, Any]:
+    """Return the description of an array for ``metadata.json``, still without files."""
+    if form == "parquet" and (array.dtype.kind == "c" or 0 in array.shape[1:]):
+        # Parquet has no complex numbers, and no rows without values.
+        form = "numpy"
+    return {"format": {"name": form, **({"delimiter": " "} if form == "csv" else {})}, "data": []}
 
 
 def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> Iterator[tuple[str, str, str, Array]]:
-    """Yield the arrays of a chunk (edges, the graph of each node, features) as tuples (content, type, name, array).
+    """Yield the arrays of a chunk as (content, type, name, array); the content is a key of ``metadata.json``.
 
-    The content is a key of ``metadata.json``. `block` has the graphs of the chunk, and `ids` their positions in the
-    source. ``firsts[t]`` has the index that the first node of type t of each graph has in the large graph.
+    `ids` are positions of the graphs in the source; ``firsts[t]`` has the first node of type t of each graph.
     """
     for e, ends in block.endpoints.items():
         counts = block.num_edges[e]
@@ -203,10 +176,7 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 
 
 def chunk_bounds(weights: IntArray, chunks: int) -> IntArray:
-    """Return the first graph of each chunk, then the number of graphs, int64 ``[chunks + 1]``.
-
-    The total weights of the chunks are about equal.
-    """
+    """Return the first graph of each chunk, then the number of graphs; chunks have about equal total weights."""
     number = len(weights)
     chunks = min(chunks, number)
     if not chunks:
@@ -237,8 +207,9 @@ def _write_parquet(file: Path, array: Array) -> None:
     parquet.write_table(table.replace_schema_metadata({SHAPE: str(tuple(array.shape)).encode()}), file)
 
 
-_WRITERS: dict[str, Callable[[Path, Array], None]] = {
-    "csv": _write_csv,
-    "numpy": lambda file, array: np.save(file, array),
-    "parquet": _write_parquet,
+# Format -> the ending of its files, and the function that writes one.
+_WRITERS: dict[str, tuple[str, Callable[[Path, Array], None]]] = {
+    "csv": ("csv", _write_csv),
+    "numpy": ("npy", lambda file, array: np.save(file, array)),
+    "parquet": ("parquet", _write_parquet),
 }

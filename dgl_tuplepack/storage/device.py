@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import shown, true_or_false
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
@@ -18,34 +18,18 @@ from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema, as_tensor
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import Key
-from dgl_tuplepack.storage.plain import checked_totals
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.view import BatchView, GraphRows
-
-
-class _SentRows(NamedTuple):
-    """The rows and ids of graphs on a device; each tensor, int64 ``[n]``, has one number for each graph."""
-
-    # Type -> first row in the joined arrays; None is the key of labels.
-    first_in_arrays: dict[Any, Tensor]
-    # Type -> number of rows.
-    lengths: dict[GraphType, Tensor]
-    ids: Tensor
+from dgl_tuplepack.storage.view import BatchView, GraphRows, checked_totals, shapes_of
 
 
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    For each batch, only the ids and row numbers of its graphs are sent to the device. Batches are equal to the batches
-    of `GraphStore`.
-
-    Raises
-    ------
-    FormatError
-        Offsets or endpoints are damaged. The constructor checks all of them.
+    For each batch, only the ids and row numbers of its graphs are sent to the device. Raise FormatError if offsets or
+    endpoints are damaged: the constructor checks all of them.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
@@ -104,12 +88,10 @@ class DeviceStore:
     ) -> BatchView:
         """Return a view that maps a list of ids to one `PaddedBatch` on the device, for a loader without workers.
 
-        These settings are as in `GraphStore.padded`: `as_stored`, `label_fill`, `feature_fill`, `cover_padding`,
-        `idtype`, `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`,
-        since it would transform graphs one by one, which is slow on a device.
+        Settings are as in `GraphStore.padded`, without `separate` and without `transform`, which would transform graphs
+        one by one.
         """
-        schema = self.store.batch_schema(as_stored)
-        shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
+        shapes = shapes_of(self.store.batch_schema(as_stored), limits, packs_per_batch, **settings)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
@@ -122,15 +104,12 @@ class DeviceStore:
                 f"framework is {shown(framework)}, but on {self.device} only DGL batches are made without padding; use "
                 'padded batches, or move each batch of store.batched(framework="pyg") there with batch.to(device).'
             )
-        return BatchView(self, as_stored=as_stored, with_ids=true_or_false("with_ids", with_ids))
+        return BatchView(self, as_stored=as_stored, with_ids=with_ids)
 
     def maker(
         self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
     ) -> Callable[[GraphRows], Any]:
-        """Return a function that makes a batch from the rows of its graphs; without `shape`, the batch has no padding.
-
-        `separate` and `framework` have no effect on a device.
-        """
+        """Return a function like that of `StoredGraphs.maker`; `separate` and `framework` have no effect."""
         if shape is not None:
             return functools.partial(self._padded, shape.on(self.device))
         schema = self.store.batch_schema(as_stored)
@@ -156,21 +135,18 @@ class DeviceStore:
         return builder.batch(totals, tensors)
 
     def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[GraphBlock, Tensor]:
-        """Gather the rows of graphs on the device; return the joined graphs, and their ids, int64 ``[n]``.
-
-        All numbers of rows are on the CPU already, so the CPU never waits for the device.
-        """
+        """Gather the rows of graphs on the device, without waiting for it; return graphs and ids, int64 ``[n]``."""
         types = list(schema.types.values())
         numbers = dict(zip([*types, None], graphs.totals.tolist(), strict=True))
-        sent = self._sent(types, graphs)
+        first_in_arrays, lengths, ids = self._sent(types, graphs)
         # By type, for each graph: its first row in the batch.
-        first_in_batch = {t: torch.cumsum(sent.lengths[t], 0) - sent.lengths[t] for t in types}
+        first_in_batch = {t: torch.cumsum(lengths[t], 0) - lengths[t] for t in types}
         # By type, for each row of the batch: its graph (`graph_of`), and its row in the joined arrays (`rows`).
-        graph_of = {t: torch.repeat_interleave(sent.lengths[t], output_size=numbers[t]) for t in types}
+        graph_of = {t: torch.repeat_interleave(lengths[t], output_size=numbers[t]) for t in types}
         # Labels, of the type None, have one row for each graph.
-        rows: dict[Any, Tensor] = {None: sent.first_in_arrays[None]}
+        rows: dict[Any, Tensor] = {None: first_in_arrays[None]}
         for t in types:
-            shift = sent.first_in_arrays[t] - first_in_batch[t]
+            shift = first_in_arrays[t] - first_in_batch[t]
             rows[t] = torch.arange(numbers[t], device=self.device) + shift[graph_of[t]]
         ends = {}
         for e in schema.edge_types:
@@ -182,22 +158,18 @@ class DeviceStore:
             ends[e] = src, dst
         # A column is (content, type, name).
         columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
-        return schema.block(sent.lengths, ends, columns.__getitem__, totals=numbers), sent.ids
+        return schema.block(lengths, ends, columns.__getitem__, totals=numbers), ids
 
-    def _sent(self, types: list[GraphType], graphs: GraphRows) -> _SentRows:
-        """Send the ids and row numbers of graphs to the device, as one table with a column for each graph.
-
-        Its rows: first rows in the arrays, for each type and for labels; numbers of rows, for each type; ids.
-        """
+    def _sent(
+        self, types: list[GraphType], graphs: GraphRows
+    ) -> tuple[dict[Any, Tensor], dict[GraphType, Tensor], Tensor]:
+        """Send the first rows of graphs in the arrays, their numbers of rows, and their ids, as one table."""
         with_labels = [*types, None]
         firsts = [graphs.rows[i, 0] + self._first_rows[t][graphs.segments] for i, t in enumerate(with_labels)]
         table = torch.from_numpy(np.stack([*firsts, *graphs.rows[:-1, 1], graphs.ids]))
         sent = (table.pin_memory() if self.device.type == "cuda" else table).to(self.device, non_blocking=True)
-        return _SentRows(
-            dict(zip(with_labels, sent[: len(with_labels)], strict=True)),
-            dict(zip(types, sent[len(with_labels) : -1], strict=True)),
-            sent[-1],
-        )
+        first_rows, lengths = sent[: len(with_labels)], sent[len(with_labels) : -1]
+        return dict(zip(with_labels, first_rows, strict=True)), dict(zip(types, lengths, strict=True)), sent[-1]
 
     def __repr__(self) -> str:
         return f"DeviceStore({self.store!r}, device {self.device})"

@@ -57,11 +57,10 @@ def offsets_key(t: GraphType) -> Key:
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """One array file: its content, shape, dtypes and checksums.
+    """One array file; docs/reference/format.md describes the keys.
 
-    `name` is the name of a feature, label or split; a single label has an empty name. `type` is None for contents
-    without a type, `name` is None for contents without a name. `dtype` is the torch dtype of the values, `stored` the
-    numpy dtype of the file. `sample` is the checksum of a few pieces of the data, `sha256` the checksum of all data.
+    `type` and `name` are None for contents without them. `dtype` is the torch dtype of the values, `stored` the numpy
+    dtype of the file; `sample` is the checksum of a few pieces of the data, `sha256` of all data.
     """
 
     file: str
@@ -90,15 +89,11 @@ class ArrayEntry:
         """Check one entry of the list `arrays` and return it."""
         values = {**document, "shape": tuple(whole_number("a shape", n, 0) for n in document["shape"])}
         if isinstance(document["type"], list):
-            src_type, relation, dst_type = document["type"]
-            values["type"] = (src_type, relation, dst_type)
+            values["type"] = tuple(document["type"])
         entry = cls(**values)
-        if not PLAIN_NAME.fullmatch(entry.file):
-            raise ValueError(f"{entry.file!r:.100} is not a plain file name")
-        if not 1 <= len(entry.shape) <= _MOST_AXES:
-            raise ValueError(f"{entry.file} has {len(entry.shape)} axes, but 1..{_MOST_AXES} are possible")
-        if entry.content not in CONTENTS or entry.stored not in allowed_storage(entry.content, entry.dtype):
-            raise ValueError(f"{entry.file} holds {entry.content!r} of {entry.dtype!r}, stored as {entry.stored!r}")
+        is_allowed = entry.content in CONTENTS and entry.stored in allowed_storage(entry.content, entry.dtype)
+        if not (is_allowed and PLAIN_NAME.fullmatch(entry.file) and 1 <= len(entry.shape) <= _MOST_AXES):
+            raise ValueError(f"the array {document!r:.300} cannot be")
         return entry
 
 
@@ -128,7 +123,7 @@ class PreTransform:
     def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
         """Return the record of `transform`, applied after `earlier`."""
         text = identity_of(transform, name)
-        return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
+        return cls(text if earlier is None else f"{earlier}, then {text}", seed)
 
     def __str__(self) -> str:
         return f"{self.transform} (seed {self.seed})"
@@ -166,8 +161,7 @@ class StoreMetadata:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the graphs."""
-        contents = ("node_feature", "edge_feature", "label")
-        entries = (entry for content in contents for entry in self.of_content(content))
+        entries = (each for content in ("node_feature", "edge_feature", "label") for each in self.of_content(content))
         columns = (((entry.content, entry.type, str(entry.name)), entry.spec) for entry in entries)
         return Schema.of_columns(
             self.node_types, self.edge_types, columns, idtype=getattr(torch, self.idtype), has_ids=True,
@@ -196,9 +190,7 @@ class StoreMetadata:
         if not is_there(path):
             if is_there(folder / MANIFEST):
                 raise FormatError(f"{folder} is a dataset of shards, not a single store; open it with MultiStore.")
-            raise FormatError(
-                f"{folder} is not a store: it has no {METADATA}; give a folder that holds a finished store."
-            )
+            raise FormatError(f"{folder} is not a store: it has no {METADATA}; give the folder of a finished store.")
         with STORE_FILE.reading(path) as document:
             values = {key: value for key, value in document.items() if key not in ("format", "version", "checksum")}
             values["node_types"] = tuple(map(str, values["node_types"]))
@@ -215,10 +207,7 @@ class StoreMetadata:
         return metadata
 
     def num_rows(self, of_type: str | EdgeType) -> int | None:
-        """Return the number of nodes (edges) of a type in all graphs, from the lengths of its features and endpoints.
-
-        Return None if the type has neither features nor endpoints. Raise ValueError if its arrays differ in length.
-        """
+        """Return the length of the features and endpoints of a type; None without any. ValueError if they differ."""
         contents = ("node_feature", "edge_feature", *ENDS)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
         if len(lengths) > 1:
@@ -226,10 +215,7 @@ class StoreMetadata:
         return lengths.pop() if lengths else None
 
     def _check(self) -> None:
-        """Raise an error if values contradict each other: compiled code might then read outside the arrays.
-
-        `load` turns the error into a FormatError.
-        """
+        """Raise an error if values contradict each other: compiled code might then read outside the arrays."""
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
@@ -269,10 +255,9 @@ class ShardEntry:
     def from_dict(cls, document: Mapping[str, Any]) -> ShardEntry:
         """Check one entry of the list `shards` and return it."""
         whole_number("num_graphs of a shard", document["num_graphs"], 1)
-        entry = cls(**document)
-        if not PLAIN_NAME.fullmatch(entry.name):
+        if not PLAIN_NAME.fullmatch(document["name"]):
             raise ValueError(f"a shard has a name that is not a plain file name: {document!r:.200}")
-        return entry
+        return cls(**document)
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,48 @@
-"""Datasets of graphs on the disk, read through memory maps: one store, several as one, and the plans beside them."""
+"""Graphs on disk: `GraphStore` is one store, `MultiStore` a dataset of shards, `StoredGraphs` what both can do.
+
+How data flows: `write_graphs` (`write.py`) turns any source into blocks, and appends them to one flat array for each
+feature, label, offset and endpoint; an `ArrayWriter` (`array_file.py`) makes its file, and `metadata.json`
+(`format.py`) lists the files. Opening a store checks and maps the files of a `Segment` (`selection.py`). A store or a
+subset is a `Selection`: one segment or one for each shard, and the ids of the chosen graphs. A `BatchView` (`view.py`)
+finds the rows of the ids of a batch, and hands them to the maker of the batch: `PaddedBatches` and `PlainBatches` copy
+the rows of all graphs in one compiled pass, a `DeviceStore` (`device.py`) indexes tensors.
+
+Plans and the static shape lie next to the arrays; `preprocess` and `preprocess_shards` make them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
-import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
 import torch
 
-from dgl_tuplepack._core.checks import as_ids, as_path, as_split, choice, shown, true_or_false, whole_number
-from dgl_tuplepack._core.files import JsonFormat, writing
+from dgl_tuplepack._core.checks import as_ids, as_path, choice, shown, whole_number
+from dgl_tuplepack._core.files import JsonFormat
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
 from dgl_tuplepack.batches.shape import Coordinates, Fill, PaddedShape
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.kinds import resolve
-from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.graphs.subsets import ids_in
-from dgl_tuplepack.planning.buckets import Buckets, Shapes, all_of, as_shapes
+from dgl_tuplepack.planning.buckets import Buckets, Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.device import DeviceStore
-from dgl_tuplepack.storage.folder import fresh_data
 from dgl_tuplepack.storage.format import Manifest, check_unchanged
-from dgl_tuplepack.storage.padded import PaddedBatches
-from dgl_tuplepack.storage.plain import PlainBatches
-from dgl_tuplepack.storage.segment import Segment
-from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.view import BatchView, GraphRows
-from dgl_tuplepack.storage.write import Transformed, blocks_of, write_store
+from dgl_tuplepack.storage.selection import Segment, Selection
+from dgl_tuplepack.storage.view import BatchView, GraphRows, PaddedBatches, PlainBatches, shapes_of
+from dgl_tuplepack.storage.write import write_graphs
 
 
 class StoredGraphs(Selection):
@@ -102,10 +98,7 @@ class StoredGraphs(Selection):
                 transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
             )  # fmt: skip
             return CollatedView(self, collate, self.graph_ids)
-        schema = self.batch_schema(as_stored)
-        # The smallest shape comes first.
-        shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
-        separate = true_or_false("separate", separate)
+        shapes = shapes_of(self.batch_schema(as_stored), limits, packs_per_batch, **named)
         return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
 
     def batched(self, *, as_stored: bool = False, framework: str = "dgl", with_ids: bool = False) -> BatchView:
@@ -127,7 +120,7 @@ class StoredGraphs(Selection):
             Add the ids of the graphs to each batch, int64 ``[n]``: as the last element of the tuple, or with "pyg" as
             the attribute `graph_ids`.
         """
-        framework, with_ids = choice("framework", framework, ("dgl", "pyg")), true_or_false("with_ids", with_ids)
+        framework = choice("framework", framework, ("dgl", "pyg"))
         return BatchView(self, framework=framework, as_stored=as_stored, with_ids=with_ids)
 
     @property
@@ -256,10 +249,9 @@ class GraphStore(StoredGraphs):
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
             label)``, or of PyG's Data or HeteroData; an OGB dataset; or the path of a ``.bin`` file of
-            `dgl.save_graphs`. Some other sources are read as arrays, which is much faster than graph by graph: an
-            `OgbFolder`, a `ChunkedGraph` (DGL's chunked graph format), a `GraphStore` or a `MultiStore`, or the path of
-            the folder of one of these; PyG's `InMemoryDataset`; a subset of a `GraphStore`, `MultiStore` or
-            `InMemoryDataset`.
+            `dgl.save_graphs`. Read as arrays, which is much faster than graph by graph: an `OgbFolder`, a
+            `ChunkedGraph` (DGL's chunked graph format), a `GraphStore` or a `MultiStore`, or the path of the folder of
+            one of these; PyG's `InMemoryDataset`; a subset of a `GraphStore`, `MultiStore` or `InMemoryDataset`.
         splits
             The ids of each split, or a mask or subset, by its name, such as "train"; None: the splits of the source.
         compact
@@ -306,62 +298,6 @@ class GraphStore(StoredGraphs):
         return cls(path)
 
 
-def write_graphs(
-    path: str | os.PathLike[str],
-    source: Any,
-    *,
-    splits: Mapping[str, Sequence[int] | IntArray] | None = None,
-    compact: bool,
-    overwrite: bool,
-    pre_transform: Callable[[Any], Any] | None = None,
-    transform_seed: int = 0,
-    transform_name: str | None = None,
-    ties: Ties | None,
-    indices: Indices | None,
-    levels: Levels | None,
-    prepare: Callable[[StoredGraphs, Path], None] | None = None,
-) -> None:
-    """Write a store, as `GraphStore.write` does.
-
-    `prepare` is called with the new graphs and their data folder, before the store is visible. Files that it saves in
-    that folder become visible together with the store.
-    """
-    path = as_path(path)
-    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    # `fresh_data` checks the folder first, since reading the source may take long.
-    with fresh_data(path, overwrite) as data:
-        opened = resolve(source).with_levels(levels)
-        if pre_transform is not None:
-            opened = Transformed(opened, pre_transform, transform_seed, transform_name)
-        num_graphs, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
-        if not isinstance(chosen, Mapping):
-            raise SizesError(
-                f'splits must be a mapping of names to ids, but are {chosen!r:.200}; give {{"train": ids}}, say.'
-            )
-        chosen = {name: ids_in(source, ids) for name, ids in chosen.items()}
-        # Two keys of a mapping, such as 1 and "1", may be the same text.
-        name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
-        if uses > 1:
-            raise SizesError(f"{uses} splits have the name {name!r:.200} as text; give each its own name.")
-        # Refuse ids out of range before any graph is written; a dataset without graphs is refused below.
-        if num_graphs:
-            for ids in chosen.values():
-                as_split(ids, num_graphs)
-        schema, blocks = blocks_of(opened, ties, indices)
-        written = write_store(data, schema, _with_progress(blocks, num_graphs), chosen, compact)
-        metadata = replace(written, pre_transform=opened.pre_transform)
-        if prepare is not None:
-            prepare(StoredGraphs(path, [Segment(path, metadata)]), data)
-        metadata.save(path)
-
-
-def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:
-    with progress_bar(desc="graphs", total=total, unit=" graphs") as progress:
-        for block in blocks:
-            yield block
-            progress.update(len(block))
-
-
 def refuse_store_settings(settings: Iterable[str]) -> None:
     """Raise InputError if `settings` names a setting that applies only to batches copied from a store."""
     for name in settings:
@@ -370,46 +306,6 @@ def refuse_store_settings(settings: Iterable[str]) -> None:
                 f"{name} applies only to batches copied from a store, not to datasets, transforms of graphs or a "
                 "collate_fn; leave it out, or write a store with GraphStore.write, which can apply a pre_transform."
             )
-
-
-def temporary_store(source: Source, **declared: Any) -> GraphStore:
-    """Write the graphs of a source to a temporary folder, and return the store.
-
-    The folder is removed when the store and all its subsets are deleted, or when the process exits. `declared` has
-    ties, indices and levels, as in `GraphStore.write`.
-    """
-    if source.num_graphs() == 0:
-        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
-    folder = _Folder()
-    store = GraphStore.write(f"{folder.path}/store", source, **declared)
-    # Subsets of the store share this attribute.
-    store.__dict__["_folder"] = folder
-    return store
-
-
-class _Folder:
-    """A temporary folder, with these files, that is removed together with this object. A pickled copy has the files."""
-
-    def __init__(self, files: Mapping[Path, bytes] = MappingProxyType({})) -> None:
-        with writing("a temporary folder"):
-            self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
-        weakref.finalize(self, _remove, self.path, os.getpid())
-        for name, content in files.items():
-            (Path(self.path) / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(self.path) / name).write_bytes(content)
-
-    def __deepcopy__(self, memo: Any) -> _Folder:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        files = [path for path in Path(self.path).rglob("*") if path.is_file()]
-        return _Folder, ({path.relative_to(self.path): path.read_bytes() for path in files},)
-
-
-def _remove(path: str, process: int) -> None:
-    # A forked worker has a copy of the `_Folder`, but only the process that made the folder may remove it.
-    if os.getpid() == process:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 class MultiStore(StoredGraphs):
@@ -463,20 +359,15 @@ class MultiStore(StoredGraphs):
         return self.manifest.limits
 
 
-# File systems allow 255 bytes, and a file first gets a temporary name, which is longer than its final name.
-_LONGEST_NAME = 200
 SHAPE = "static-shape.json"
 _SHAPE_FILE = JsonFormat("dgl_tuplepack.static_shape", 1, "static shape", "preprocess the store again")
 
 
 def plan_file(data: Path, split: str) -> Path:
-    """Return the path, in the data folder `data`, of the plan of a split; an empty name stands for all graphs.
-
-    No two splits share a file.
-    """
-    name = quote(split, safe="", errors="surrogatepass")
-    if len(name) > _LONGEST_NAME:
-        # In a quoted name, "%" is always followed by two hexadecimal digits, so no quoted name is equal to this one.
+    """Return the path, in the data folder `data`, of the plan of a split; an empty name stands for all graphs."""
+    name = quote(split, safe="")
+    if len(name) > 200:
+        # File systems allow 255 bytes. "%-" is in no quoted name, so no two splits share a file.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
     return data / (f"plan-{name}.json" if split else "plan.json")
 
@@ -486,17 +377,8 @@ def plan_files(data: Path) -> list[Path]:
     return sorted(data.glob("plan*.json"))
 
 
-def save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
-    """Write the plan of each split into a data folder."""
-    for split, plan in plans.items():
-        plan.save(plan_file(data, split))
-
-
 def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
-    """Return the histogram of each split that has graphs.
-
-    If no split has graphs, return only the histogram of all graphs, under an empty name.
-    """
+    """Return the histogram of each split that has graphs; if none has, that of all graphs, under an empty name."""
     splits = {split: ids for split, ids in store.splits.items() if len(ids)}
     if not splits:
         return {"": store.histogram}
@@ -504,10 +386,7 @@ def split_histograms(store: Selection) -> dict[str, SizeHistogram]:
 
 
 def load_plans(store: Selection) -> dict[str, PackPlan]:
-    """Load the plans of a store: one for each split, or one for all graphs.
-
-    Raise FormatError for missing plans, for a damaged plan, and for a plan of other graphs.
-    """
+    """Load the plans of a store; raise FormatError for missing or damaged plans, and for a plan of other graphs."""
     # A dataset of shards is not read here: the store of each shard has its own plans.
     histograms, data = split_histograms(store), store.segments[0].data
     missing = [file.name for split in histograms if not (file := plan_file(data, split)).exists()]
@@ -534,10 +413,7 @@ def save_static_shape(data: Path, limits: Limits, sizes: GraphSizes) -> None:
 
 
 def load_static_shape(store: Selection, batch_size: int | None = None) -> Limits | None:
-    """Return the stored limits; None if there are none for these graphs in this order, or for another `batch_size`.
-
-    Raise FormatError for a damaged file.
-    """
+    """Return the stored limits; None if there are none for these graphs in this order, or for another `batch_size`."""
     path = store.segments[0].data / SHAPE
     if not path.exists():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_path, shown, true_or_false, whole_number
 from dgl_tuplepack._core.files import JsonFormat, is_there, write_bytes, write_text, writing
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
@@ -43,16 +44,18 @@ from dgl_tuplepack.graphs.readers.large_graph import (
 from dgl_tuplepack.graphs.schema import ArraySpec, as_tensor
 from dgl_tuplepack.planning.balance import MOST_PARTS, balanced_parts, imbalance_bound, imbalance_of, totals_of
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.storage.as_store import as_store
-from dgl_tuplepack.storage.folder import LOCK, locked
 from dgl_tuplepack.storage.graph_store import StoredGraphs
-from dgl_tuplepack.storage.reader import chosen_block
-from dgl_tuplepack.storage.shards.run import number_of_processes, run_all, submitting
+from dgl_tuplepack.storage.reader import as_store, chosen_block
+from dgl_tuplepack.storage.shards import number_of_processes, pool_of, run_all
+from dgl_tuplepack.storage.write import LOCK, locked, names_in, refuse_others
 
-# Names in the folder of a partition: the file with its record, and the folder of a temporary store.
-STATE, SOURCE = "partition.json", ".source"
+# Names in the folder of a partition: the file with its record, the folder of a temporary store, and the file with the
+# part of each graph, int64 [N].
+STATE, SOURCE, ASSIGNED = "partition.json", ".source", "graph_parts.npy"
 _STATE_FILE = JsonFormat("dgl_tuplepack.partition", 1, "partition", "write the partition again (overwrite=True)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+# DGL cannot read empty tensors of these dtypes.
+_NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,7 @@ class Partitioned:
     config
         The JSON file that `dgl.distributed.load_partition` and `DistGraph` open.
     imbalance
-        For each component (node types, edge types and `balance`): the largest total of a part, divided by the mean over
-        the parts.
+        For each component (node types, edge types and `balance`): the largest total of a part, divided by the mean.
     bound
         For each component, a lower bound: no assignment of whole graphs to parts has a smaller imbalance.
     written, kept
@@ -94,8 +96,7 @@ def partition(
     """Divide the graphs of a source into parts for `dgl.distributed`; no edge is cut.
 
     All parts have nearly equal numbers of nodes and edges of each type. `dgl.distributed.load_partition` opens each
-    part, and `DistGraph` opens all parts as one graph. The folder of a part, such as ``out/part0``, can be given as a
-    source.
+    part, and `DistGraph` opens all parts as one graph. The folder of a part, such as ``out/part0``, is a source too.
 
     Parameters
     ----------
@@ -107,19 +108,15 @@ def partition(
     parts
         Number of parts, 1..2**20. If there are fewer graphs, some parts are empty.
     balance
-        Further components to balance, such as ``["train"]`` or ``["train_mask"]``. For the name of a split, all nodes
-        of the graphs in the split are counted. For the name of a bool or integer node feature, the nodes whose value is
-        not 0 are counted.
+        Further components to balance, such as ``["train"]`` or ``["train_mask"]``: all nodes of the graphs of a split,
+        or the nodes whose bool or integer feature is not 0.
     name
         Name of the large graph that all parts form, and of the JSON file: at most 100 letters, digits, "_", "." and
         "-"; not "partition", and without "." or "-" at the beginning.
     overwrite
         Replace any partition in the folder, and write all parts again.
-    workers
-        Number of processes; None: one for each core. 1: everything happens in this process. Each process has one part
-        at a time in memory.
-    executor
-        Run the tasks that write the parts on this executor, instead of on new processes, as in `preprocess_shards`.
+    workers, executor
+        As in `preprocess_shards`. Each process has one part at a time in memory.
 
     Returns
     -------
@@ -140,10 +137,9 @@ def partition(
 
     Notes
     -----
-    The folder has the files of `dgl.distributed.partition_graph`. It also has ``orig_nids.dgl`` and ``orig_eids.dgl``
-    in the folder of each part, one text file for each node type (such as ``_N.txt``) with the part of each node, and
-    the records of this package. As in DGL, bool features are saved as uint8. A source other than a store is first
-    written to a temporary store in the folder.
+    The folder has the files of `dgl.distributed.partition_graph`, a text file for each node type (such as ``_N.txt``)
+    with the part of each node, ``orig_nids.dgl`` and ``orig_eids.dgl`` for each part, and the records of this package.
+    As in DGL, bool features are saved as uint8.
 
     Examples
     --------
@@ -155,10 +151,14 @@ def partition(
     """
     out, parts = as_path(folder).absolute(), whole_number("the number of parts", parts, 1, MOST_PARTS)
     overwrite = true_or_false("overwrite", overwrite)
-    _check_names(name, balance)
-    if executor is not None and workers is not None:
-        raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
-    processes = min(number_of_processes(workers), parts)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or f"{name}.json" == STATE:
+        raise InputError(
+            f"the name of the graph is {shown(name)}; give 1 to 100 letters, digits, '_', '.' and '-', without '.' or "
+            "'-' at the beginning; not 'partition'."
+        )
+    if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
+        raise InputError(f"balance is {shown(balance)}; give a list of names of splits or node features.")
+    processes = min(number_of_processes(workers, executor), parts)
     load("dgl")
     with locked(out, functools.partial(_check_folder, out)), as_store(source, out / SOURCE, levels) as store:
         sizes = _with_masks(store, balance)
@@ -169,36 +169,26 @@ def partition(
         nodes, edges = np.split(totals[:, : len(types)], [len(store.schema.node_types)], axis=1)
         identity = _identity_of(store, assigned)
         text_files = [f"{t}.txt" for t in store.schema.node_types]
+        # The file that DGL opens comes first, so it is also removed first.
         files = [f"{name}.json", ASSIGNED, *text_files, *(f"part{part}" for part in range(parts))]
-        _prepare_folder(out, identity, files, overwrite)
+        _prepare_folder(out, {"identity": identity, "files": files}, overwrite)
         _write_assignment(store, out, assigned, parts)
         # The large graph has the nodes and edges part by part.
         first_nodes, first_edges = (np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges))
         tasks = {
-            f"part{part}": (PartTask(store, out, part, int(first_nodes[part]), int(first_edges[part]), identity),)
+            f"part{part}": PartTask(store, out, part, int(first_nodes[part]), int(first_edges[part]), identity)
             for part in range(parts)
         }
-        with submitting(processes, executor) as submit:
-            newly_written = run_all(submit, write_part, tasks, "parts", "parts")
+        with pool_of(processes, executor) as pool:
+            is_new = run_all(pool, write_part, tasks, "parts", "parts").values()
         write_text(out / f"{name}.json", json.dumps(_config(store, name, nodes, edges), indent=1) + "\n")
     return Partitioned(
         out / f"{name}.json",
         imbalance=dict(zip(sizes.components, imbalance_of(totals).tolist(), strict=True)),
         bound=dict(zip(sizes.components, imbalance_bound(sizes, parts).tolist(), strict=True)),
-        written=tuple(part for part in range(parts) if newly_written[f"part{part}"]),
-        kept=tuple(part for part in range(parts) if not newly_written[f"part{part}"]),
+        written=tuple(part for part, new in enumerate(is_new) if new),
+        kept=tuple(part for part, new in enumerate(is_new) if not new),
     )
-
-
-def _check_names(name: str, balance: Sequence[str]) -> None:
-    """Raise InputError for a `name` that the graph cannot have, or if `balance` is not a list of names."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or f"{name}.json" == STATE:
-        raise InputError(
-            f"the name of the graph is {name!r:.100}; give 1 to 100 letters, digits, '_', '.' and '-', without '.' or "
-            "'-' at the beginning; not 'partition'."
-        )
-    if isinstance(balance, str) or not isinstance(balance, Sequence) or not all(isinstance(n, str) for n in balance):
-        raise InputError(f"balance is {balance!r:.100}; give a list of names of splits or node features.")
 
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
@@ -213,10 +203,7 @@ def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
-    """Return the number of nodes of each graph that are counted for `name`, int64 ``[N]``.
-
-    Raise SizesError if `name` is neither a split nor a node feature, or if it is both.
-    """
+    """Return the number of nodes of each graph that are counted for `name`, a split or a node feature."""
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
     if bool(specs) == (name in store.splits):
@@ -251,51 +238,37 @@ def _identity_of(store: StoredGraphs, assigned: IntArray) -> str:
     return hashlib.sha256(facts + chosen + assigned.tobytes()).hexdigest()
 
 
-def _prepare_folder(out: Path, identity: str, files: list[str], overwrite: bool) -> None:
-    """Write the record of a partition, before its parts are written.
+def _prepare_folder(out: Path, record: dict[str, Any], overwrite: bool) -> None:
+    """Write the record of a partition, before its parts; with `overwrite`, remove an existing partition.
 
-    With `overwrite`, remove the partition that the folder already has. Otherwise, raise FormatError if its record is
-    damaged or differs from the new one.
-
-    `files` are the names of all files and folders of the new partition. The file that DGL opens comes first, so it is
-    also removed first.
+    Without `overwrite`, raise FormatError if the folder has another record, or a damaged one.
     """
-    record = {"identity": identity, "files": files}
-    has_partition = is_there(out / STATE)
-    earlier = _record_in(out) if has_partition else None
-    if has_partition and earlier != record and not overwrite:
-        raise FormatError(
-            f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
-            "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
-        )
+    earlier = None
+    if is_there(out / STATE):
+        with contextlib.suppress(FormatError), _STATE_FILE.reading(out / STATE) as document:
+            earlier = {key: document[key] for key in ("identity", "files")}
+        if earlier != record and not overwrite:
+            raise FormatError(
+                f"{out} holds another partition (of other graphs, or with another name, balance or number of parts), "
+                "or its record is damaged; choose another folder, or overwrite it (overwrite=True, --overwrite)."
+            )
     with writing(out):
-        removed = _paths_of_partition(out, earlier) if overwrite else []
+        removed = _paths_of_partition(out, earlier["files"] if earlier else ()) if overwrite else []
         for path in (*removed, *out.glob(".*.partial")):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         _STATE_FILE.write(out / STATE, record, indent=1)
 
 
-def _record_in(out: Path) -> dict[str, Any] | None:
-    """Return the record of the partition in a folder; None if it is damaged."""
-    try:
-        with _STATE_FILE.reading(out / STATE) as document:
-            return {key: document[key] for key in ("identity", "files")}
-    except FormatError:
-        return None
-
-
-def _paths_of_partition(out: Path, record: dict[str, Any] | None) -> list[Path]:
-    """Return the files and folders of the partition in `out`, even if its record is damaged (None)."""
+def _paths_of_partition(out: Path, files: Sequence[Any]) -> list[Path]:
+    """Return the files and folders of the partition in `out`, even if its record is damaged and names no `files`."""
     # Never name anything outside this folder.
-    recorded = [out / str(file) for file in (record["files"] if record else ()) if file != ".."]
-    paths = [path for path in recorded if path.parent == out]
-    # A damaged record names no files, so also search for DGL's JSON file and the folders of the parts.
-    paths += [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
-    return paths + [file.parent for file in out.glob(f"part*/{PART}")]
+    recorded = [path for file in files if file != ".." and (path := out / str(file)).parent == out]
+    ours = [file for file in out.glob("*.json") if b'"part_method": "dgl_tuplepack"' in file.read_bytes()]
+    return [*recorded, *ours, *(file.parent for file in out.glob(f"part*/{PART}"))]
 
 
 def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts: int) -> None:
-    """Write which part each graph is in. For each node type, also write a text file: a line per node, with its part."""
+    """Write the part of each graph and, in a text file for each node type, the part of each node."""
     content = io.BytesIO()
     np.save(content, assigned)
     write_bytes(out / ASSIGNED, content.getvalue())
@@ -306,10 +279,7 @@ def _write_assignment(store: StoredGraphs, out: Path, assigned: IntArray, parts:
 
 
 def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) -> dict[str, Any]:
-    """Return the content of the JSON file that DGL opens.
-
-    `nodes` and `edges`, int64 ``[parts, types]``, have the number of nodes or edges of each type in each part.
-    """
+    """Return the JSON file that DGL opens; `nodes` and `edges` ``[parts, types]`` have the numbers in each part."""
     node_map, edge_map = (
         dict(zip(types, _ranges(numbers), strict=True))
         for types, numbers in ((store.schema.node_types, nodes), (map(text_of, store.schema.edge_types), edges))
@@ -331,12 +301,8 @@ def _config(store: StoredGraphs, name: str, nodes: IntArray, edges: IntArray) ->
 
 
 def _ranges(numbers: IntArray) -> list[list[list[int]]]:
-    """Return, for each type, the range ``[first, end]`` of its ids in each part.
-
-    `numbers` ``[parts, types]`` are the numbers of ids. Nodes (edges) of all parts are numbered part by part, and type
-    by type within a part.
-    """
-    # Without an axis, `cumsum` adds up the flattened array.
+    """Return, for each type, the range ``[first, end]`` of its ids in each part; `numbers` ``[parts, types]``."""
+    # Ids run part by part, and type by type in a part; without an axis, `cumsum` adds up the flattened array.
     ends = np.cumsum(numbers).reshape(numbers.shape)
     ranges: list[list[list[int]]] = np.stack([ends - numbers, ends], axis=2).transpose(1, 0, 2).tolist()
     return ranges
@@ -344,42 +310,34 @@ def _ranges(numbers: IntArray) -> list[list[list[int]]]:
 
 def _check_folder(out: Path) -> None:
     """Raise FormatError for a folder that contains something other than a partition, finished or not."""
-    if not out.is_dir():
-        if os.path.lexists(out):
-            raise FormatError(f"{out} is not a folder; choose another path for the partition.")
-        return
-    names = sorted(os.listdir(out))
+    names = names_in(out)
     others = [name for name in names if name not in (LOCK, SOURCE) and not name.startswith(f".{STATE}.")]
-    if others and STATE not in names:
-        raise FormatError(f"{out} holds other things, such as {others[0]}, but no partition; choose an empty folder.")
-
-
-# Name of the file with the part of each graph, int64 ``[N]``.
-ASSIGNED = "graph_parts.npy"
-# DGL cannot read empty tensors of these dtypes.
-_NOT_EMPTY = (torch.bfloat16, torch.complex64, torch.complex128)
+    if STATE not in names:
+        refuse_others(out, others, "partition")
 
 
 @dataclass(frozen=True)
 class PartTask:
-    """One part to write: its index, its first node and edge, and the hash that identifies the partition.
-
-    The first node and edge are ids in the large graph that all parts form. `out` is the folder of the partition.
-    """
+    """One part to write: its index, its first node and edge in the large graph, and the hash of the partition."""
 
     store: StoredGraphs
     out: Path
     part: int
     first_node: int
     first_edge: int
-    identity: str
+    partition: str
+
+    @property
+    def identity(self) -> str:
+        """Text that identifies the part, with its index: one part must not replace another."""
+        return f"{self.partition} part {self.part}"
 
 
 def write_part(task: PartTask) -> bool:
     """Write the folder of a part, completely or not at all. If this part exists and is intact, only return False."""
     folder = task.out / f"part{task.part}"
     try:
-        if is_there(folder / PART) and check_files(folder) == _identity_of_part(task):
+        if is_there(folder / PART) and check_files(folder) == task.identity:
             return False
     except InputError:
         # A damaged part is written again.
@@ -395,11 +353,6 @@ def write_part(task: PartTask) -> bool:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return True
-
-
-def _identity_of_part(task: PartTask) -> str:
-    """Return the text that identifies the part. Its index is included: one part must not replace another."""
-    return f"{task.identity} part {task.part}"
 
 
 def _write(task: PartTask, folder: Path) -> None:
@@ -428,7 +381,7 @@ def _write(task: PartTask, folder: Path) -> None:
         splits[name] = in_part[in_part >= 0]
     GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
     checksums = {file.name: checksum_of(file) for file in sorted(folder.iterdir())}
-    PART_FILE.write(folder / PART, {"identity": _identity_of_part(task), "files": checksums}, indent=1)
+    PART_FILE.write(folder / PART, {"identity": task.identity, "files": checksums}, indent=1)
 
 
 def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[str, ArraySpec]]) -> dict[str, Tensor]:

@@ -25,20 +25,19 @@ from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_for_batches, search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.exact_batches import shape_of
-from dgl_tuplepack.storage.folder import check_folder, locked
 from dgl_tuplepack.storage.graph_store import (
     SHAPE,
     GraphStore,
-    StoredGraphs,
     load_plans,
     load_static_shape,
+    plan_file,
     plan_files,
-    save_plans,
     save_static_shape,
     split_histograms,
     train_sizes,
-    write_graphs,
 )
+from dgl_tuplepack.storage.selection import Selection
+from dgl_tuplepack.storage.write import check_folder, locked, write_graphs
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,8 @@ class Preprocessed:
     ----------
     store
         The opened store.
-    limits
-        Limits of all plans; a tuple for shape buckets.
-    packs_per_batch
-        Packs per batch, chosen for `graphs_per_batch`; 1 if limits were given.
+    limits, packs_per_batch
+        Limits of all plans (a tuple for shape buckets), and packs per batch; 1 if limits were given.
     plans
         One plan for each split; without splits, one plan with an empty name for all graphs.
     seconds
@@ -100,13 +97,12 @@ def preprocess(
         Limits of the packs, or a list of two to four limits; None: search for limits.
     graphs_per_batch
         Mean number of graphs (>= 1) in the batches of the split "train", or of all graphs if there is no such split.
-        The search chooses limits for this number, in the same way as in `packed_loader`. The limits hold every graph.
-        None: 64, or fewer if there are fewer graphs; if the largest graph makes such batches impossible, the search
-        returns the smallest limits with nearly the best efficiency.
+        The search chooses limits for this number as in `packed_loader`. The limits hold every graph. None: 64, or fewer
+        if there are fewer graphs; if the largest graph makes such batches impossible, the search returns the smallest
+        limits with nearly the best efficiency.
     batch_size
         Also store the static shape of shuffled batches with exactly this number of graphs (>= 1) of the split "train",
-        or of all graphs if there is no such split. `StaticBatchSampler` uses this shape, `GraphStore.static_shape`
-        returns it.
+        or of all graphs. `StaticBatchSampler` uses this shape, `GraphStore.static_shape` returns it.
     multiple_of
         With searched limits, each padded number of nodes or edges of a pack is a multiple of `multiple_of`.
     seed
@@ -120,31 +116,29 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or batches of
-        `graphs_per_batch` graphs are impossible, the error is raised before anything is written, provided that there is
-        no `pre_transform` and the sizes can be read before the graphs, as from an OGB folder or a store. In other cases
-        it is raised after the store has been written without plans.
+        As in `GraphStore.write`, `pack` and `search_limits`. Impossible limits are refused before anything is written
+        if the sizes can be read before the graphs, as from an OGB folder or a store, and there is no `pre_transform`;
+        otherwise, after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    settings = Planning.of(limits, graphs_per_batch, multiple_of, seed)
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size, 1, 2**31)
-    planner = _Planner(given, graphs_per_batch, batch_size, multiple_of, seed, seconds)
+    planner = _Planner(settings, batch_size, seconds)
     opened = resolve(source).with_levels(levels)
     if opened.knows_sizes and pre_transform is None:
         with writing(out):
             check_folder(out, true_or_false("overwrite", overwrite))
         # Refuse impossible limits before anything is written.
-        with timed(seconds, "limits"):
-            sizes = opened.sizes()
-            if given is not None:
-                given.aligned(sizes.components).check(sizes)
-            planner.chosen = planner.limits_of(sizes, opened.splits())
+        sizes = opened.sizes()
+        if settings.limits is not None:
+            settings.limits.aligned(sizes.components).check(sizes)
+        planner.choose(sizes, opened.splits())
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
         write_graphs(
             out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=None,
+            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices,
             prepare=planner.plan,
         )  # fmt: skip
     if planner.failure is not None:
@@ -160,16 +154,51 @@ def preprocess(
     return Preprocessed(store, *planner.chosen, planner.plans, seconds, planner.static_shape)
 
 
-@dataclass
-class _Planner:
-    """Choose limits for graphs, and pack the graphs; the settings are those of `preprocess`."""
+@dataclass(frozen=True)
+class Planning:
+    """The settings of limits and plans."""
 
     limits: Limits | Buckets | None
     graphs_per_batch: int | None
-    batch_size: int | None
     multiple_of: int
     seed: int
-    # Time of each step.
+
+    @classmethod
+    def of(cls, limits: Shapes | None, graphs_per_batch: int | None, multiple_of: int, seed: int) -> Planning:
+        """Check the arguments of `preprocess`."""
+        given = None if limits is None else as_shapes(limits)
+        if graphs_per_batch is not None:
+            whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
+            if given is not None:
+                raise SearchError(
+                    f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but limits={given!r} are "
+                    "given; leave one of them out."
+                )
+        multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+        return cls(given, graphs_per_batch, multiple_of, whole_number("seed", seed, 0, UINT64_MAX))
+
+    def limits_for(self, leading: SizeHistogram, every: SizeHistogram) -> tuple[Limits | Buckets, int]:
+        """Return limits that hold every graph of `every`, and the number of packs per batch.
+
+        If they are searched, batches hold, on average, `graphs_per_batch` graphs of `leading`.
+        """
+        if self.limits is not None:
+            return self.limits, 1
+        settings: dict[str, Any] = {"multiple_of": self.multiple_of, "holding": every}
+        if self.graphs_per_batch is None:
+            search = search_for_batches(leading, **settings)
+        else:
+            number = min(self.graphs_per_batch, leading.num_graphs)
+            search = search_limits(leading, graphs_per_batch=number, packs_per_batch="auto", **settings)
+        return search.best.limits, search.packs_per_batch
+
+
+@dataclass
+class _Planner:
+    """Choose limits for graphs, and pack the graphs."""
+
+    settings: Planning
+    batch_size: int | None
     seconds: dict[str, float]
     # The limits and the number of packs per batch; None until they are known.
     chosen: tuple[Limits | Buckets, int] | None = None
@@ -178,21 +207,22 @@ class _Planner:
     # The error that prevented the plans, if any.
     failure: InputError | None = None
 
-    def limits_of(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
-        """Return the result of `limits_for` for the split "train", or for all graphs if there is no such split."""
-        every = SizeHistogram.from_sizes(sizes).without_ids()
-        train = train_sizes(sizes, splits)
-        leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
-        return limits_for(leading, self.limits, self.graphs_per_batch, self.multiple_of, every)
+    def choose(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> None:
+        """Choose limits for the split "train", or for all graphs if there is no such split."""
+        with timed(self.seconds, "limits"):
+            every = SizeHistogram.from_sizes(sizes).without_ids()
+            train = train_sizes(sizes, splits)
+            leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
+            self.chosen = self.settings.limits_for(leading, every)
 
-    def plan(self, graphs: StoredGraphs, data: Path) -> None:
+    def plan(self, graphs: Selection, data: Path) -> None:
         """Pack the written graphs, and save the plans in their data folder."""
         try:
             if self.chosen is None:
-                with timed(self.seconds, "limits"):
-                    self.chosen = self.limits_of(graphs.sizes, graphs.splits)
+                self.choose(graphs.sizes, graphs.splits)
+            assert self.chosen is not None
             with timed(self.seconds, "plan"):
-                plans = _pack_splits(graphs, self.chosen[0], self.seed)
+                plans = _pack_splits(graphs, self.chosen[0], self.settings.seed)
                 if self.batch_size is not None:
                     train = train_sizes(graphs.sizes, graphs.splits)
                     with notice(f"preparing batches of {len(train):,} graphs", len(train)):
@@ -201,56 +231,13 @@ class _Planner:
         except InputError as error:
             # Keep the written graphs: the error is raised when the store is complete.
             self.failure = error
-        save_plans(data, self.plans)
+        _save_plans(data, self.plans)
         if self.static_shape is not None:
             save_static_shape(data, self.static_shape, train_sizes(graphs.sizes, graphs.splits))
 
 
-def checked_settings(
-    limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
-) -> tuple[Limits | Buckets | None, int, int]:
-    """Check the settings of limits and plans; return the limits, `multiple_of` and the seed."""
-    given = None if limits is None else as_shapes(limits)
-    if graphs_per_batch is not None:
-        whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
-        if given is not None:
-            raise SearchError(
-                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but limits={given!r} are given; "
-                "leave one of them out."
-            )
-    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
-    return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
-
-
-def limits_for(
-    leading: SizeHistogram,
-    limits: Limits | Buckets | None,
-    graphs_per_batch: int | None,
-    multiple_of: int,
-    every: SizeHistogram,
-) -> tuple[Limits | Buckets, int]:
-    """Return limits that hold every graph of the histogram `every`, and the number of packs per batch.
-
-    If `limits` are given, return them, and 1 pack per batch. Otherwise, search for limits whose batches hold, on
-    average, `graphs_per_batch` graphs of `leading`.
-    """
-    if limits is not None:
-        return limits, 1
-    settings: dict[str, Any] = {"multiple_of": multiple_of, "holding": every}
-    if graphs_per_batch is None:
-        search = search_for_batches(leading, **settings)
-    else:
-        number = min(graphs_per_batch, leading.num_graphs)
-        search = search_limits(leading, graphs_per_batch=number, packs_per_batch="auto", **settings)
-    return search.best.limits, search.packs_per_batch
-
-
 def verify(path: str | os.PathLike[str]) -> GraphStore:
-    """Check every byte of a store, and that its plans and its static shape, if it has them, are for its graphs.
-
-    Raise FormatError for a file that has changed, for a plan or a shape of other graphs, or if the plans of some splits
-    are missing.
-    """
+    """Check every byte of a store, and that its plans and its static shape, if it has them, are for its graphs."""
     store = GraphStore(path)
     store.verify()
     data, train = store.segments[0].data, store.splits.get("train", ())
@@ -269,12 +256,17 @@ def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackP
     plans = _pack_splits(store, limits, seed)
     # The content of the folder needs no check: the store was opened from there.
     with locked(store.path, lambda: None):
-        save_plans(store.segments[0].data, plans)
+        _save_plans(store.segments[0].data, plans)
     return plans
 
 
-def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, PackPlan]:
+def _pack_splits(store: Selection, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     return {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
+
+
+def _save_plans(data: Path, plans: Mapping[str, PackPlan]) -> None:
+    for split, plan in plans.items():
+        plan.save(plan_file(data, split))
 
 
 @contextmanager

@@ -1,24 +1,33 @@
-"""The kind of source for stores and datasets of shards: a path, an opened store, or a subset of one."""
+"""Stores as sources of graphs: a path, an opened store or a subset of one; and any other source as a store."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._core.files import writing
+from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType, rows_of_spans
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.large_graph import check_names
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, MultiStore, StoredGraphs
-from dgl_tuplepack.storage.segment import GRAPHS_PER_BLOCK, Segment, block_of
-from dgl_tuplepack.storage.selection import Selection
+from dgl_tuplepack.storage.selection import GRAPHS_PER_BLOCK, Selection, block_of
 from dgl_tuplepack.storage.view import BatchView
 
 
@@ -81,55 +90,103 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
         yield chosen_block(selection, ids[first : first + GRAPHS_PER_BLOCK])
 
 
-class _SegmentGraphs(NamedTuple):
-    """Some graphs of one segment, by their indices in the segment."""
-
-    segment: Segment
-    indices: IntArray
-
-    def lengths(self, t: GraphType) -> IntArray:
-        """Return the number of nodes (edges) of type `t` in each graph."""
-        offsets = self.segment.offsets(t)
-        return offsets[self.indices + 1] - offsets[self.indices]
-
-    def values(self, key: Key) -> Array:
-        """Return the rows of an array for these graphs."""
-        t = key[1]
-        if t is None:
-            # Labels have one row for each graph.
-            return self.segment.values(key, self.indices)
-        return self.segment.values(key, rows_of_spans(self.segment.offsets(t)[self.indices], self.lengths(t)))
-
-
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Return one block of the graphs `ids`, in the order of `ids`; without ids, the block is empty.
-
-    `ids` are positions among all graphs of all segments, even for a subset. Rows are read segment by segment, then put
-    into the order of `ids`.
-    """
+    """Return one block of the graphs `ids`, in this order; `ids` are positions among all graphs of all segments."""
     segment_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
+    # For each segment with chosen graphs: the segment, their positions in `ids`, and their indices in the segment.
     groups = [
-        _SegmentGraphs(selection.segments[segment], ids[segment_of == segment] - selection.first_ids[segment])
-        for segment in (np.unique(segment_of) if len(ids) else [0])
+        (selection.segments[i], at := np.flatnonzero(segment_of == i), ids[at] - selection.first_ids[i])
+        for i in (np.unique(segment_of) if len(ids) else [0])
     ]
-    # The graphs of all groups are sorted by segment: graph ids[i] is at index read_at[i].
-    read_at = np.argsort(np.argsort(segment_of, kind="stable"))
+    positions = np.concatenate([at for _, at, _ in groups])
 
-    def lengths_as_read(t: GraphType) -> IntArray:
-        """Return the number of nodes (edges) of type `t` in each graph; the graphs are sorted by segment."""
-        return np.concatenate([group.lengths(t) for group in groups])
+    def lengths(t: GraphType) -> IntArray:
+        """Return the number of nodes (edges) of type `t` in each graph, in the order of `ids`."""
+        found = np.empty(len(ids), np.int64)
+        for segment, at, indices in groups:
+            found[at] = segment.offsets(t)[indices + 1] - segment.offsets(t)[indices]
+        return found
 
     def values(key: Key) -> Array:
         """Return the rows of an array for all graphs, in the order of `ids`."""
-        gathered = [group.values(key) for group in groups]
+        # Labels, of the type None, have one row for each graph.
+        t, numbers = key[1], None if key[1] is None else lengths(key[1])
+        gathered = [
+            segment.values(key, indices if numbers is None else rows_of_spans(segment.offsets(t)[indices], numbers[at]))
+            for segment, at, indices in groups
+        ]
         if len(gathered) == 1:
-            # With one segment, sorting has not changed the order.
             return gathered[0]
-        t = key[1]
-        if t is None:
-            return np.concatenate(gathered)[read_at]
-        lengths = lengths_as_read(t)
-        first_rows = np.cumsum(lengths) - lengths
-        return np.concatenate(gathered)[rows_of_spans(first_rows[read_at], lengths[read_at])]
+        # The rows were read segment by segment.
+        rows = positions
+        if numbers is not None:
+            rows = rows_of_spans((np.cumsum(numbers) - numbers)[positions], numbers[positions])
+        joined = np.concatenate(gathered)
+        found = np.empty_like(joined)
+        found[rows] = joined
+        return found
 
-    return block_of(selection.schema, lambda t: lengths_as_read(t)[read_at], values)
+    return block_of(selection.schema, lengths, values)
+
+
+@contextmanager
+def as_store(source: Any, folder: Path, levels: Levels | None) -> Iterator[StoredGraphs]:
+    """Provide a store with the graphs of a source; SchemaError if `check_names` refuses the names in its schema.
+
+    A source that is not a store is first written to `folder`, which is removed at the end of the ``with`` block.
+    """
+    opened = resolve(source).with_levels(levels)
+    # The graphs of ``with_ids(store)`` are read as items.
+    if isinstance(opened, Stored) and isinstance(store := opened.by_position(), StoredGraphs):
+        check_names(store.schema)
+        yield store
+        return
+    try:
+        store = _written(folder, opened)
+        check_names(store.schema)
+        yield store
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _written(folder: Path, source: Source, **declared: Any) -> GraphStore:
+    if source.num_graphs() == 0:
+        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
+    return GraphStore.write(folder, source, overwrite=True, **declared)
+
+
+def temporary_store(source: Source, **declared: Any) -> GraphStore:
+    """Write a source to a temporary folder, and return the store; `declared` has ties, indices and levels.
+
+    The folder is removed when the store and all its subsets are deleted, or when the process exits.
+    """
+    folder = _Folder()
+    store = _written(Path(folder.path, "store"), source, **declared)
+    # Subsets of the store share this attribute.
+    store.__dict__["_folder"] = folder
+    return store
+
+
+class _Folder:
+    """A temporary folder, with these files, that is removed together with this object. A pickled copy has the files."""
+
+    def __init__(self, files: Mapping[Path, bytes] = MappingProxyType({})) -> None:
+        with writing("a temporary folder"):
+            self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
+        weakref.finalize(self, _remove, self.path, os.getpid())
+        for name, content in files.items():
+            (Path(self.path) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(self.path) / name).write_bytes(content)
+
+    def __deepcopy__(self, memo: Any) -> _Folder:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        files = [path for path in Path(self.path).rglob("*") if path.is_file()]
+        return _Folder, ({path.relative_to(self.path): path.read_bytes() for path in files},)
+
+
+def _remove(path: str, process: int) -> None:
+    # A forked worker has a copy of the `_Folder`, but only the process that made the folder may remove it.
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)

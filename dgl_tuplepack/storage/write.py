@@ -1,12 +1,20 @@
-"""Write blocks of graphs to a store on the disk; make the blocks, and transform graphs before they are written."""
+"""Write a store: lock its folder, write blocks of graphs into a new data folder, and save the metadata last.
+
+`metadata.json` names the data folder, so an existing store stays valid until the new store is complete.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import os
 import re
+import secrets
+import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,77 +22,138 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 
-from dgl_tuplepack._core.checks import as_ids
-from dgl_tuplepack._core.files import writing
-from dgl_tuplepack.errors import SchemaError, SizesError
-from dgl_tuplepack.graphs.blocks import ENDS, Array, EdgeType, GraphBlock
+from dgl_tuplepack._core.checks import as_ids, as_path, as_split, true_or_false
+from dgl_tuplepack._core.files import is_there, read_json, writing
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphBlock
 from dgl_tuplepack.graphs.build import graph_blocks, items_of
 from dgl_tuplepack.graphs.items import as_item, parts_of
+from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints, check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
+from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.storage.array_file import ArrayWriter
-from dgl_tuplepack.storage.format import ArrayEntry, PreTransform, StoreMetadata, dtype_name, offsets_key
+from dgl_tuplepack.storage.format import (
+    MANIFEST,
+    METADATA,
+    Key,
+    PreTransform,
+    StoreMetadata,
+    dtype_name,
+    offsets_key,
+)
+from dgl_tuplepack.storage.selection import Segment, Selection
+
+
+def write_graphs(
+    path: str | os.PathLike[str],
+    source: Any,
+    *,
+    splits: Mapping[str, Sequence[int] | IntArray] | None = None,
+    compact: bool = False,
+    overwrite: bool = False,
+    pre_transform: Callable[[Any], Any] | None = None,
+    transform_seed: int = 0,
+    transform_name: str | None = None,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+    shard: str = "",
+    prepare: Callable[[Selection, Path], None] | None = None,
+) -> None:
+    """Write a store, as `GraphStore.write` does.
+
+    `shard`, the name of a shard, gives `pre_transform` other random numbers in each shard. `prepare` is called with the
+    new graphs and their data folder: files that it saves there become visible together with the store.
+    """
+    path = as_path(path)
+    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
+    # `fresh_data` checks the folder first, since reading the source may take long.
+    with fresh_data(path, overwrite) as data:
+        opened = resolve(source).with_levels(levels)
+        if pre_transform is not None:
+            opened = Transformed(opened, pre_transform, transform_seed, transform_name, shard)
+        num_graphs = opened.num_graphs()
+        chosen = _checked_splits(source, opened.splits() if splits is None else splits, num_graphs)
+        schema, blocks = blocks_of(opened, ties, indices)
+        written = _write_blocks(data, schema, blocks, num_graphs, chosen, compact)
+        metadata = replace(written, pre_transform=opened.pre_transform)
+        if prepare is not None:
+            prepare(Selection(path, [Segment(path, metadata)]), data)
+        metadata.save(path)
+
+
+def _checked_splits(source: Any, splits: Any, num_graphs: int | None) -> dict[Any, Any]:
+    """Return the ids of each split; raise SizesError before any graph is written if they cannot be right."""
+    if not isinstance(splits, Mapping):
+        raise SizesError(
+            f'splits must be a mapping of names to ids, but are {splits!r:.200}; give {{"train": ids}}, say.'
+        )
+    chosen = {name: ids_in(source, ids) for name, ids in splits.items()}
+    # Two keys of a mapping, such as 1 and "1", may be the same text.
+    name, uses = Counter(map(str, chosen)).most_common(1)[0] if chosen else ("", 0)
+    if uses > 1:
+        raise SizesError(f"{uses} splits have the name {name!r:.200} as text; give each its own name.")
+    # A dataset without graphs is refused later.
+    if num_graphs:
+        for ids in chosen.values():
+            as_split(ids, num_graphs)
+    return chosen
+
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
 
 
 def plain_name(names: Sequence[str]) -> str:
-    """Join names into one text that may be part of a file name.
-
-    The text may be empty, and other names may give the same text.
-    """
+    """Join names into one text, perhaps empty, that may be part of a file name; other names may give the same text."""
     # Leave out "N" and "E", which come from DGL's default types "_N" and "_E".
     words = [word for text in names for word in _NOT_PLAIN.split(text) if word and word not in ("N", "E")]
     return "_".join(words)[:60]
 
 
 class StoreWriter:
-    """Write the arrays of one store into a folder, block after block.
-
-    Only one block and the size classes are in memory at a time. With `compact`, integer features and labels are stored
-    in the narrowest dtype that holds their values.
-    """
+    """Write the arrays of one store into a folder, block after block; only one block is in memory at a time."""
 
     def __init__(self, folder: Path, schema: Schema, compact: bool) -> None:
         self._folder, self._schema, self._compact = folder, schema, compact
         self._histogram: SizeHistogram | None = None
         self._num_graphs = 0
         self._totals: dict[Any, int] = dict.fromkeys(schema.types.values(), 0)
-        self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
+        self._writers: dict[Key, ArrayWriter] = {}
 
     def begin(self) -> None:
         """Create the files; raise SchemaError if a store cannot hold a dtype."""
         for t in self._totals:
-            self._add(*offsets_key(t)).append(np.zeros(1, np.int64))
+            self._add(offsets_key(t)).append(np.zeros(1, np.int64))
             for end in () if isinstance(t, str) else ENDS:
-                self._add(end, t)
+                self._add((end, t, None))
             self._add_columns(t)
         self._add_columns(None)
 
-    def _add(
-        self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
-        row_shape: tuple[int, ...] = (),
-    ) -> ArrayWriter:  # fmt: skip
+    def _add(self, key: Key, dtype: str = "int64", row_shape: tuple[int, ...] = ()) -> ArrayWriter:
         """Create the file of an array, and return its writer."""
+        content, t, name = key
         # Number the files: the names of two features may differ only in characters that file names cannot have.
-        names = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
+        names = [content, *((t,) if isinstance(t, str) else t or ()), name or ""]
         file = f"{len(self._writers):02d}_{plain_name(names)}.npy"
         narrow = content in ENDS or (self._compact and content in ("node_feature", "edge_feature", "label"))
-        writer = ArrayWriter(self._folder, file, content, type_, name, dtype, row_shape, narrow)
-        self._writers[content, type_, name] = writer
-        return writer
+        self._writers[key] = ArrayWriter(self._folder, file, key, dtype, row_shape, narrow)
+        return self._writers[key]
 
     def _add_columns(self, *types: Any) -> None:
         """Create the files of features that have none, unless no graph so far has nodes (edges) of the type."""
-        for (content, t, name), spec in self._schema.columns():
-            if t in types and t not in self._schema.empty and (content, t, name) not in self._writers:
-                self._add(content, t, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
+        for key, spec in self._schema.columns():
+            if key[1] in types and key[1] not in self._schema.empty and key not in self._writers:
+                self._add(key, dtype_name(spec, f"the {key[0]} {key[2]!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
         """Write the graphs of a block; raise SchemaError for an invalid graph."""
@@ -116,19 +185,19 @@ class StoreWriter:
         self._histogram = histogram.without_ids() if self._histogram is None else self._histogram + histogram
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
-        """Complete all files and return the metadata, which the caller saves; `data` is the name of the data folder."""
+        """Complete all files; return the metadata, which the caller saves. `data` is the name of the data folder."""
         self._schema = replace(self._schema, empty=frozenset())
         self._add_columns(*self._totals)
         for name, ids in splits.items():
-            self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
+            self._add(("split", None, str(name))).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
         classes = np.column_stack([self._histogram.sizes, self._histogram.counts])
-        self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
+        self._add(("size_classes", None, None), row_shape=classes.shape[1:]).append(classes)
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
         # Features that came late stand next to the other arrays of their type.
         types = [*self._totals, None]
         keys = sorted(self._writers, key=lambda key: types.index(key[1]))
-        arrays: tuple[ArrayEntry, ...] = tuple(self._writers[key].finish() for key in keys)
+        arrays = tuple(self._writers[key].finish() for key in keys)
         return StoreMetadata(
             data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays,
             graph_names=schema.graph_names, ties=schema.ties, indices=schema.indices, pyg=schema.pyg,
@@ -140,21 +209,19 @@ class StoreWriter:
             writer.close()
 
 
-def write_store(
-    data: Path,
-    schema: Schema,
-    blocks: Iterable[GraphBlock],
-    splits: Mapping[str, Sequence[int] | IntArray],
-    compact: bool,
+def _write_blocks(
+    data: Path, schema: Schema, blocks: Iterator[Any], total: int | None, splits: Mapping[str, Any], compact: bool
 ) -> StoreMetadata:
-    """Write all blocks into the folder `data`, and return the metadata."""
-    with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
+    """Write all blocks into the folder `data`, and return the metadata; `total` is the number of graphs, if known."""
+    progress = progress_bar(desc="graphs", total=total, unit=" graphs")
+    with contextlib.closing(StoreWriter(data, schema, compact)) as writer, progress:
         with writing(data.parent):
             writer.begin()
         # Read blocks outside of `writing`, which would report a failed read of the source as a failed write.
         for block in blocks:
             with writing(data.parent):
                 writer.append(block)
+            progress.update(len(block))
         with writing(data.parent):
             return writer.finish(data.name, splits)
 
@@ -162,10 +229,7 @@ def write_store(
 def blocks_of(
     source: Source, ties: Ties | None = None, indices: Indices | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema of a source, and an iterator over blocks with all its graphs.
-
-    `ties` and `indices`, if not None, replace the ties and indices that are declared for the source.
-    """
+    """Return the schema of a source, and its blocks; `ties` and `indices`, if not None, replace those of the source."""
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
     # Change only a copy: `blocks` may read `indices`, and may set `schema` and `own_indices`.
     source = copy.copy(source)
@@ -187,15 +251,10 @@ def blocks_of(
 
 
 def _schema_of(block: GraphBlock) -> Schema:
-    return Schema(
-        node_types=tuple(block.num_nodes),
-        edge_types=tuple(block.num_edges),
-        node_features={t: _specs(arrays) for t, arrays in block.node_features.items()},
-        edge_features={t: _specs(arrays) for t, arrays in block.edge_features.items()},
-        labels=_specs(block.labels),
-        idtype=torch.int64,
-        has_ids=True,
-    )
+    nodes = {t: _specs(arrays) for t, arrays in block.node_features.items()}
+    edges = {t: _specs(arrays) for t, arrays in block.edge_features.items()}
+    types = tuple(block.num_nodes), tuple(block.num_edges)
+    return Schema(*types, nodes, edges, _specs(block.labels), idtype=torch.int64, has_ids=True)
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
@@ -213,19 +272,15 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
 
 
 class Transformed(Source):
-    """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform.
-
-    Random numbers are a function of `seed`, of the position of the graph, and of `shard`, the name of the shard. `name`
-    identifies the transform in the store, instead of its `repr`.
-    """
+    """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform."""
 
     def __init__(
-        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, shard: str = ""
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None, shard: str
     ) -> None:
         super().__init__(source.title)
         self.levels, self.is_stream = source.levels, source.is_stream
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
-        self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
+        self._stream = zlib.crc32(shard.encode())
         # Identify the transform before its first call, which may change its attributes and thus its `repr`.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices
@@ -247,12 +302,140 @@ class Transformed(Source):
         in_blocks = not self._source.prefers_items and self._source.blocks() is not None
         inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):
-            yield self._transformed(position, item)
+            where = f"item {position}"
+            given = parts_of(item, where)
+            # Seed random numbers by the position, in place of an id, and by the shard, in place of an epoch.
+            (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
+            yield as_item(transformed._replace(id=given.id))
 
-    def _transformed(self, position: int, item: Any) -> Any:
-        """Return the transformed graph of an item, with its label and id."""
-        where = f"item {position}"
-        given = parts_of(item, where)
-        # Seed random numbers by the position, in place of an id, and by the shard, in place of an epoch.
-        (transformed,) = self._transform([given._replace(id=position)], [where], self._stream)
-        return as_item(transformed._replace(id=given.id))
+
+LOCK = ".lock"
+_DATA = "data-"
+_NAMES = {"store": "a store", "chunks": "chunks"}
+# Names of partial metadata files, which a killed process leaves behind.
+_PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
+
+
+@contextlib.contextmanager
+def fresh_data(path: Path, overwrite: bool, what: str = "store") -> Iterator[Path]:
+    """Provide a new data folder inside the store `path`; the caller writes arrays there, then saves the metadata.
+
+    If the caller fails before the metadata is saved, the new data folder is removed, and an existing store is
+    unchanged. On success, all older data folders are removed.
+    """
+    data = path / f"{_DATA}{secrets.token_hex(8)}"
+    with locked(path, functools.partial(check_folder, path, overwrite, what)):
+        try:
+            with writing(path):
+                current = _current(path)
+                # If the metadata cannot be read, keep all data folders: a newer release may have written them.
+                if current is not None or not is_there(path / METADATA):
+                    _remove_data(path, keep=current)
+                data.mkdir()
+            yield data
+            with writing(path):
+                _remove_data(path, keep=data.name)
+        except BaseException:
+            # Keep the new data folder if the metadata already names it: the error may come after the metadata is saved.
+            # Search the bytes for the name, which is random: the metadata may be damaged.
+            metadata = path / METADATA
+            if not (is_there(metadata) and data.name.encode() in metadata.read_bytes()):
+                shutil.rmtree(data, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Make the folder `path` and lock it; `check` raises an error if the folder's content does not allow writing.
+
+    If the ``with`` block fails, a folder that holds only the lock file is removed, with the parents that were made.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+    with writing(path):
+        check()
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as held:
+            raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from held
+    try:
+        # Check again: another process may have written to the folder since the first check.
+        with writing(path):
+            check()
+        yield
+    except BaseException:
+        # Delete the lock file while this process still holds the lock.
+        with contextlib.suppress(OSError):
+            if os.listdir(path) == [LOCK]:
+                (path / LOCK).unlink()
+                for folder in made:
+                    folder.rmdir()
+        raise
+    finally:
+        lock.release()
+
+
+def names_in(path: Path) -> list[str]:
+    """Return the sorted names in a folder; none if it does not exist. Raise FormatError if it is not a folder."""
+    if path.is_dir():
+        return sorted(os.listdir(path))
+    if os.path.lexists(path):
+        raise FormatError(f"{path} is not a folder; choose another path.")
+    return []
+
+
+def refuse_others(path: Path, others: Sequence[str], what: str) -> None:
+    """Raise FormatError if the folder `path`, which is for `what`, has other content."""
+    if others:
+        raise FormatError(f"{path} holds other things, such as {others[0]}, but no {what}; choose an empty folder.")
+
+
+def check_folder(path: Path, overwrite: bool, what: str = "store") -> None:
+    """Raise FormatError unless `path` is empty, or has a store (or chunks), unfinished or with `overwrite` finished."""
+    names = names_in(path)
+    if MANIFEST in names:
+        raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder.")
+    data = [name for name in names if name.startswith(_DATA)]
+    # A damaged store still has data folders, so it may be overwritten. Without a data folder, a metadata.json that is
+    # not the metadata of a store belongs to another program.
+    if METADATA in names and (data or _current(path) is not None):
+        try:
+            found = "store" if "format" in read_json(path / METADATA) else "chunks"
+        except (FormatError, TypeError):
+            found = what
+        if found != what:
+            raise FormatError(f"{path} holds {_NAMES[found]}, but no {what}; choose another folder.")
+        if not overwrite:
+            raise FormatError(
+                f"{path} holds {_NAMES[what]} already; choose another path, or overwrite it (overwrite=True, "
+                "--overwrite)."
+            )
+        return
+    ours = (LOCK, *data)
+    refuse_others(path, [name for name in names if name not in ours and not _PARTIAL.fullmatch(name)], what)
+
+
+def is_begun(path: Path) -> bool:
+    """Return whether `path` is a folder that holds only files of a store; the store may be unfinished."""
+    return path.is_dir() and all(
+        name in (LOCK, METADATA) or name.startswith(_DATA) or _PARTIAL.fullmatch(name) for name in os.listdir(path)
+    )
+
+
+def _current(path: Path) -> str | None:
+    """Return the name of the data folder of the store at `path`; None if no metadata can be read."""
+    try:
+        return StoreMetadata.load(path).data
+    except FormatError:
+        return None
+
+
+def _remove_data(path: Path, keep: str | None) -> None:
+    """Remove all partial metadata files, and all data folders except the folder named `keep`."""
+    for name in os.listdir(path):
+        if name.startswith(_DATA) and name != keep:
+            # Ignore errors: the next write tries again.
+            shutil.rmtree(path / name, ignore_errors=True)
+        elif _PARTIAL.fullmatch(name):
+            (path / name).unlink(missing_ok=True)

@@ -34,7 +34,7 @@ from dgl_tuplepack import (
 )
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.storage.format import Manifest, ShardEntry
-from dgl_tuplepack.storage.shards.run import preprocess_shards
+from dgl_tuplepack.storage.shards import preprocess_shards
 
 app = typer.Typer()
 

@@ -15,7 +15,7 @@ from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SearchError
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.search import Candidate
 from dgl_tuplepack.storage.preprocessing import verify
-from dgl_tuplepack.storage.shards.run import preprocess_shards, verify_shards
+from dgl_tuplepack.storage.shards import preprocess_shards, verify_shards
 from tests.support.messages import refused
 from tests.support.stores import molecules
 

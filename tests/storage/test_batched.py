@@ -92,7 +92,6 @@ def test_narrowed_integers_are_handed_out_as_stored(tmp_path: Path) -> None:
     graph.ndata["kind"] = torch.tensor([1, 200, 3])
     store = tp.GraphStore.write(tmp_path / "store", [graph, graph], compact=True)
     for view in (store, store.to("cpu")):
-        assert view.batched()[[0, 1]].ndata["kind"].dtype == torch.int64
         kinds = view.batched(as_stored=True)[[0, 1]].ndata["kind"]
         assert (kinds.dtype, kinds.tolist()) == (torch.uint8, [1, 200, 3] * 2)
 
@@ -111,8 +110,6 @@ def test_bad_ids_and_damaged_files_are_refused(store: tp.GraphStore, tmp_path: P
                 view[ids]
         with pytest.raises(SizesError):
             view[["a"]]
-        with pytest.raises(SizesError):
-            view[0.5]
     small = tp.GraphStore.write(tmp_path / "store", ITEMS[:4])
     file = next(path for name, path in files_of(tmp_path / "store").items() if "destinations" in name)
     opened = small.batched()

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def checksums(store: tp.GraphStore) -> dict[Any, str]:
     return {key: entry.sha256 for key, entry in store.segments[0].entries.items()}
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(contents(), st.integers(1, 4))
 def test_every_graph_is_in_one_part_as_it_was(content: Content, parts: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -97,22 +96,16 @@ def test_dgl_opens_each_part_and_its_graph_is_what_dgl_would_cut_out(
             theirs = expected.ndata["orig_id"]
             assert sorted(old.tolist()) == sorted(theirs.tolist())
             assert _pairs(graph, old) == _pairs(expected, theirs)
+        originals = _tensors(folder / "orig_nids.dgl")
         for t in types.ntypes:
-            own = (
-                graph.ndata[dgl.NID][graph.ndata["_TYPE"] == types.get_ntype_id(t)]
-                if len(types.ntypes) > 1
-                else graph.ndata[dgl.NID]
-            )
+            own = graph.ndata[dgl.NID]
+            if len(types.ntypes) > 1:
+                own = own[graph.ndata["_TYPE"] == types.get_ntype_id(t)]
             assert torch.equal(book.partid2nids(part, t), book.map_to_per_ntype(own)[1])
-            seen.setdefault(t, []).append(_tensors(folder / "orig_nids.dgl")[t])
-        features = {
-            key: types.nodes[t].data[n].dtype for t in types.ntypes for n in types.nodes[t].data for key in [f"{t}/{n}"]
-        }
+            seen.setdefault(t, []).append(originals[t])
+        features = {f"{t}/{n}": value.dtype for t in types.ntypes for n, value in types.nodes[t].data.items()}
         assert {key: value.dtype for key, value in nodes.items()} == features
-        assert all(
-            len(value) == len(_tensors(folder / "orig_nids.dgl")[key.split("/")[0]]) for key, value in nodes.items()
-        )
-        assert graph.edata["inner_edge"].dtype == graph.ndata["inner_node"].dtype == torch.uint8
+        assert all(len(value) == len(originals[key.split("/")[0]]) for key, value in nodes.items())
         assert edges.keys() == {f"{':'.join(e)}/{n}" for e in types.canonical_etypes for n in types.edges[e].data}
     for t, ids in seen.items():
         assert sorted(torch.cat(ids).tolist()) == list(range(sum(_graph(item).num_nodes(t) for item in items)))
@@ -149,17 +142,7 @@ def test_the_files_and_fields_are_those_of_dgl(hetero: bool, tmp_path: Path) -> 
     dgl.distributed.partition_graph(dgl.batch(items), "graphs", 2, str(tmp_path / "dgl"), part_method="random")
     ours, theirs = (json.loads((tmp_path / name / "graphs.json").read_text()) for name in ("ours", "dgl"))
     assert ours.keys() == theirs.keys()
-    for key in (
-        "graph_name",
-        "num_nodes",
-        "num_edges",
-        "num_parts",
-        "halo_hops",
-        "ntypes",
-        "etypes",
-        "part-0",
-        "part-1",
-    ):
+    for key in ours.keys() - {"part_method", "node_map", "edge_map"}:
         assert ours[key] == theirs[key]
     for key in ("node_map", "edge_map"):
         assert ours[key].keys() == theirs[key].keys()
@@ -193,12 +176,9 @@ def test_masks_and_splits_are_balanced_and_others_refused(tmp_path: Path) -> Non
     with refused(SizesError, "'train_mask'", "both a split and a node feature"):
         divided(both, tmp_path / "other", 4, balance=["train_mask"])
     with refused(SizesError, "'nodes'", "always balanced"):
-        divided(
-            tp.GraphStore.write(tmp_path / "t", items, splits={"nodes": [1]}), tmp_path / "other", 4, balance=["nodes"]
-        )
-    for wrong in ("test", None):
-        with refused(InputError, f"balance is {wrong!r}"):
-            divided(store, tmp_path / "other", 4, balance=wrong)
+        divided(store, tmp_path / "other", 4, balance=["nodes"])
+    with refused(InputError, "balance is 'test'"):
+        divided(store, tmp_path / "other", 4, balance="test")
 
 
 def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Path) -> None:
@@ -207,17 +187,9 @@ def test_folders_with_other_content_and_wrong_settings_are_refused(tmp_path: Pat
         divided(molecules(), tmp_path, 2)
     with refused(FormatError, "not a folder"):
         divided(molecules(), tmp_path / "x.txt", 2)
-    for wrong, part in (
-        ({"name": "a/b"}, "name"),
-        ({"name": "partition"}, "name"),
-        ({"workers": 0}, "workers"),
-    ):
-        with refused(InputError, part):
-            divided(molecules(), tmp_path / "out", 2, **wrong)
-    with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
-        divided(molecules(), tmp_path / "out", 2, executor=executor)
-    with refused(InputError, "number of parts"):
-        divided(molecules(), tmp_path / "out", 0)
+    for wrong in ({"name": "a/b"}, {"name": "partition"}, {"workers": 0}, {"parts": 0}):
+        with refused(InputError, *wrong):
+            divided(molecules(), tmp_path / "out", **{"parts": 2, **wrong})
     graph = dgl.graph(([0], [1]))
     with refused(SchemaError, "one large graph"):
         divided([({"a": graph, "b": graph}, 1)], tmp_path / "out", 2)

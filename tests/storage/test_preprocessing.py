@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack._core import progress
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
-from dgl_tuplepack.storage import graph_store, segment
+from dgl_tuplepack.storage import graph_store, selection
 from dgl_tuplepack.storage.graph_store import plan_file, save_static_shape, split_histograms
 from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
 from tests.support.messages import refused
@@ -71,7 +71,7 @@ def test_steps_that_take_long_are_shown_on_a_terminal(
     monkeypatch.setattr(sys, "stderr", stream)
     if is_large:
         monkeypatch.setattr(progress, "_MANY", 1)
-        for module in (graph_store, segment):
+        for module in (graph_store, selection):
             monkeypatch.setattr(module, "DELAY", 0)
     made = preprocess(folder, tmp_path / "out")
     tp.preprocess_shards([folder], tmp_path / "shards", limits=tp.Limits(20, 40), workers=1)
@@ -106,27 +106,20 @@ def test_limits_are_for_64_graphs_if_nothing_is_given_and_the_largest_graph_allo
         preprocess(random_molecules(large), tmp_path / "refused", graphs_per_batch=64)
 
 
-def test_a_number_of_graphs_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_limits_and_numbers_that_cannot_be_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    """Where the source knows its sizes; a store that is there stays as it was, with its plans."""
     with refused(SearchError, "graphs_per_batch=8", "Limits(nodes=20, edges=40", "leave one"):
         preprocess(folder, tmp_path / "out", graphs_per_batch=8, limits=tp.Limits(20, 40))
-    with refused(SearchError, "graphs_per_batch", "1..", "0"):
-        preprocess(folder, tmp_path / "out", graphs_per_batch=0)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_number_of_graphs_out_of_reach_is_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
-    """Where the source knows its sizes; a store that is there stays as it was, with its plans."""
+    with refused(GraphTooLargeError, "graph 1 ", "9"):
+        preprocess(tp.OgbFolder(folder), tmp_path / "out", limits=tp.Limits(8, 100))
     with refused(SearchError, "graphs_per_batch=1 is out of reach"):
         preprocess(folder, tmp_path / "out", graphs_per_batch=1)
     assert not (tmp_path / "out").exists()
     made = preprocess(folder, tmp_path / "out", graphs_per_batch=8)
     with refused(SearchError, "graphs_per_batch=1 is out of reach"):
-        preprocess(tmp_path / "out", tmp_path / "copy", graphs_per_batch=1)
-    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
         preprocess(folder, tmp_path / "out", graphs_per_batch=1, overwrite=True)
     with refused(FormatError, "holds a store already"):
         preprocess(folder, tmp_path / "out", graphs_per_batch=1)
-    assert not (tmp_path / "copy").exists()
     assert verify(tmp_path / "out").checksum == made.store.checksum
     # A list has sizes only in its graphs, which are written when it is read.
     with refused(SearchError, "out of reach", f"The store {tmp_path / 'list'} was written, but without plans"):
@@ -150,13 +143,6 @@ def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_p
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
     assert plans_in(tmp_path / "out") == []
     assert tp.GraphStore(tmp_path / "out").splits == {}
-
-
-def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
-    preprocess(random_molecules(SIZES), tmp_path / "out")
-    tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(data_of(tmp_path / "out") / "plan.json")
-    with refused(FormatError, "plan.json", str(tmp_path / "out")):
-        verify(tmp_path / "out")
 
 
 @pytest.mark.filterwarnings("ignore:batches of . graphs need a shape:UserWarning")
@@ -201,34 +187,27 @@ def test_the_shape_of_exact_batches_is_stored_and_used(folder: Path, tmp_path: P
     assert tp.GraphStore(out).static_shape(4) is None
 
 
-def test_verify_refuses_a_shape_for_other_graphs(tmp_path: Path) -> None:
+def test_verify_refuses_a_shape_or_a_plan_for_other_graphs(tmp_path: Path) -> None:
     for name, sizes in (("one", SIZES), ("two", SIZES.take(np.arange(8)))):
         preprocess(random_molecules(sizes), tmp_path / name, batch_size=4)
-    (file,) = (data_of(tmp_path / "one") / "static-shape.json",)
-    file.write_bytes((data_of(tmp_path / "two") / "static-shape.json").read_bytes())
-    with refused(FormatError, "static-shape.json is for other graphs", str(tmp_path / "one")):
-        verify(tmp_path / "one")
+    for file in ("static-shape.json", "plan.json"):
+        (data_of(tmp_path / "one") / file).write_bytes((data_of(tmp_path / "two") / file).read_bytes())
+        with refused(FormatError, f"{file} is for other graphs", str(tmp_path / "one")):
+            verify(tmp_path / "one")
 
 
-@pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])
-def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost: str) -> None:
+def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path) -> None:
     preprocess(folder, tmp_path / "out")
-    (data_of(tmp_path / "out") / lost).unlink()
-    with refused(FormatError, f"{tmp_path / 'out'} has no {lost};"):
+    (data_of(tmp_path / "out") / "plan-valid.json").unlink()
+    with refused(FormatError, f"{tmp_path / 'out'} has no plan-valid.json;"):
         verify(tmp_path / "out")
 
 
-def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
-    names = {"": "plan.json", "train": "plan-train.json", "ood-test": "plan-ood-test.json", "a/b": "plan-a%2Fb.json"}
-    assert {part: plan_file(tmp_path, part).name for part in names} == names
-
-
 @settings(max_examples=20, deadline=None)
-@given(names=st.lists(st.text(st.characters()) | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
+@given(names=st.lists(st.text() | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
 @example(names=["ood-test", "ood_test", "a/b", "a_b"])
-@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301, "\ud800"])
+@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301])
 @example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
-@example(names=["..", ".", "", "%2F"])
 def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
     graphs = random_molecules(SIZES)
     splits = {name: [0, 1 + i] for i, name in enumerate(names)}
@@ -237,17 +216,11 @@ def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
         plans = write_plans(store, tp.Limits(30, 60), 0)
         verify(folder)
         assert len(plans_in(Path(folder))) == len(names)
+        # The usual names stay as they are.
+        usual = {"": "plan.json", "ood-test": "plan-ood-test.json", "a/b": "plan-a%2Fb.json"}
+        assert {part: plan_file(Path(folder), part).name for part in usual} == usual
         found = tp.GraphStore(folder).plans
         assert {name: plan.fingerprint for name, plan in found.items()} == {n: p.fingerprint for n, p in plans.items()}
-
-
-def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
-    with refused(GraphTooLargeError, "graph 1 ", "9"):
-        preprocess(tp.OgbFolder(folder), tmp_path / "out", limits=tp.Limits(8, 100))
-    assert not (tmp_path / "out").exists()
-
-
-# Killed ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("new_splits", [{"train": range(9), "extra": [9], "valid": []}, {}], ids=["splits", "none"])
@@ -256,7 +229,7 @@ def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_pat
     old = write_ogb_folder(tmp_path / "old", tp.GraphSizes(np.array([[4, 6], [6, 10]] * 8))) / "ogbg_molhiv"
     new = tp.GraphStore.write(tmp_path / "new", old, splits=new_splits).path
     out, seen = tmp_path / "out", []
-    steps = [(os, name) for name in ("replace", "fsync", "unlink", "rmdir", "chmod", "mkdir")]
+    steps = [(os, name) for name in ("replace", "fsync", "unlink", "rmdir", "mkdir")]
     for step in itertools.count():
         preprocess(old, out, overwrite=True)
         code = exit_code_if_killed(lambda: preprocess(new, out, overwrite=True), step, steps)

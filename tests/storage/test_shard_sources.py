@@ -16,7 +16,7 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import ShardsError, SizesError
-from dgl_tuplepack.storage.shards.shard import Shard, as_shards
+from dgl_tuplepack.storage.shard_sources import Shard, as_shards
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
 from tests.support.shards import assert_holds, make_shards, molecules

@@ -14,9 +14,10 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import ShardsError
-from dgl_tuplepack.storage.shards.run import verify_shards
+from dgl_tuplepack.storage.shards import verify_shards
 from dgl_tuplepack.tools.cli import main
 from tests.support.messages import refused
+from tests.support.processes import run
 from tests.support.shards import LIMITS, Misbehaving, assert_holds, write_bins
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -108,6 +109,28 @@ if __name__ == "__main__":
     }
     assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
     assert_holds(verify_shards(tmp_path / "out"), 0, 1, 2, 3)
+
+
+MANY = """
+import resource
+import dgl
+import torch
+import dgl_tuplepack as tp
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+    # Objects with tensors, which torch would send as open files.
+    shards = {f"{i}": [(dgl.graph(([0, 1], [1, i % 5]), num_nodes=5), torch.zeros(1))] for i in range(80)}
+    made = tp.preprocess_shards(shards, "out", limits=tp.Limits(20, 20), workers=2)
+    assert len(made.written) == 80
+    assert made.store.padded(tp.Limits(800, 300, 81))[list(range(80))].num_real_graphs == 80
+"""
+
+
+def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(MANY)
+    done = run(tmp_path / "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def wait_for(condition: Any) -> None:

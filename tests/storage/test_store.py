@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, SizesError
@@ -27,14 +25,10 @@ GRAPHS = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1])), dgl.graph(([], [])
     [([0, 1], ["mapping", "[0, 1]"]), ({"train": [0, 3]}, ["id 3", "0..2"]), ({5: [0], "5": [1]}, ["2 splits", "'5'"])],
 )
 def test_wrong_splits_are_refused_before_a_graph_is_read(tmp_path: Path, splits: Any, parts: list[str]) -> None:
-    class Unread(list):  # type: ignore[type-arg]
-        def __getitem__(self, index: Any) -> Any:
-            # The schema is learnt from the first graph.
-            assert index == 0
-            return super().__getitem__(index)
-
+    # The schema is learnt from the first graph.
+    unread = [GRAPHS[0], "a graph that would be refused", "another"]
     with refused(SizesError, *parts):
-        tp.GraphStore.write(tmp_path / "store", Unread(GRAPHS), splits=splits)
+        tp.GraphStore.write(tmp_path / "store", unread, splits=splits)
     assert not (tmp_path / "store").exists()
 
 
@@ -68,16 +62,13 @@ def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first graph that points outside itself is named, in whichever run of graphs it is."""
-    monkeypatch.setattr("dgl_tuplepack.storage.segment._GRAPHS_PER_CHECK", 2)
+    monkeypatch.setattr("dgl_tuplepack.storage.selection._GRAPHS_PER_CHECK", 2)
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS * 3)
     store.verify()
-    entry = store.segments[0].entries["destinations", ("_N", "_E", "_N"), None]
-    path = store.path / store.segments[0].metadata.data / entry.file
-    with open(path, "r+b") as file:
-        # The only edge of graph 4, behind those of graphs 0, 1 and 3.
-        file.seek(-4, 2)
-        file.write(b"\x07")
-    with refused(FormatError, entry.file, "graph 4"):
+    path = files_of(store.path)["destinations"]
+    # The only edge of graph 4, behind those of graphs 0, 1 and 3.
+    np.load(path, mmap_mode="r+")[5] = 7
+    with refused(FormatError, path.name, "graph 4"):
         store.segments[0].check_positions()
 
 
@@ -98,17 +89,3 @@ def test_blocks_of_any_size_have_the_checksums_of_their_files(compact: bool, tmp
         assert hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() == entry.sha256
     store.verify()
     assert [int(store[i].ndata["x"].sum()) for i in (0, 1, 601)] == [8_400_000, 3, 14_000_000_000]
-
-
-class Counted(IterableDataset):  # type: ignore[type-arg]
-    """An iterable dataset that knows its length, as some do."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(GRAPHS)
-
-    def __len__(self) -> int:
-        return len(GRAPHS)
-
-
-def test_an_iterable_dataset_with_a_length_is_iterated(tmp_path: Path) -> None:
-    assert tp.GraphStore.write(tmp_path / "store", Counted()).sizes.array.tolist() == [[3, 2], [2, 1], [1, 0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import json
@@ -31,6 +32,7 @@ from tests.support.stores import (
     checksum_of,
     data_of,
     files_of,
+    flip,
     molecules,
     purchases,
     rewrite_metadata,
@@ -58,8 +60,6 @@ def store(originals: Path, tmp_path: Path) -> Path:
     shutil.copytree(originals / "plain", tmp_path / "store")
     return tmp_path / "store"
 
-
-# Maps --------------------------------------------------------------------------------------------------------
 
 LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="this system does not list its maps")
 
@@ -120,9 +120,6 @@ def test_a_file_larger_than_memory_is_mapped(tmp_path: Path) -> None:
     assert maps_of(tmp_path) == 0
 
 
-# What is no store --------------------------------------------------------------------------------------------
-
-
 def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> None:
     (tmp_path / "file.json").write_text("{}")
     (tmp_path / "empty").mkdir()
@@ -136,12 +133,6 @@ def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> No
         tp.GraphStore(tmp_path / "shards")
     with refused(FormatError, f"{originals / 'plain'} is a single store", "GraphStore"):
         tp.MultiStore(originals / "plain")
-    # What the system cannot tell is no absence.
-    with refused(FormatError, "cannot read", "name too long"):
-        tp.GraphStore(tmp_path / ("x" * 300))
-
-
-# The format --------------------------------------------------------------------------------------------------
 
 
 def test_files_are_read_by_numpy_alone(originals: Path) -> None:
@@ -164,11 +155,8 @@ def test_files_are_read_by_numpy_alone(originals: Path) -> None:
         assert found[name].dtype == right.numpy().dtype
         assert np.array_equal(found[name], right.numpy())
     assert {name: found[f"split {name}"].tolist() for name in SPLITS} == SPLITS
-    sizes, counts = np.unique(np.stack([nodes, edges], axis=1), axis=0, return_counts=True)
-    classes = found["size_classes"].tolist()
-    assert sorted(classes) == sorted(
-        [*size, count] for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
-    )
+    classes, counts = np.unique(np.stack([nodes, edges], axis=1), axis=0, return_counts=True)
+    assert sorted(found["size_classes"].tolist()) == sorted(np.column_stack([classes, counts]).tolist())
 
 
 def test_the_checksum_is_that_of_the_document(originals: Path) -> None:
@@ -178,26 +166,18 @@ def test_the_checksum_is_that_of_the_document(originals: Path) -> None:
     assert (document["format"], document["version"]) == ("dgl_tuplepack.store", 1)
 
 
-# Damaged arrays ----------------------------------------------------------------------------------------------
-
-
 def edited(change: Callable[[bytes], bytes]) -> Callable[[Path], Any]:
     return lambda file: file.write_bytes(change(file.read_bytes()))
 
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "cut by a byte": edited(lambda data: data[:-1]),
-    "cut by a value": edited(lambda data: data[:-8]),
     "emptied": edited(lambda data: b""),
-    "header alone": edited(lambda data: data[:128]),
     "half a header": edited(lambda data: data[:40]),
-    "extended by a value": edited(lambda data: data + bytes(8)),
     "all zero": edited(lambda data: bytes(len(data))),
     "order in the header": edited(lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True ")),
-    "version in the header": edited(lambda data: data.replace(b"NUMPY\x01", b"NUMPY\x02")),
     "removed": lambda file: file.unlink(),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
-    "a loop of links": lambda file: (file.unlink(), file.symlink_to(file.name)),
     "a row less": lambda file: np.save(file, np.load(file)[:-1]),
 }
 
@@ -254,18 +234,10 @@ def test_verify_finds_a_flip_between_the_samples(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", [(g, y) for g, y in molecules(4, most=60_000)])
     file = files_of(tmp_path / "store")["node_feature feat"]
     assert file.stat().st_size > 500_000
-    with file.open("r+b") as opened:
-        opened.seek(128 + (file.stat().st_size - 128) // 14)
-        byte = opened.read(1)[0]
-        opened.seek(-1, 1)
-        opened.write(bytes([byte ^ 1]))
-    with refused(FormatError, file.name, "checksum"):
-        tp.GraphStore(tmp_path / "store").verify()
-    with refused(FormatError, file.name, "checksum"):
-        store.verify()
-
-
-# Damaged metadata --------------------------------------------------------------------------------------------
+    flip(file, 128 + (file.stat().st_size - 128) // 14)
+    for opened in (tp.GraphStore(tmp_path / "store"), store):
+        with refused(FormatError, file.name, "checksum"):
+            opened.verify()
 
 
 @given(data=st.data())
@@ -278,13 +250,11 @@ def test_any_flipped_bit_of_the_metadata_is_refused(
     changed[position] ^= 1 << bit
     path = tmp_path_factory.mktemp("flipped")
     (path / "metadata.json").write_bytes(changed)
-    try:
-        same = json.loads(changed) == json.loads(intact)
-    except ValueError:
-        same = False
-    if not same:
-        with refused(FormatError, "metadata.json"):
-            StoreMetadata.load(path)
+    with contextlib.suppress(ValueError):
+        if json.loads(changed) == json.loads(intact):
+            return
+    with refused(FormatError, "metadata.json"):
+        StoreMetadata.load(path)
 
 
 def test_newer_foreign_and_cut_documents_are_refused(store: Path) -> None:
@@ -296,8 +266,7 @@ def test_newer_foreign_and_cut_documents_are_refused(store: Path) -> None:
     rewrite_metadata(store, lambda document: document.update(version=1, format="dgl_tuplepack.plan"))
     with refused(FormatError, str(file), STORE_FILE.kind, "dgl_tuplepack.plan"):
         tp.GraphStore(store)
-    cut = [text[:length] for length in range(0, len(text) - 2, 331)]
-    for content in ("[]", "null", "{}", "[" * 100_000, "\xff", *cut):
+    for content in ("[]", "{}", "\xff", text[: len(text) // 2]):
         file.write_text(content, "latin-1")
         with refused(FormatError, str(file)):
             tp.GraphStore(store)
@@ -315,24 +284,17 @@ def without(content: str) -> Callable[[dict[str, Any]], None]:
 # What would let compiled code read outside of an array, or lead to other files.
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fewer graphs": lambda document: document.update(num_graphs=11),
-    "graphs by text": lambda document: document.update(num_graphs="12"),
-    "something more": lambda document: document.update(more=1),
     "something less": lambda document: document.pop("written_by"),
     "data elsewhere": lambda document: document.update(data="../plain"),
     "unknown index type": lambda document: document.update(idtype="int16"),
-    "no sources": without("sources"),
     "no size classes": without("size_classes"),
     "fewer offsets": of("node_offsets", shape=[12]),
-    "offsets in two dimensions": of("edge_offsets", shape=[13, 1]),
     "endpoints in two dimensions": of("sources", shape=[40, 1]),
     "features of unequal length": of("node_feature", shape=[1, 3]),
     "fewer labels": of("label", shape=[11, 2]),
     "too few columns of size classes": of("size_classes", shape=[12, 2]),
-    "negative shape": of("label", shape=[12, -2]),
     "too many dimensions": of("label", shape=[12, 2] + [1] * 100),
-    "unknown dtype": of("label", dtype="float8", stored="float8"),
     "dtype that is not stored so": of("label", stored="int32"),
-    "floating-point offsets": of("node_offsets", dtype="float64", stored="float64"),
     "path with slashes": of("label", file="../label.npy"),
     "feature of no type": of("node_feature", type="atom"),
 }
@@ -346,10 +308,7 @@ def test_contradictions_are_refused(store: Path, change: str) -> None:
         tp.GraphStore(store)
 
 
-# Reading what was damaged after opening ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [5, 2**31 - 1, 2**33, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("value", [5, 2**33, 2**63 - 1])
 def test_nodes_without_features_are_bounded_too(tmp_path: Path, value: int) -> None:
     """No other array tells how many there can be, and DGL makes graphs of any number."""
     store = tp.GraphStore.write(tmp_path, [dgl.graph(([0], [0])).int() for _ in range(4)])
@@ -376,12 +335,9 @@ files = sorted(data_of(path).iterdir())
 # Offsets and endpoints are what could lead astray.
 files += 3 * [f for f in files if "offsets" in f.name or "sources" in f.name or "destinations" in f.name]
 intact = {file: file.read_bytes() for file in files}
-for round in range(60):
+for round in range(40):
     store = tp.GraphStore(path)
     padded, everything = store.padded(limits), list(range(len(store)))
-    # Its ids come from a file of the store.
-    train = store.subset(store.splits.get("train", [1, 0]))
-    of_train = train.padded(limits)
     chosen = random.sample(files, random.choice([1, 1, 3]))
     for file in chosen:
         data = bytearray(intact[file])
@@ -395,9 +351,10 @@ for round in range(60):
             opened.write(data[: len(intact[file])])
     # Each graph apart, then all at once; items as well as batches.
     tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
-    tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify, lambda: train[0]]
-    tries += [lambda: store.to("cpu").padded(limits)[everything], lambda: of_train[range(len(train))]]
-    tries += [lambda: store.subset(store.splits.get("train", [1, 0]))]
+    tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify]
+    # The ids of a split come from a file of the store.
+    tries += [lambda: store.subset(store.splits.get("train", [1, 0])).padded(limits)[[0, 1]]]
+    tries += [lambda: store.to("cpu").padded(limits)[everything]]
     for one in tries:
         try:
             one()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import collections
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import dgl
-import numpy as np
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
@@ -52,16 +52,20 @@ def test_damaged_files_of_save_graphs(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        collections.deque,
-        lambda items: dict(enumerate(items)).values(),
-        lambda items: (item for item in items),
-        lambda items: map(list, items),
-    ],
-    ids=["deque", "values", "generator", "lists"],
-)
+class Counted(IterableDataset):  # type: ignore[type-arg]
+    """An iterable dataset that knows its length, as some do."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@pytest.mark.parametrize("source", [collections.deque, iter, lambda items: map(list, items), Counted])
 def test_anything_that_gives_graphs(tmp_path: Path, source: Callable[[list[Any]], Any]) -> None:
     items = molecules(5)
     assert_same_items(tp.GraphStore.write(tmp_path / "store", source(items)), items)
@@ -71,17 +75,11 @@ def test_anything_that_gives_graphs(tmp_path: Path, source: Callable[[list[Any]]
     ("source", "error", "parts"),
     [
         (3, SizesError, ["int"]),
-        (None, SizesError, ["NoneType"]),
-        ({"a": 1}, SizesError, ["dict"]),
         ([], SizesError, ["no graphs"]),
         (iter([]), SizesError, ["no graphs"]),
-        ({1, 2}, SchemaError, ["example", "int"]),
         ([1, 2], SchemaError, ["list", "only sizes", "dataset of DGLGraph"]),
         (["a"], SchemaError, ["example", "str"]),
-        (b"bytes", SchemaError, ["example", "int"]),
-        (np.zeros((3, 2)), SchemaError, ["ndarray", "only sizes", "dataset of DGLGraph"]),
         ([(dgl.graph(([0], [0])), 1, 2)], SchemaError, ["item 0 has the id 2", "positions"]),
-        ([(dgl.graph(([0], [0])), object())], SchemaError, ["label", "object"]),
         ([(dgl.graph(([0], [0])), "text")], SchemaError, ["label", "text"]),
         ([(dgl.graph(([0], [0])), torch.zeros(1, dtype=torch.uint32))], SchemaError, ["uint32", "int64"]),
     ],

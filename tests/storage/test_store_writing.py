@@ -67,9 +67,6 @@ def ended(process: Any, code: int = 0) -> None:
     assert process.exitcode == code
 
 
-# Stopped from within -----------------------------------------------------------------------------------------
-
-
 class Broken(Exception):
     """An error of a source."""
 
@@ -81,17 +78,13 @@ def stopped(error: BaseException, after: int = 3) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("after", [0, 3])
-@pytest.mark.parametrize(
-    "error",
-    [Broken("mine"), KeyboardInterrupt(), OSError(2, "no such file of mine"), FileNotFoundError("mine")],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), FileNotFoundError("mine")], ids=repr)
 def test_errors_of_the_source_are_passed_on(store: Path, tmp_path: Path, error: BaseException, after: int) -> None:
     """As they are, and nothing is left; the old store stays."""
     (tmp_path / "empty").mkdir()
-    for path, settings in ((store, {"overwrite": True}), (tmp_path / "new", {}), (tmp_path / "empty", {})):
+    for path in (store, tmp_path / "new", tmp_path / "empty"):
         with pytest.raises(type(error)) as caught:
-            tp.GraphStore.write(path, stopped(error, after), **settings)
+            tp.GraphStore.write(path, stopped(error, after), overwrite=True)
         assert caught.value is error
     assert_holds(store, OLD)
     assert not (tmp_path / "new").exists()
@@ -107,11 +100,9 @@ def test_a_wrong_graph_is_named(store: Path, tmp_path: Path, number: int) -> Non
     for wrong, parts in (
         ((extra, good[1]), ["more"]),
         ((good[0], good[1][:1]), ["labels"]),
-        (good[0], ["labels"]),
         ("text", ["str", "DGLGraph"]),
         ((dgl.batch([good[0], good[0]]), good[1]), ["batch of 2"]),
         ((good[0].int(), good[1]), ["int32", "int64"]),
-        ((dgl.rand_bipartite("a", "b", "c", 1, 1, 1), good[1]), ["node types"]),
     ):
         source = [good] * number + [wrong] + [good] * 5
         with refused(SchemaError, f"item {number}", *parts):
@@ -144,18 +135,6 @@ def test_an_interrupt_when_all_is_done_keeps_the_new_store(
     assert_holds(store, OLD)
 
 
-def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(*_: Any, **__: Any) -> None:
-        raise NotImplementedError("FileSystem does not appear to support flock")
-
-    monkeypatch.setattr(FileLock, "acquire", without)
-    with refused(FormatError, str(tmp_path / "new"), "flock"):
-        tp.GraphStore.write(tmp_path / "new", NEW)
-
-
-# Where it is to be written -----------------------------------------------------------------------------------
-
-
 def test_an_existing_store_is_kept(store: Path) -> None:
     """Told before the source is read."""
     with refused(FormatError, str(store), "overwrite=True"):
@@ -168,19 +147,15 @@ def test_an_existing_store_is_kept(store: Path) -> None:
     assert_holds(store, NEW)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "newer", "no data"])
+@pytest.mark.parametrize("damage", ["cut", "newer", "no data"])
 def test_a_damaged_store_can_be_overwritten(store: Path, damage: str) -> None:
     """As the messages about damage advise; until then nothing of it is lost."""
     file = store / "metadata.json"
     if damage == "no data":
         shutil.rmtree(data_of(store))
     else:
-        text = {
-            "cut": file.read_text()[:99],
-            "empty": "",
-            "newer": file.read_text().replace('"version": 1', '"version": 2'),
-        }
-        file.write_text(text[damage])
+        text = file.read_text()
+        file.write_text(text[:99] if damage == "cut" else text.replace('"version": 1', '"version": 2'))
     before = {p: p.stat().st_size for p in store.rglob("*.npy")}
     with pytest.raises(FormatError):
         tp.GraphStore(store)
@@ -197,9 +172,9 @@ def test_other_things_are_not_touched(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    for settings in ({}, {"overwrite": True}):
+    for overwrite in (False, True):
         with refused(FormatError, str(folder), "thesis.tex"):
-            tp.GraphStore.write(folder, NEW, **settings)
+            tp.GraphStore.write(folder, NEW, overwrite=overwrite)
     (folder / "thesis.tex").unlink()
     (folder / "metadata.json").write_text('{"of": "another program"}')
     with refused(FormatError, str(folder), "metadata.json"):
@@ -207,23 +182,15 @@ def test_other_things_are_not_touched(tmp_path: Path) -> None:
     assert (folder / "metadata.json").read_text() == '{"of": "another program"}'
 
 
-@pytest.mark.parametrize("kind", ["file", "loop", "dangling", "below a file"])
-def test_places_that_are_no_folder(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "place"
-    if kind == "file":
-        path.write_text("mine")
-    elif kind == "below a file":
-        path.write_text("mine")
-        path /= "store"
-    else:
-        path.symlink_to(path if kind == "loop" else tmp_path / "nowhere")
-    with refused(FormatError, str(path)):
-        tp.GraphStore(path)
-    for settings in ({}, {"overwrite": True}):
+def test_places_that_are_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "dangling"):
         with refused(FormatError, str(path)):
-            tp.GraphStore.write(path, NEW, **settings)
-    if "file" in kind:
-        assert (tmp_path / "place").read_text() == "mine"
+            tp.GraphStore(path)
+        with refused(FormatError, str(path)):
+            tp.GraphStore.write(path, NEW, overwrite=True)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def write_on_a_full_disk(connection: Connection, path: Path, most: int) -> None:
@@ -236,7 +203,7 @@ def write_on_a_full_disk(connection: Connection, path: Path, most: int) -> None:
         connection.send(str(error))
 
 
-@pytest.mark.parametrize("most", [100, 1000, 40_000])
+@pytest.mark.parametrize("most", [100, 40_000])
 def test_a_full_disk_is_reported(store: Path, tmp_path: Path, most: int) -> None:
     """Files may not grow beyond `most` bytes: from the first header on, or in the middle, or near the end."""
     for path in (store, tmp_path / "new"):
@@ -248,9 +215,6 @@ def test_a_full_disk_is_reported(store: Path, tmp_path: Path, most: int) -> None
         assert "space" in printed
     assert not (tmp_path / "new").exists()
     assert_holds(store, OLD)
-
-
-# Several processes -------------------------------------------------------------------------------------------
 
 
 def test_a_second_writer_is_refused(store: Path, tmp_path: Path) -> None:
@@ -304,7 +268,7 @@ def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:
 
 
 def overwrite_often(connection: Connection, path: Path) -> None:
-    for turn in range(40):
+    for turn in range(24):
         tp.GraphStore.write(path, (OLD, NEW)[turn % 2], overwrite=True)
 
 
@@ -320,8 +284,6 @@ def test_opening_while_it_is_overwritten(store: Path) -> None:
     ended(writer)
     assert seen == {len(OLD), len(NEW)}
 
-
-# Memory ------------------------------------------------------------------------------------------------------
 
 STREAM = """
 import resource, sys

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import as_integers, as_path, shown, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_path, shown, true_or_false, whole_number
 from dgl_tuplepack._core.files import cannot, is_there, open_file, read_json
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, MissingDependencyError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, GraphRecord, LargeGraph, pairs_of, text_of
+from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, GraphRecord, LargeGraph, pairs_of
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
@@ -52,52 +52,77 @@ class ChunkedGraph:
 
     Raises
     ------
-    FormatError
-        The folder does not exist, or its files are damaged or contradict each other. Some of these errors are raised
-        only when sizes or graphs are read.
-    SizesError
-        `graph_ids` are not one integer for each node; found when sizes or graphs are read.
+    FormatError, SizesError
+        The folder does not exist, or its files are damaged or contradict each other; or `graph_ids` are not one integer
+        for each node. Some of these errors are raised only when sizes or graphs are read.
 
     Notes
     -----
     Labels and splits are read only from folders that `write_chunks` wrote, and only if `graph_ids` is not given.
-    Reading needs about 40 bytes of memory for each node and edge. For each feature and each edge type, one numpy file
-    at a time is memory-mapped; CSV and parquet files stay in memory.
+    Reading needs about 40 bytes of memory for each node and edge; CSV and parquet files stay in memory.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, graph_ids: Any = None, absolute_paths: bool = False) -> None:
         self.path, self._given = as_path(path).absolute(), graph_ids
         self._absolute = true_or_false("absolute_paths", absolute_paths)
-        self._document = read_json(self.path / METADATA)
-        if not is_chunked(self._document):
+        document = read_json(self.path / METADATA)
+        if not is_chunked(document):
             raise FormatError(f"{self.path / METADATA} lacks {' or '.join(_KEYS)}; give a folder of a chunked graph.")
-        self._num_nodes = self._totals("node_type", "num_nodes_per_chunk")
-        if not self._num_nodes:
-            raise FormatError(f"{self.path / METADATA} names no node types; it needs at least one.")
-        by_name = self._totals("edge_type", "num_edges_per_chunk")
-        num_edges = {self._edge_type(name): number for name, number in by_name.items()}
-        if not num_edges:
-            raise FormatError(f"{self.path / METADATA} names no edge types; it needs at least one.")
-        for key, types in (("node_data", self._num_nodes), ("edge_data", by_name), ("edges", by_name)):
-            unknown = self._mapping(self._document.get(key, {}), key).keys() - types.keys()
-            if unknown:
-                raise FormatError(
-                    f"{self.path / METADATA} has {key} of {shown(min(unknown))}, but its types are {list(types)}; "
-                    "correct the name."
-                )
-        self._edges = {e: self._files("edges", self._document["edges"], text_of(e), n) for e, n in num_edges.items()}
-        self._node_data = {t: self._data("node_data", t, n) for t, n in self._num_nodes.items()}
-        self._edge_data = {e: self._data("edge_data", text_of(e), n) for e, n in num_edges.items()}
+        try:
+            self._open_files(document)
+        except FormatError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error!s:.300}"
+            raise FormatError(f"{self.path / METADATA} describes no chunked graph ({reason}); correct it.") from error
         # The node data `graph_id` is not a feature, but the graph of each node.
         self._ids = {t: data.pop(GRAPH_ID) for t, data in self._node_data.items() if GRAPH_ID in data}
         self.record: GraphRecord | None = None
-        if RECORD_KEY in self._document and graph_ids is None:
-            self.record = GraphRecord.load(inside(self.path, self._document[RECORD_KEY], False))
+        if RECORD_KEY in document and graph_ids is None:
+            self.record = GraphRecord.load(inside(self.path, document[RECORD_KEY], False))
             self._check_record(self.record.schema)
+
+    def _open_files(self, document: Mapping[str, Any]) -> None:
+        """Open the files that ``metadata.json`` describes; any error means that it describes no chunked graph."""
+        nodes = dict(zip(document["node_type"], document["num_nodes_per_chunk"], strict=True))
+        edges = dict(zip(document["edge_type"], document["num_edges_per_chunk"], strict=True))
+        self._num_nodes: dict[str, int] = {t: _total(numbers) for t, numbers in nodes.items()}
+        types: dict[str, EdgeType] = {}
+        for name in edges:
+            source, _, destination = types[name] = tuple(name.split(":"))
+            if not {source, destination} <= nodes.keys():
+                raise ValueError(f"the edge type {name} is not source:relation:destination with two of its node types")
+        if not types:
+            raise ValueError("it names no edge types")
+
+        def data_of(key: str, t: str, number: int) -> dict[str, RowFiles]:
+            """Return the files of each feature of a type, by name."""
+            specs = document.get(key, {}).get(t, {})
+            return {name: self._files(f"{key} {t} {name}", spec, number) for name, spec in specs.items()}
+
+        for key, known in (("node_data", nodes), ("edge_data", edges), ("edges", edges)):
+            if unknown := document.get(key, {}).keys() - known.keys():
+                raise ValueError(f"it has {key} of {min(unknown)!r}, but its types are {[*known]}")
+        totals = {name: _total(numbers) for name, numbers in edges.items()}
+        self._edges = {
+            types[name]: self._files(f"edges {name}", document["edges"][name], number, pairs=True)
+            for name, number in totals.items()
+        }
+        self._node_data = {t: data_of("node_data", t, number) for t, number in self._num_nodes.items()}
+        self._edge_data = {types[name]: data_of("edge_data", name, number) for name, number in totals.items()}
+
+    def _files(self, what: str, spec: Any, number: int, pairs: bool = False) -> RowFiles:
+        """Return the files that `spec` lists; raise FormatError unless they have `number` rows."""
+        files = RowFiles(what, spec, self.path, self._absolute, pairs)
+        if len(files) != number:
+            raise FormatError(
+                f"the files of {what} hold {len(files):,} rows, but {METADATA} counts {number:,} in all chunks of "
+                f"{self.path}; a file is missing, truncated or of another graph."
+            )
+        return files
 
     def _check_record(self, schema: Any) -> None:
         """Raise FormatError unless the files have the types and features of the recorded `schema`."""
-        # `files.empty` has no rows.
         contents: Any = (("node_feature", self._node_data), ("edge_feature", self._edge_data))
         found = {
             (content, t, name): (str(files.empty.dtype), files.empty.shape[1:])
@@ -115,53 +140,6 @@ class ChunkedGraph:
                 f"its key {RECORD_KEY!r} points to; write the chunks again, or remove that key to read the graphs "
                 "without labels and splits."
             )
-
-    def _totals(self, types: str, numbers: str) -> dict[str, int]:
-        """Return the number of nodes (edges) of each type. `types` and `numbers` are keys of ``metadata.json``."""
-        names, rows = self._document[types], self._document[numbers]
-        lists = isinstance(names, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows)
-        if not lists or not len(names) == len(rows) == len(set(map(str, names))):
-            raise FormatError(
-                f"{self.path} has the {types} {shown(names)} and {numbers} {shown(rows)}; it needs distinct types, and "
-                "one list of numbers for each of them."
-            )
-        what = f"each number in {numbers} of {self.path}"
-        return {
-            str(name): sum(whole_number(what, number, 0, error=FormatError) for number in row)
-            for name, row in zip(names, rows, strict=True)
-        }
-
-    def _edge_type(self, name: str) -> EdgeType:
-        source, relation, destination = [*name.split(":"), "", ""][:3]
-        if name.count(":") != 2 or not {source, destination} <= self._num_nodes.keys():
-            raise FormatError(
-                f"{self.path} has the edge type {name!r:.200}; it must be source:relation:destination, with two of the "
-                f"node types {list(self._num_nodes)}."
-            )
-        return source, relation, destination
-
-    def _data(self, key: str, t: str, number: int) -> dict[str, RowFiles]:
-        """Return the files of each feature of a type, by name. `key` is "node_data" or "edge_data"."""
-        of_type = self._mapping(self._mapping(self._document.get(key, {}), key).get(t, {}), f"{key} of {t}")
-        return {str(name): self._files(f"{key} {t}", of_type, name, number) for name in of_type}
-
-    def _mapping(self, value: Any, what: str) -> Mapping[str, Any]:
-        if not isinstance(value, Mapping):
-            raise FormatError(f"{what} in {self.path / METADATA} is {shown(value)}; it must be an object with names.")
-        return value
-
-    def _files(self, key: str, specs: Any, name: str, number: int) -> RowFiles:
-        """Return the files that `specs` lists under `name`; raise FormatError unless they have `number` rows."""
-        what = f"{key} {name}"
-        if name not in self._mapping(specs, key):
-            raise FormatError(f"{self.path / METADATA} does not name the files of {what}; add them.")
-        files = RowFiles(what, specs[name], self.path, self._absolute, pairs=key == "edges")
-        if len(files) != number:
-            raise FormatError(
-                f"the files of {what} hold {len(files):,} rows, but {METADATA} counts {number:,} in all chunks of "
-                f"{self.path}; a file is missing, truncated or of another graph."
-            )
-        return files
 
     @property
     def sizes(self) -> GraphSizes:
@@ -183,10 +161,9 @@ class ChunkedGraph:
     @functools.cached_property
     def _large(self) -> LargeGraph:
         """The large graph, with the index of the small graph of each node."""
-        ids = self._given_ids() or self._components()
+        ids, record = self._given_ids() or self._components(), self.record
         # The graph ids of all nodes, one node type after the other.
         joined, ends = np.concatenate(list(ids.values())), np.cumsum([len(own) for own in ids.values()])
-        record = self.record
         if record is None:
             # Without a record, ids may be any integers. Replace them by 0..N-1, in the same order.
             known, joined = np.unique(joined, return_inverse=True)
@@ -217,18 +194,18 @@ class ChunkedGraph:
             given = {t: files[np.arange(len(files))] for t, files in self._ids.items()}
         elif not isinstance(given, Mapping):
             given = {t: given for t in self._num_nodes}
-        arrays = {t: np.asarray(given.get(t, np.empty(0, np.int64))).reshape(-1) for t in self._num_nodes}
-        for t, array in arrays.items():
+        ids = {}
+        for t, number in self._num_nodes.items():
+            array = np.asarray(given.get(t, np.empty(0, np.int64))).reshape(-1)
             if len(array) and array.dtype.kind not in "iu":
                 raise SizesError(f"the {GRAPH_ID} of {t!r} in {self.path} is {array.dtype}; give integers.")
-        ids = {t: as_integers(array) for t, array in arrays.items()}
-        for t, number in self._num_nodes.items():
-            if len(ids[t]) != number:
+            if len(array) != number:
                 raise SizesError(
-                    f"there are {len(ids[t]):,} graph ids for the {number:,} nodes of {t!r}; give one integer for each "
+                    f"there are {len(array):,} graph ids for the {number:,} nodes of {t!r}; give one integer for each "
                     "node of each type."
                 )
-        return {t: own.astype(np.int64) for t, own in ids.items()}
+            ids[t] = array.astype(np.int64)
+        return ids
 
     def _components(self) -> dict[str, IntArray]:
         """Return, by node type, the first node of each node's component, ``[V_t]``, numbered across all types."""
@@ -247,6 +224,10 @@ class ChunkedGraph:
         # first_nodes[c]: the first node of component c. `numbered`: the component of each node.
         _, first_nodes, numbered = np.unique(component, return_index=True, return_inverse=True)
         return dict(zip(self._num_nodes, np.split(first_nodes[numbered], ends[1:-1]), strict=True))
+
+
+def _total(numbers: Any) -> int:
+    return sum(whole_number("each number of a chunk", number, 0) for number in numbers)
 
 
 class ChunkedSource(SizedSource):
@@ -283,29 +264,24 @@ SHAPE = b"shape"
 
 
 class RowFiles:
-    """The rows of several files, numbered from 0 over all files.
+    """The rows of several files, numbered from 0 over all files; with `pairs`, each row is an edge: two integers.
 
-    `spec` is an entry of ``metadata.json`` in `folder`: the format and the list of files (DGL's ``ChunkFileSpec``).
-    With `pairs`, each row is an edge: two integers. Only one numpy file is memory-mapped at a time; CSV and parquet
-    files are read once and stay in memory.
+    Only one numpy file is memory-mapped at a time; CSV and parquet files are read once and stay in memory.
     """
 
     def __init__(self, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> None:
-        form = spec.get("format") if isinstance(spec, Mapping) else None
-        name = form.get("name") if isinstance(form, Mapping) else None
-        if form is None or name not in FORMATS or not isinstance(spec.get("data"), list):
-            raise FormatError(
-                f"{folder} describes {what} by {shown(spec, 200)}; it needs 'format' with the 'name' "
-                f"{' or '.join(FORMATS)}, and 'data' with a list of files."
+        form = spec["format"]
+        name, delimiter = form["name"], form.get("delimiter", " " if pairs else ",")
+        if name not in FORMATS or not isinstance(spec["data"], list) or len(delimiter) != 1:
+            raise ValueError(
+                f"{what} is {shown(spec, 200)}, but needs 'format' with the 'name' {' or '.join(FORMATS)} and a "
+                "'delimiter' of one character, and 'data' with a list of files"
             )
-        delimiter = form.get("delimiter", " " if pairs else ",")
-        if not isinstance(delimiter, str) or len(delimiter) != 1:
-            raise FormatError(f"{what} has the delimiter {shown(delimiter)} in {folder}; give one character.")
         self._what, self._form, self._delimiter, self._pairs = what, name, delimiter, pairs
         self._files = [inside(folder, file, absolute) for file in spec["data"]]
         self._arrays: dict[int, Array] = {}
         if not self._files and not pairs:
-            raise FormatError(f"{what} has no files in {folder}; name at least one.")
+            raise ValueError(f"{what} has no files")
         if pairs:
             # Edges are int64, since their files may have different integer dtypes.
             self.empty: Array = np.empty((0, 2), np.int64)
@@ -330,8 +306,11 @@ class RowFiles:
             if self._form == "numpy":
                 self._arrays.clear()
             array = self._read(self._files[i])
-            if not self._pairs:
-                self._check_like_first(array, self._files[i])
+            if not self._pairs and (array.dtype, array.shape[1:]) != (self.empty.dtype, self.empty.shape[1:]):
+                raise FormatError(
+                    f"{self._files[i]} holds {_row(array)} in each row, but {self._files[0]} has {_row(self.empty)}; "
+                    "write both with the same dtype and shape."
+                )
             self._arrays[i] = array
         return self._arrays[i]
 
@@ -353,14 +332,6 @@ class RowFiles:
             )
         return array
 
-    def _check_like_first(self, array: Array, file: Path) -> None:
-        """Refuse (FormatError) rows whose dtype or shape differs from the rows of the first file."""
-        if (array.dtype, array.shape[1:]) != (self.empty.dtype, self.empty.shape[1:]):
-            raise FormatError(
-                f"{file} holds {_row(array)} in each row, but {self._files[0]} has {_row(self.empty)}; write both with "
-                "the same dtype and shape."
-            )
-
 
 def _row(array: Array) -> str:
     """Return the dtype and shape of one row, for messages."""
@@ -368,11 +339,7 @@ def _row(array: Array) -> str:
 
 
 def inside(folder: Path, file: Any, absolute: bool) -> Path:
-    """Return the path of a file that is listed in ``metadata.json`` in `folder`.
-
-    Raise FormatError if the path leads out of the folder, or if a relative path does not exist. With `absolute`, an
-    absolute path is returned unchecked.
-    """
+    """Return the path of a file that ``metadata.json`` in `folder` lists; FormatError if it is missing, or outside."""
     path = as_path(file)
     if path.is_absolute() and absolute:
         return path

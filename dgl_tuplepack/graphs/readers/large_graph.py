@@ -40,8 +40,7 @@ class Rows(Protocol):
 class LargeGraph:
     """Arrays with a row for each node (edge) of a large graph, and the index of the small graph of each node.
 
-    There are V_t nodes of each node type t, and E_t edges of each edge type t, in any order. The nodes and
-    edges of a small graph keep this order.
+    There are V_t nodes (E_t edges) of each type t, in any order, which the nodes (edges) of a small graph keep.
     """
 
     title: str
@@ -63,7 +62,11 @@ class LargeGraph:
         order = {t: np.argsort(graphs, kind="stable") for t, graphs in graph_of.items()}
         offsets = {t: np.append(0, np.cumsum(own)) for t, own in counts.items()}
         # The position of each node in its small graph.
-        position = {t: _inverse(order[t]) - offsets[t][graphs] for t, graphs in self.graph_of_node.items()}
+        position = {}
+        for t, graphs in self.graph_of_node.items():
+            position[t] = np.empty_like(order[t])
+            position[t][order[t]] = np.arange(len(graphs))
+            position[t] -= offsets[t][graphs]
         for begin in range(0, self.num_graphs, _GRAPHS):
             end = min(begin + _GRAPHS, self.num_graphs)
             rows = {t: order[t][own[begin] : own[end]] for t, own in offsets.items()}
@@ -104,10 +107,7 @@ class LargeGraph:
 
 
 def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str) -> Iterator[tuple[int, IntArray]]:
-    """Yield runs of consecutive edges of a type: the index of the first edge of the run, and all its edges, ``[n, 2]``.
-
-    Raise FormatError for a node of a type t outside 0..num_nodes[t]-1.
-    """
+    """Yield runs of consecutive edges of a type: the index of the first edge, and all edges of the run, ``[n, 2]``."""
     for begin in range(0, len(edges), _EDGES):
         pairs = edges[np.arange(begin, min(begin + _EDGES, len(edges)))]
         for t, ends in zip((e[0], e[2]), pairs.T, strict=True):
@@ -125,12 +125,6 @@ def text_of(edge_type: EdgeType) -> str:
     return ":".join(edge_type)
 
 
-def _inverse(order: IntArray) -> IntArray:
-    positions = np.empty_like(order)
-    positions[order] = np.arange(len(order))
-    return positions
-
-
 # GRAPH_ID: the name of the node data with the index of each node's graph.
 RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
@@ -144,9 +138,8 @@ _MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
 class GraphRecord:
     """Facts about N small graphs, in one file of numpy arrays.
 
-    `sizes` int64 ``[N, k]`` has a column for each node type and edge type. `ids` int64 ``[N]`` are the positions of the
-    graphs in the source. `labels` maps names to arrays ``[N, ...]``. `splits` maps names to positions among
-    these N graphs.
+    `sizes` ``[N, k]`` has a column for each node type and edge type; `ids` are positions in the source, the values of
+    `splits` positions among these N graphs.
     """
 
     schema: Any
@@ -171,19 +164,14 @@ class GraphRecord:
             try:
                 with np.load(opened, allow_pickle=False) as arrays:
                     document = json.loads(arrays["document"].item())
-                    if (document["version"], document["idtype"] in ("int32", "int64")) != (_VERSION, True):
-                        raise ValueError(
-                            f"it has version {document['version']!r:.100}; the version must be {_VERSION}, and the "
-                            "idtype must be int32 or int64"
-                        )
+                    if document["version"] != _VERSION or document["idtype"] not in ("int32", "int64"):
+                        raise ValueError(f"its version must be {_VERSION}, and its idtype int32 or int64")
                     sizes, ids = arrays["sizes"], arrays["ids"]
                     labels = {name: arrays[f"label{i}"] for i, name in enumerate(document["labels"])}
                     splits = {name: arrays[f"split{i}"] for i, name in enumerate(document["splits"])}
                 schema = _schema_of(document)
-                if (
-                    any(len(rows) != len(sizes) for rows in (ids, *labels.values()))
-                    or labels.keys() != schema.labels.keys()
-                ):
+                lengths = {len(rows) for rows in (sizes, ids, *labels.values())}
+                if len(lengths) > 1 or labels.keys() != schema.labels.keys():
                     raise ValueError("its labels or ids do not match its graphs")
                 splits = {name: as_ids(own, len(sizes)) for name, own in splits.items()}
             except (KeyError, AttributeError, TypeError, ValueError, OSError, EOFError, *_ZIP_ERRORS) as error:
@@ -233,7 +221,7 @@ def check_names(schema: Any) -> None:
     for what, names in (("type", types), ("feature", features)):
         for name in sorted(names):
             unnamed = what == "type" and name in ("", ".", "..")
-            if unnamed or len(name.encode(errors="ignore")) > _MOST_BYTES or not _is_plain(name, _MARKS[what]):
+            if unnamed or len(name.encode()) > _MOST_BYTES or any(mark in name for mark in _MARKS[what]):
                 marks = " or ".join(map(repr, _MARKS[what]))
                 raise SchemaError(
                     f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, at most "
@@ -241,11 +229,6 @@ def check_names(schema: Any) -> None:
                 )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
         raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, but the files need this name themselves; rename it.")
-
-
-def _is_plain(name: str, marks: str) -> bool:
-    """Return whether a name can be encoded in UTF-8, and has none of the characters `marks`."""
-    return name.encode(errors="ignore").decode() == name and not any(mark in name for mark in marks)
 
 
 GRAPH_FILE, NODE_FEATURES, EDGE_FEATURES, PART = "graph.dgl", "node_feat.dgl", "edge_feat.dgl", "part.json"
@@ -318,30 +301,21 @@ class PartSource(Source):
             for file in (NODE_FEATURES, EDGE_FEATURES)
             for key, tensor in load("dgl.data").load_tensors(str(self._folder / file)).items()
         }
-        types = (*schema.node_types, *schema.edge_types)
-        totals = dict(zip(types, self.record.sizes.sum(axis=0).tolist(), strict=True))
-        graph_ids = np.arange(self.num_graphs())
+        node_types, edge_types = schema.node_types, schema.edge_types
+        totals = dict(zip((*node_types, *edge_types), self.record.sizes.sum(axis=0).tolist(), strict=True))
         # The first columns of `sizes` belong to the node types. Nodes of each type are sorted by small graph.
-        columns = zip(schema.node_types, self.record.sizes.T, strict=False)
-        graph_of_node = {t: np.repeat(graph_ids, counts) for t, counts in columns}
+        columns = zip(node_types, self.record.sizes.T, strict=False)
+        graph_of_node = {t: np.repeat(np.arange(self.num_graphs()), counts) for t, counts in columns}
+        # In the file, nodes and edges are sorted by type, and nodes have one numbering for all types.
         ends = np.stack([end.numpy().astype(np.int64) for end in graph.edges()], axis=1)
-        edges = self._edges_by_type(ends, totals)
+        split = np.split(ends, np.cumsum([totals[e] for e in edge_types]))
+        first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
+        edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
         nodes = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.node_features.items()}
         of_edges = {e: self._features_of(e, features, totals[e], specs) for e, specs in schema.edge_features.items()}
         return LargeGraph(
             str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
         ).blocks()
-
-    def _edges_by_type(self, ends: IntArray, totals: Mapping[Any, int]) -> dict[EdgeType, IntArray]:
-        """Return the edges of each type, with the nodes of each type numbered from 0; `totals` counts both by type.
-
-        `ends` ``[edges, 2]`` has the end nodes of all edges, as in DGL's file: nodes and edges are sorted by type, and
-        nodes have one numbering for all types.
-        """
-        node_types, edge_types = self.schema.node_types, self.schema.edge_types
-        first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
-        split = np.split(ends, np.cumsum([totals[e] for e in edge_types]))
-        return {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
 
     def _features_of(
         self, t: GraphType, features: Mapping[str, Any], total: int, specs: Mapping[str, Any]

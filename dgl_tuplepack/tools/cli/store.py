@@ -119,7 +119,7 @@ def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, A
 
 def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     with notice(_READING):
-        from dgl_tuplepack.storage.shards.run import preprocess_shards as run
+        from dgl_tuplepack.storage.shards import preprocess_shards as run
 
         done = run(shards, out, **settings)
     _show_preprocessed(done, as_json, {name: list(getattr(done, name)) for name in ("written", "kept", "planned")})
@@ -213,7 +213,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     from dgl_tuplepack.storage.graph_store import plan_files
     from dgl_tuplepack.storage.preprocessing import verify as run
     from dgl_tuplepack.storage.reader import is_sharded
-    from dgl_tuplepack.storage.shards.run import verify_shards
+    from dgl_tuplepack.storage.shards import verify_shards
 
     sharded = is_sharded(store)
     opened: StoredGraphs = verify_shards(store) if sharded else run(store)

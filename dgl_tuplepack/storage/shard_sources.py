@@ -1,4 +1,4 @@
-"""A shard: its name, the source of its graphs on any fsspec file system, and a hash that changes with the source."""
+"""The sources of shards: their names, their files on any fsspec file system, and a hash that changes with the files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Shard:
-    """The name and the source of a shard. Worker processes get a pickled copy of this object."""
+    """The name and the source of a shard."""
 
     name: str
     # A path or picklable object that `GraphStore.write` accepts, or the fsspec URL of such a path.
@@ -36,25 +36,17 @@ class Shard:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def local_path(self) -> Path | None:
-        """Return the path of the source, with symbolic links resolved.
-
-        Return None for an object without files, and for a source that is not on the local file system.
-        """
-        try:
-            url = _files_of(self.source)
-            if url is None:
-                return None
-            files, path = _file_system(url)
-            return Path(os.path.realpath(path)) if _is_local(files) else None
-        except (FormatError, ValueError):
-            # The error is raised again, and reported, when the source is read.
-            return None
+        """Return the real path of the source; None without files on the local file system."""
+        url = _files_of(self.source)
+        # An error is raised again, and reported, when the source is read.
+        with contextlib.suppress(FormatError, ValueError):
+            files, path = _file_system(url) if url is not None else (None, "")
+            if files is not None and _is_local(files):
+                return Path(os.path.realpath(path))
+        return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 of the settings, and of what the file system reports about the files of the source.
-
-        Return None for an object without files. Raise FormatError if the source cannot be reached.
-        """
+        """Return a SHA-256 of the settings, and of what the file system reports about the files; None without files."""
         url = _files_of(self.source)
         if url is None:
             return None
@@ -76,7 +68,11 @@ class Shard:
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Give the copy the name of the source: the name of an OGB folder identifies the dataset.
             copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
-            _copy_files(files, _listed(files, path, self.source), copy, self.source)
+            found = _listed(files, path, self.source)
+            with _failures_of(self.source):
+                for name, info in found.items():
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    files.get_file(info["name"], str(copy / name))
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
@@ -87,8 +83,7 @@ class Shard:
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
     """Return the shards, with distinct names that folders can have; raise SizesError if this is impossible.
 
-    In a list, the name of a path is its last path component. If names repeat, the names of all paths are their last two
-    path components, or three, and so on.
+    In a list, names are the last components of paths: one or, if names repeat, two or more for all paths.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but got the path {str(shards)!r}; put it into a list.")
@@ -104,17 +99,16 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
             names = [_plain("-".join(paths_of[i][-length:])) if i in paths_of else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
                 break
-    reserved = [name for name in names if name.lower() in _RESERVED]
-    if reserved:
-        raise SizesError(
-            f"no shard can be called {reserved[0]!r}, the name of a file of a dataset; give a mapping from other "
-            "names to shards."
-        )
-    repeated = [name for name, number in Counter(names).items() if number > 1]
-    if repeated:
-        raise SizesError(
-            f"two shards have the name {repeated[0]!r}; give each shard once, or in Python a dict of names to shards."
-        )
+    for name, number in Counter(names).items():
+        if name.lower() in _RESERVED:
+            raise SizesError(
+                f"no shard can be called {name!r}, the name of a file of a dataset; give a mapping from other names to "
+                "shards."
+            )
+        if number > 1:
+            raise SizesError(
+                f"two shards have the name {name!r}; give each shard once, or in Python a dict of names to shards."
+            )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 
 
@@ -124,23 +118,16 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
     parents = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         path = shard.local_path()
-        if path is None:
-            continue
-        overwritten = next((folder for folder in (path, *path.parents) if folder in folders), None)
-        if overwritten is None and path in parents:
-            overwritten = out
-        if overwritten is not None:
+        if path is not None and (path in parents or not folders.isdisjoint((path, *path.parents))):
             raise SizesError(
-                f"the shard {shard.name} is read from {path}, but {overwritten} would be written to; choose another "
-                "folder for the dataset."
+                f"the shard {shard.name} is read from {path}, but a shard would be written to that folder, into it or "
+                "around it; choose another folder for the dataset."
             )
 
 
 def _as_source(source: Any) -> Any:
-    """Return a local path as the text of an absolute path; return URLs and other objects unchanged."""
-    if isinstance(source, os.PathLike):
-        source = os.fspath(source)
-    # Worker processes may have another working folder.
+    """Return a local path as text, absolute for worker processes; return URLs and other objects unchanged."""
+    source = os.fspath(source) if isinstance(source, os.PathLike) else source
     return os.path.abspath(source) if isinstance(source, str) and "://" not in source else source
 
 
@@ -153,9 +140,7 @@ def _files_of(source: Any) -> str | None:
 
 
 def _path_components(source: Any) -> list[str]:
-    url = _files_of(source)
-    if url is None:
-        return []
+    url = _files_of(source) or ""
     # In a chained URL, such as "zip://part.bin::s3://bucket/archive.zip", use the first URL that has a path.
     link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
@@ -163,8 +148,7 @@ def _path_components(source: Any) -> list[str]:
 
 def _plain(name: str) -> str:
     """Return a name without the ending .bin, and without characters that names of shards cannot have."""
-    plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
-    return plain or "_"
+    return _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-") or "_"
 
 
 def _file_system(url: str) -> tuple[Any, str]:
@@ -179,10 +163,9 @@ def _is_local(files: Any) -> bool:
 
 
 def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
-    """Return what the file system reports about each file of a source, by the path of the file in the source.
+    """Return what the file system reports about each file of a source, by the path in the source ("." for one file).
 
-    This path is "." if the source is a single file. Raise FormatError if the source cannot be listed or has no files,
-    or if a file lies outside the source, as in a forged archive.
+    Raise FormatError if there are no files, or if one lies outside the source, as in a forged archive.
     """
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
@@ -193,15 +176,6 @@ def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
     if not below:
         raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
     return below
-
-
-def _copy_files(files: Any, found: Mapping[str, dict[str, Any]], target: Path, url: str) -> None:
-    """Copy the files of a source, as `_listed` returns them, to `target`."""
-    with _failures_of(url):
-        for name, info in found.items():
-            copy = target / name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            files.get_file(info["name"], str(copy))
 
 
 @contextlib.contextmanager
