@@ -1,7 +1,6 @@
 """`tp.compile`: torch.compile with settings for fast training on batches of static shape; its errors name a remedy.
 
-`compile` returns a `CompiledFunction` or a `CompiledModule`, which is compiled at the first call and again for each new
-set of shapes. Last: how to explain why a function cannot be compiled.
+It returns a `CompiledFunction` or a `CompiledModule`, compiled at the first call and again for each new set of shapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""All code that uses private parts of torch, under the names that they have in torch 2.13; last, the compiler's pass.
-
-If torch lacks an option, compiled code is only slower.
-"""
+"""All code that uses private parts of torch, under their names in torch 2.13; last, the pass of the compiler."""
 
 from __future__ import annotations
 

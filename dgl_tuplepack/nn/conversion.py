@@ -108,12 +108,11 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         layer.__dict__["name_in_model"] = name
     for layer, chosen in bound.items():
         setattr(layer, "rows" if layer in norms.values() else "masked_rows", chosen)
-    unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
-    left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
+    left = {name or "the model": each for name, each in model.named_modules() if _mixes_rows_without_masks(each)}
     if left:
         warnings.warn(
-            f"convert() leaves {', '.join(left)} unchanged, so padding can change results; replace such layers, "
-            "or apply them only to the real rows.",
+            f"convert() leaves {', '.join(f'{name} ({type(each).__name__})' for name, each in left.items())} "
+            "unchanged, so padding can change results; replace such layers, or apply them only to the real rows.",
             stacklevel=2,
         )
     if verbose:

@@ -40,8 +40,7 @@ def masked_loss(
         also have more outputs than labels, such as a mean and a variance; then outputs are replaced only in rows
         without any label.
     labels
-        Tensor with one row for each slot: ``[G]`` for G graph slots, ``[G, T]`` for T labels of each graph, or another
-        shape.
+        Tensor with one row for each slot, such as ``[G]`` for G graph slots, or ``[G, T]`` for T labels of each graph.
     batch_or_mask
         For graph labels, the `PaddedBatch`, its `tensors` or its `pyg`. For any labels, a bool mask, True = real, such
         as ``batch.node_mask``, whose shape is a leading part of the shape of `labels`.
@@ -257,8 +256,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Notes
     -----
-    The function runs one all-reduce of a single integer, on the device of `values`. If gradients of several steps are
-    accumulated, each step contributes its own mean.
+    It runs one all-reduce of an integer. If gradients of several steps are accumulated, each step contributes its mean.
 
     Examples
     --------
