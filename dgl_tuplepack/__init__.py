@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
     from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
     from dgl_tuplepack.batches.unpad import unpad as unpad
-    from dgl_tuplepack.compiling.function import compile as compile
+    from dgl_tuplepack.compiling.compile import compile as compile
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
     from dgl_tuplepack.graphs.items import with_ids as with_ids
     from dgl_tuplepack.graphs.readers.chunked import ChunkedGraph as ChunkedGraph
@@ -73,7 +73,7 @@ _PUBLIC = {
     "PaddedCollate": "batches.collate",
     "PaddedBatch": "batches.batch",
     "unpad": "batches.unpad",
-    "compile": "compiling.function",
+    "compile": "compiling.compile",
     "with_ids": "graphs.items",
     "OgbFolder": "graphs.readers.ogb_folder",
     "ChunkedGraph": "graphs.readers.chunked",

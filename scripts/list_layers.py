@@ -22,7 +22,7 @@ from layers.page import graph_layers, page
 
 from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.compiling.tensor_graph.dispatch import replacements
+from dgl_tuplepack.compiling.tensor_graph.dispatch import REPLACEMENTS
 from dgl_tuplepack.errors import FormatError, InputError, TuplepackError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "layers.md"
@@ -50,7 +50,7 @@ def list_layers(
         warnings.simplefilter("ignore")
         for name, case in progress_bar(listed, desc="layers"):
             rows[name].append(compare(case, backend))
-    text = page(rows, tuple(COUNTED), replacements())
+    text = page(rows, tuple(COUNTED), REPLACEMENTS)
     if check:
         _check_page(out, written, text.splitlines())
     else:

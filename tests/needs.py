@@ -27,7 +27,7 @@ WITHOUT = (
     "_core/test_assemble.py",
     "batches/test_jraph.py",
     "batches/test_pyg_properties.py",
-    "nn/test_pyg_models.py",
+    "nn/test_pyg_layers.py",
     "sampling/test_resume.py",
     "sampling/test_sampler_properties.py",
     "package/test_needs.py",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dgl_tuplepack.compiling.comparison import Values, difference_of, is_conclusive, is_finite, runs_on_several_ranks
+from dgl_tuplepack.compiling.comparison import Values, difference_of, is_conclusive, runs_on_several_ranks
 from dgl_tuplepack.compiling.reference import (
     Reference,
     buffers_of,
@@ -19,34 +19,23 @@ from dgl_tuplepack.compiling.reference import (
     problem_of,
     random_states,
     run_on_copies,
-    same_states,
-    tensors_of,
 )
-from dgl_tuplepack.compiling.signatures import described
+from dgl_tuplepack.compiling.signatures import described, mapped, tensors_of
 from dgl_tuplepack.graphs.transform import kept_generators
 
 
 class Checked(NamedTuple):
-    """The result of comparing one call.
+    """The result of comparing one call."""
 
-    Attributes
-    ----------
-    difference
-        Description of the worst difference.
-    writes
-        Names of up to three tensors that the function writes to, except buffers.
-    skipped
-        Reason why nothing was compared.
-    not_finite
-        Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite.
-    is_conclusive
-        See `comparison.is_conclusive`. Always True with several ranks, since all ranks must compare the same calls.
-    """
-
+    # Description of the worst difference.
     difference: str = ""
+    # Names of up to three tensors that the function writes to, except buffers.
     writes: str = ""
+    # Reason why nothing was compared.
     skipped: str = ""
+    # Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite.
     not_finite: str = ""
+    # See `comparison.is_conclusive`. Always True with several ranks, since all ranks must compare the same calls.
     is_conclusive: bool = True
 
 
@@ -59,12 +48,10 @@ def check_call(
     same_draws: bool,
     uniform_dropout: bool,
 ) -> Checked:
-    """Call `compiled`, call `function` on copies of the tensors, and compare the results.
+    """Call `compiled`, call `function` on copies of the tensors, and compare the results; nothing else changes.
 
-    The caller's tensors, random generators and modules stay unchanged. `paths` holds the values inside the arguments by
-    path, such as ``batch.src``. Set `same_draws` if compiled code draws the same random numbers as uncompiled code. Set
-    `uniform_dropout` if compiled code makes the masks of dropout from uniform random numbers. Errors of `compiled` are
-    raised.
+    `paths` holds the values inside the arguments by path. `same_draws`: compiled code draws the same random numbers as
+    uncompiled code. `uniform_dropout`: it makes the masks of dropout from uniform random numbers.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
@@ -115,24 +102,21 @@ def check_call(
 def _copy_containers(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
     """Copy containers and objects in arguments, since a function may change them; do not copy tensors.
 
-    With `cut`, each tensor that has a ``grad_fn`` is replaced by a leaf of autograd, since the autograd graph of the
-    original tensor belongs to the caller.
+    With `cut`, a leaf takes the place of a tensor with a ``grad_fn``, whose autograd graph belongs to the caller.
     """
-    if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
-        return cut.setdefault(id(value), value.detach().requires_grad_())
-    if type(value) in (list, tuple):
-        return type(value)(_copy_containers(each, cut) for each in value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_copy_containers(each, cut) for each in value))
-    if type(value) is dict:
-        return {name: _copy_containers(each, cut) for name, each in value.items()}
-    if value is None or isinstance(value, Tensor | nn.Module | int | float | str | tuple):
-        return value
-    try:
-        return copy.copy(value)
-    except Exception:
-        # An object that cannot be copied is itself passed to the function.
-        return value
+
+    def copied(each: Any) -> Any:
+        if isinstance(each, Tensor) and each.grad_fn is not None and cut is not None:
+            return cut.setdefault(id(each), each.detach().requires_grad_())
+        if each is None or isinstance(each, Tensor | nn.Module | int | float | str | tuple):
+            return each
+        try:
+            return copy.copy(each)
+        except Exception:
+            # An object that cannot be copied is itself passed to the function.
+            return each
+
+    return mapped(value, copied)
 
 
 def _run_compiled(
@@ -147,35 +131,32 @@ def _run_compiled(
     cut: dict[int, Tensor] = {}
     with kept_generators(), modules_kept(modules):
         outputs = tensors_of(compiled(*_copy_containers(args, cut), **_copy_containers(dict(kwargs), cut)), "result")
-        if not same_states(reference.random_states, random_states()):
+        if not all(map(torch.equal, reference.random_states, random_states())):
             return None
         inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
         found = gradients_of(outputs, [*inputs.values()])
         buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
     # An unused tensor has a gradient of 0, as in `reference`.
-    gradients = {
-        key: found[id(each)] if id(each) in found else torch.zeros_like(each)
-        for key, each in inputs.items()
-        if each.requires_grad
-    }
+    needed = {key: each for key, each in inputs.items() if each.requires_grad}
+    gradients = {key: found.get(id(each), torch.zeros_like(each)) for key, each in needed.items()}
     return _values(outputs, gradients, buffers)
 
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
-    """Return all results of a run in one dict, by (group, key in the group)."""
-    has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
+    """Return all results of a run in one dict, by (group, key in the group); sparse tensors become dense."""
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
-    if has_gradients:
+    if torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values()):
         groups["gradient"] = gradients
-    return {(group, key): each.detach() for group, values in groups.items() for key, each in values.items()}
+    values = {(group, key): each.detach() for group, of_group in groups.items() for key, each in of_group.items()}
+    return {key: each.to_dense() if each.layout != torch.strided else each for key, each in values.items()}
 
 
 def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
     """Return the name of a tensor whose gradient is not finite; "" if all are finite, or an output is not finite."""
-    if not all(is_finite(each) for (group, _), each in values.items() if group == "output"):
+    not_finite = [key for key, each in values.items() if not each.isfinite().all()]
+    if any(group == "output" for group, _ in not_finite):
         return ""
-    gradients = (key for (group, key), each in values.items() if group == "gradient" and not is_finite(each))
-    return next((names[key] for key in gradients), "")
+    return next((names[key] for group, key in not_finite if group == "gradient"), "")
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:

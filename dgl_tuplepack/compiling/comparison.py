@@ -7,7 +7,7 @@ about ten times the distance between the uncompiled results in float32 and in fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 # Allowed error: `_TIMES_DISTANCE` times the distance of uncompiled results from float64, plus `_TIMES_PRECISION` units
-# in the last place. Some kernels need these units: they sum in float64 in uncompiled code, but in float32 in compiled
-# code.
+# in the last place, since some kernels sum in float64 only in uncompiled code.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# Also allowed for gradients: this many units in the last place of the largest norm of a gradient. If large numbers
-# cancel in a gradient, as for a bias before a batch norm, the gradient has the rounding error of these numbers.
+# Also allowed for gradients: this many units in the last place of the largest norm of a gradient. A gradient in which
+# large numbers cancel, as for a bias before a batch norm, has the rounding error of these numbers.
 _TIMES_LARGEST = 50.0
 # dtype -> allowed distance relative to the norm, if the function cannot run in float64; `_OTHERWISE` for other dtypes.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
@@ -30,8 +29,6 @@ _SMALLEST_SHARE = 1e-3
 # Sizes of simulated rounding errors of inputs, in units in the last place. A sum that is computed in another
 # order can have an error of a few hundred units.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
-# Number of entries of a tensor that are compared at once.
-_CHUNK = 2**20
 
 # Key of a result: ("output", its path), ("gradient", ``id`` of the tensor) or ("buffer", (index of the module, name)).
 _Key = tuple[str, Any]
@@ -41,38 +38,36 @@ Values = dict[_Key, Tensor]
 def difference_of(
     found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
 ) -> str:
-    """Return a description of the worst difference; empty if rounding explains all differences.
+    """Return a description of the worst difference of compiled results, `found`; empty if rounding explains all.
 
-    `found` has the results of compiled code, `expected` the results of uncompiled code. `rerun` runs uncompiled code
-    again and returns the results, or None if the run fails: ``rerun(exact=True)`` runs in float64;
-    ``rerun(copy=function)`` runs on copies that `function` makes of tensors.
+    `rerun` runs uncompiled code again, and returns None if that fails: with ``exact=True`` in float64, with
+    ``copy=function`` on copies that `function` makes of tensors.
     """
-    if (structures := _structures(found, expected))[0] != structures[1]:
-        return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
+    if (structure := _structure(found)) != _structure(expected):
+        return f"compiled code returns {structure}, and uncompiled code {_structure(expected)}"
     exact = rerun(exact=True)
     # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
     target = expected if exact is None else {key: _target(each, expected[key]) for key, each in exact.items()}
-    scales, largest = _scales(expected, found)
+    norms = {key: _norm_of_different(each, found[key]) for key, each in expected.items()}
+    largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
+    scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
     errors = {key: _distance(found[key], target[key]) for key in found}
     rounding = {key: _distance(expected[key], target[key]) for key in expected}
 
-    def times_allowed(key: _Key, rounding_error: float) -> float:
-        """Return the error of a compiled result, divided by the error that a `rounding_error` of this size allows."""
+    def allowed(key: _Key) -> float:
+        """Return the error that a compiled result may have, with the present `rounding` errors."""
         relative, of_largest = _tolerances(found[key].dtype, exact is not None)
-        allowed = _TIMES_DISTANCE * rounding_error + relative * scales[key]
-        allowed += of_largest * largest if key[0] == "gradient" else 0.0
-        if errors[key] == 0:
-            return 0.0
-        return errors[key] / allowed if allowed > 0 else math.inf
+        from_gradients = of_largest * largest["gradient"] if key[0] == "gradient" else 0.0
+        return _TIMES_DISTANCE * rounding[key] + relative * scales[key] + from_gradients
 
-    suspects = [key for key in found if times_allowed(key, rounding[key]) > 1]
+    suspects = [key for key in found if errors[key] > allowed(key)]
     # All ranks rerun together, even ranks without suspects: the function may contain collectives.
     if suspects or runs_on_several_ranks():
-        rounding = _with_simulated_rounding({key: rounding[key] for key in suspects}, expected, rerun)
-    ratios = {key: times_allowed(key, rounding[key]) for key in suspects}
-    worst = max(ratios, key=lambda key: ratios[key], default=None)
-    if worst is None or ratios[worst] <= 1:
+        rounding |= _with_simulated_rounding({key: rounding[key] for key in suspects}, expected, rerun)
+    ratios = {key: errors[key] / (allowed(key) or 1e-300) for key in suspects if errors[key] > allowed(key)}
+    if not ratios:
         return ""
+    worst = max(ratios, key=lambda key: ratios[key])
     size = scales[worst] or 1
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
@@ -96,32 +91,16 @@ def _with_simulated_rounding(
     return largest
 
 
-def _structures(found: Values, expected: Values) -> list[str]:
-    """Describe the results of both runs: dtypes and shapes of outputs, and the number of gradients."""
-    texts = []
-    for run in (found, expected):
-        # str(dtype) begins with "torch.".
-        outputs = [
-            f"{key[1]} {str(each.dtype)[6:]} {list(each.shape)}" for key, each in run.items() if key[0] == "output"
-        ]
-        number = sum(key[0] == "gradient" for key in run)
-        texts.append(", ".join(outputs) + f" with {number} gradients")
-    return texts
+def _structure(run: Values) -> str:
+    """Describe the results of a run: dtypes and shapes of outputs, and the number of gradients."""
+    # str(dtype) begins with "torch.".
+    outputs = [f"{name} {str(each.dtype)[6:]} {list(each.shape)}" for (g, name), each in run.items() if g == "output"]
+    return f"{', '.join(outputs)} with {sum(group == 'gradient' for group, _ in run)} gradients"
 
 
 def _target(exact: Tensor, expected: Tensor) -> Tensor:
     """Return the float64 result `exact`, with entries of `expected` where only one of the two entries is finite."""
-    if exact.layout != torch.strided or exact.is_complex():
-        return exact
     return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
-
-
-def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
-    """Return the norm that the error of each tensor is relative to, and the largest norm of a gradient."""
-    norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
-    largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
-    scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
-    return scales, largest.get("gradient", 0.0)
 
 
 def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
@@ -141,16 +120,11 @@ def runs_on_several_ranks() -> bool:
 
 def _distance(one: Tensor, other: Tensor) -> float:
     """Return the norm of the difference of all entries that are finite in both; infinity if other entries differ."""
-    total = 0.0
-    for a, b in _chunks(one, other):
-        finite = a.isfinite()
-        # Give NaN, inf and -inf three different numbers, since NaN does not equal itself.
-        if not torch.equal(finite, b.isfinite()) or not torch.equal(
-            a.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5), b.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5)
-        ):
-            return math.inf
-        total += float((a - b).masked_fill(~finite, 0).square().sum())
-    return math.sqrt(total)
+    a, b = _wide(one), _wide(other)
+    finite = a.isfinite() & b.isfinite()
+    if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
+        return math.inf
+    return float((a - b)[finite].norm())
 
 
 def _norm_of_different(value: Tensor, found: Tensor) -> float:
@@ -160,25 +134,13 @@ def _norm_of_different(value: Tensor, found: Tensor) -> float:
     """
     if not (value.is_floating_point() or value.is_complex()):
         return 0.0
-    return math.sqrt(
-        sum(float(a.masked_fill(~a.isfinite() | (a == b), 0).square().sum()) for a, b in _chunks(value, found))
-    )
+    a = _wide(value)
+    return float(a[a.isfinite() & (a != _wide(found))].norm())
 
 
 def _norm(value: Tensor) -> float:
-    return math.sqrt(sum(float(a.masked_fill(~a.isfinite(), 0).square().sum()) for a, _ in _chunks(value, value)))
-
-
-def is_finite(value: Tensor) -> bool:
-    """Return whether all entries are finite."""
-    return all(bool(a.isfinite().all()) for a, _ in _chunks(value, value))
-
-
-def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of chunks of the two tensors as float64, so that large tensors need little memory."""
-    flat = [(each.to_dense() if each.layout != torch.strided else each).reshape(-1) for each in (one, other)]
-    for a, b in zip(*(torch.split(each, _CHUNK) for each in flat), strict=True):
-        yield _wide(a), _wide(b)
+    a = _wide(value)
+    return float(a[a.isfinite()].norm())
 
 
 def _wide(value: Tensor) -> Tensor:

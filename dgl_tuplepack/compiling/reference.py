@@ -1,7 +1,6 @@
-"""Run a function uncompiled, on copies of every tensor that it reads.
+"""Run a function uncompiled, on copies of every tensor that it reads, also from modules, closures and globals.
 
-The function may read tensors from arguments, modules, closures or global variables. A `TorchFunctionMode` passes copies
-of these tensors to torch's functions, so that the caller's tensors are never written to.
+A `TorchFunctionMode` passes the copies to torch's functions, so that the caller's tensors are never written to.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from dgl_tuplepack.compiling.signatures import mapped, tensors_of
 from dgl_tuplepack.compiling.torch_private import hooks_of, version_of
 from dgl_tuplepack.graphs.transform import kept_generators
 
@@ -30,9 +30,6 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 # Casts to less than float64; an exact run casts to float64 instead.
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
-
-# Nested objects are searched for tensors up to this depth, which is enough for PyG's batches.
-_DEEPEST_OBJECT = 3
 
 _running = threading.local()
 
@@ -57,32 +54,21 @@ class Copied(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Results of an uncompiled run.
+    """Results of an uncompiled run."""
 
-    Attributes
-    ----------
-    outputs
-        Tensors that the function returned, by their paths, such as ``result[0]``.
-    gradients
-        Gradients of all `copies` that require gradients, by the ``id`` of the original; zeros for an unused tensor.
-    buffers
-        Values of the buffers after the run, by (position of the module, name of the buffer).
-    copies
-        The tensors that existed before the run and that the function read.
-    draws
-        Names of the functions that drew random numbers. Dropout is left out if it drew them as compiled code does.
-    random_states
-        States of torch's random generators after the call.
-    dropout_dtypes
-        dtype of the random numbers of each call of dropout, in the order of the calls.
-    """
-
+    # Tensors that the function returned, by their paths, such as ``result[0]``.
     outputs: dict[str, Tensor]
+    # Of all `copies` that require gradients, by the ``id`` of the original; zeros for an unused tensor.
     gradients: dict[int, Tensor]
+    # Values of the buffers after the run, by (position of the module, name of the buffer).
     buffers: dict[tuple[int, str], Tensor]
+    # The tensors that existed before the run and that the function read.
     copies: list[Copied]
+    # Names of the functions that drew random numbers, except dropout that drew them as compiled code does.
     draws: set[str]
+    # States of torch's random generators after the call.
     random_states: list[Tensor]
+    # dtype of the random numbers of each call of dropout, in the order of the calls.
     dropout_dtypes: list[torch.dtype]
 
 
@@ -104,8 +90,8 @@ def run_on_copies(
 ) -> Reference:
     """Run `function` on copies made by `copy`, in float64 if `exact`; random generators and `modules` stay unchanged.
 
-    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code. If `exact`, the
-    masks are drawn in the `dropout_dtypes` of an earlier run, so that both runs have the same masks.
+    With `uniform_dropout`, dropout draws as our pass makes compiled code draw; if `exact`, in the `dropout_dtypes` of
+    an earlier run, so that both have the same masks.
     """
     argument_ids = {id(value) for value in tensors_of((args, kwargs), "").values()}
     mode = _Copies(argument_ids, copy, exact, uniform_dropout, dropout_dtypes)
@@ -115,23 +101,13 @@ def run_on_copies(
             with mode:
                 result = function(*args, **kwargs)
             states_after = random_states()
-            buffers = {key: _value_after(buffer, mode.copied(buffer)) for key, buffer in buffers_of(modules).items()}
+            buffers = {key: mode.copied(each).detach().clone() for key, each in buffers_of(modules).items()}
             outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
             copies = [*mode.copies.values()]
             gradients = _gradients_by_original(outputs, copies)
     finally:
         _running.value = False
     return Reference(outputs, gradients, buffers, copies, mode.draws, states_after, mode.dropout_dtypes)
-
-
-def _value_after(buffer: Tensor, copy: Tensor) -> Tensor:
-    """Return the value of a buffer after a run that may have written to the copy of the buffer or to the buffer itself.
-
-    Torch's functions write to the copy, so a copy that differs from the buffer has the new values. A kernel that writes
-    to a memory address changes the buffer itself; if the copy was made only after the run, it has these new values too.
-    """
-    is_same = torch.equal(copy.to(buffer.dtype), buffer)
-    return (buffer if is_same else copy).detach().clone()
 
 
 def _gradients_by_original(outputs: Mapping[str, Tensor], copies: Sequence[Copied]) -> dict[int, Tensor]:
@@ -144,22 +120,6 @@ def _gradients_by_original(outputs: Mapping[str, Tensor], copies: Sequence[Copie
             terms = [found[id(each)] for each in (original, copy) if id(each) in found]
             gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(copy)
     return gradients
-
-
-def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
-    """Return the tensors in nested containers and objects by their paths."""
-    if isinstance(value, Tensor):
-        return {path: value}
-    if isinstance(value, dict):
-        items = [(f"{path}[{key!r}]", each) for key, each in value.items()]
-    elif isinstance(value, tuple | list):
-        items = [(f"{path}[{i}]", each) for i, each in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and depth < _DEEPEST_OBJECT:
-        items = [(f"{path}.{name}", each) for name, each in vars(value).items()]
-        depth += 1
-    else:
-        return {}
-    return {name: tensor for inner, each in items for name, tensor in tensors_of(each, inner, depth).items()}
 
 
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
@@ -186,11 +146,6 @@ def random_states() -> list[Tensor]:
     return [torch.get_rng_state(), *on_devices]
 
 
-def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Return whether two results of `random_states` are equal."""
-    return all(map(torch.equal, one, other))
-
-
 class _Copies(TorchFunctionMode):
     """Pass copies to torch's functions in place of all tensors that existed before the run."""
 
@@ -213,10 +168,10 @@ class _Copies(TorchFunctionMode):
         if self._exact and func in _CASTS:
             func = Tensor.double
         before = random_states()
-        result = self._dropout(args, kwargs) if func is _DROPOUT else None
+        result = self._dropout(*args, **kwargs) if func is _DROPOUT else None
         if result is None:
             result = func(*args, **kwargs)
-            if not same_states(before, random_states()):
+            if not all(map(torch.equal, before, random_states())):
                 self.draws.add(getattr(func, "__name__", str(func)))
         # Constants that the function makes become float64 too.
         if self._exact and isinstance(result, Tensor) and result.dtype in _EXACT and result.grad_fn is None:
@@ -227,17 +182,12 @@ class _Copies(TorchFunctionMode):
 
     def copied(self, value: Any) -> Any:
         """Return `value` with copies in place of tensors that existed before the run."""
-        if isinstance(value, Tensor):
-            return self._copied_tensor(value)
-        if isinstance(value, torch.dtype):
-            return _EXACT.get(value, value) if self._exact else value
-        if isinstance(value, dict):
-            return {name: self.copied(each) for name, each in value.items()}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(self.copied, value))
-        if type(value) in (tuple, list):
-            return type(value)(map(self.copied, value))
-        return value
+        return mapped(value, self._copied_value)
+
+    def _copied_value(self, value: Any) -> Any:
+        if isinstance(value, torch.dtype) and self._exact:
+            return _EXACT.get(value, value)
+        return self._copied_tensor(value) if isinstance(value, Tensor) else value
 
     def _copied_tensor(self, tensor: Tensor) -> Tensor:
         """Return the copy of a tensor that existed before the run; return any other tensor itself."""
@@ -266,25 +216,17 @@ class _Copies(TorchFunctionMode):
         self._made[id(copy)] = weakref.ref(copy)
         return copy
 
-    def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
+    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor | None:
         """Return dropout with a mask drawn by `torch.rand`, as in compiled code; None if torch's dropout must run."""
-        x, p, training, inplace = _dropout_arguments(*args, **kwargs)
-        # In an exact run x is float64, but the random numbers must equal the random numbers of the earlier run.
-        dtype = next(self._earlier_dtypes, x.dtype) if self._exact else x.dtype
+        # In an exact run, the input is float64, but the random numbers must equal the numbers of the earlier run.
+        dtype = next(self._earlier_dtypes, input.dtype) if self._exact else input.dtype
         self.dropout_dtypes.append(dtype)
-        # `joint_pass` makes compiled code draw in this way only for such tensors.
-        drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
+        # Our pass makes compiled code draw in this way only for such tensors.
+        drawn_alike = input.is_contiguous() and dtype in (torch.float32, torch.float64) and input.device.type == "cpu"
         if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
             return None
-        kept = torch.rand(x.shape, dtype=dtype) > p
-        return kept * x * (1.0 / (1.0 - p))
-
-
-def _dropout_arguments(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> tuple[Tensor, float, bool, bool]:
-    """Return the arguments of a call of dropout, with its default values."""
-    return input, p, training, inplace
+        kept = torch.rand(input.shape, dtype=dtype) > p
+        return kept * input * (1.0 / (1.0 - p))
 
 
 # The search goes this deep into nested objects, and skips containers with more elements than this: an object that
@@ -302,12 +244,7 @@ def modules_of(*values: Any) -> list[nn.Module]:
 
 def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
     """Add the modules in a value to `found`, recursively."""
-    try:
-        is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
-    except ReferenceError:
-        # The value is a weak proxy of an object that no longer exists.
-        return
-    if is_plain or id(value) in seen:
+    if isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType) or id(value) in seen:
         return
     seen.add(id(value))
     if isinstance(value, nn.Module):
@@ -333,10 +270,10 @@ def _held_by(value: Any) -> Iterable[Any]:
         inner = [vars(each).get(name) for each in used if isinstance(each, types.ModuleType) for name in names]
         used += [each for each in inner if isinstance(each, nn.Module)]
         return [*cells, *used, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    if isinstance(value, dict):
-        return value.values() if len(value) <= _MAX_LENGTH else ()
-    if isinstance(value, list | tuple | set):
-        return value if len(value) <= _MAX_LENGTH else ()
+    if isinstance(value, dict | list | tuple | set):
+        if len(value) > _MAX_LENGTH:
+            return ()
+        return value.values() if isinstance(value, dict) else value
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
     if isinstance(value, nn.Module):
         # `_add_modules` has added the submodules, except submodules in plain lists and tuples.
@@ -372,22 +309,17 @@ def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            for module, attributes, buffers in before:
-                _restore(module, attributes, buffers)
-
-
-def _restore(module: nn.Module, attributes: dict[str, Any], buffers: dict[str, tuple[Tensor, Tensor]]) -> None:
-    """Restore the attributes and the buffers of a module; `buffers` holds (buffer, copy of its values) by name."""
-    for name in vars(module).keys() - attributes.keys():
-        del vars(module)[name]
-    vars(module).update(attributes)
-    for name, (buffer, values) in buffers.items():
-        if not torch.equal(buffer, values):
-            buffer.copy_(values)
-        # The call may have put another tensor in the place of the buffer.
-        if getattr(module, name) is not buffer:
-            setattr(module, name, buffer)
+        for module, attributes, buffers in before:
+            for name in vars(module).keys() - attributes.keys():
+                del vars(module)[name]
+            vars(module).update(attributes)
+            for name, (buffer, values) in buffers.items():
+                if not torch.equal(buffer, values):
+                    with torch.no_grad():
+                        buffer.copy_(values)
+                # The call may have put another tensor in the place of the buffer.
+                if getattr(module, name) is not buffer:
+                    setattr(module, name, buffer)
 
 
 def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgl_tuplepack._core.checks import shown
 
@@ -28,20 +28,40 @@ def signature_of(value: Any) -> Any:
     return type(value)
 
 
-def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) for each value inside nested containers.
+def leaves_of(value: Any, path: str, objects: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) for each value inside nested containers, and inside objects that are nested up to `objects`.
 
     Paths are written as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``.
     """
     if isinstance(value, tuple | list):
         field_names = getattr(value, "_fields", None)
         for i, each in enumerate(value):
-            yield from leaves_of(each, f"{path}.{field_names[i]}" if field_names else f"{path}[{i}]")
+            yield from leaves_of(each, f"{path}.{field_names[i]}" if field_names else f"{path}[{i}]", objects)
     elif isinstance(value, dict):
         for name, each in value.items():
-            yield from leaves_of(each, f"{path}[{name!r}]")
+            yield from leaves_of(each, f"{path}[{name!r}]", objects)
+    elif objects and hasattr(value, "__dict__") and not isinstance(value, Tensor | nn.Module | type):
+        for name, each in vars(value).items():
+            yield from leaves_of(each, f"{path}.{name}", objects - 1)
     else:
         yield path, value
+
+
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Return nested tuples, lists and dicts with `function` applied to each value inside them."""
+    if type(value) is dict:
+        return {name: mapped(each, function) for name, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(each, function) for each in value))
+    if type(value) in (tuple, list):
+        return type(value)(mapped(each, function) for each in value)
+    return function(value)
+
+
+def tensors_of(value: Any, path: str) -> dict[str, Tensor]:
+    """Return the tensors in nested containers and objects by their paths."""
+    # Three levels of objects are enough for PyG's batches.
+    return {name: each for name, each in leaves_of(value, path, objects=3) if isinstance(each, Tensor)}
 
 
 def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""All code that uses private parts of torch, under the names that they have in torch 2.13.
-
-Most functions return None or False if torch lacks a private part; their callers then work without it.
-"""
+"""All code that uses private parts of torch, under their names in torch 2.13; last, the pass of the compiler."""
 
 from __future__ import annotations
 
@@ -10,14 +7,15 @@ import hashlib
 import importlib
 import inspect
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Graph, Node
+from torch.utils.checkpoint import CheckpointPolicy
 
 from dgl_tuplepack.compiling.torch_versions import FUSION, TRIED, bugs_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
@@ -27,28 +25,15 @@ from dgl_tuplepack.errors import CompileError
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
-_SECOND_CACHE = "after-a-failure"
 _log = logging.getLogger(__name__)
 
 
 def our_options(device: str) -> dict[str, Any]:
     """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
-    Generated kernels get one thread. With several threads, sums over edges need atomic operations, which cost more time
-    than the threads save. Matrix products use torch's own kernels, which keep all threads.
-
-    Raises
-    ------
-    CompileError
-        The device is the CPU, and this version of torch may generate wrong code, since it lacks `FUSION_OPTION`.
-
-    Notes
-    -----
-    With the bug `FUSION`, the CPU scheduler may recompute the loops of an operation when it fuses operations. The
-    operation then loses its dependency on an earlier in-place operation, such as a scatter. So a later fusion may move
-    the operation before the scatter. If `FUSION_OPTION` is 1, nothing is fused, so no loops are recomputed until the
-    order of the operations is final. Torch 2.14 keeps the dependencies: it renames them after it recomputes loops
-    (`SchedulerNode.recompute_size_and_body`).
+    Generated kernels get one thread: with several, sums over edges need atomic operations, which cost more than the
+    threads save. With the bug `FUSION`, the CPU scheduler may move an operation before the scatter whose result it
+    reads, unless nothing is fused (`FUSION_OPTION` 1). A torch with this bug and without the option is refused.
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {THREADS_OPTION: 1, PASS_OPTION: _joint_pass()}
@@ -80,55 +65,25 @@ def problem_at_start() -> str | None:
     except OSError as error:
         return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a writable folder"
     except ImportError:
-        # Torch lacks a module. `known_options`, `options_of_mode` and `_joint_pass` then return None.
-        return None
+        pass  # Torch lacks a module. `known_options` and `_joint_pass` then return None.
     return None
-
-
-def use_another_cache() -> bool:
-    """Make torch store compiled code in a subfolder of its cache; return False if torch already uses the subfolder.
-
-    If a process is killed while it writes a file of the cache, torch does not notice that the file is incomplete. From
-    then on, compiling fails until the file is deleted.
-    """
-    inductor: Any = importlib.import_module("torch._inductor.codecache")
-    folder = Path(inductor.cache_dir())
-    if folder.name == _SECOND_CACHE:
-        return False
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / _SECOND_CACHE)
-    # Torch 2.14 keeps the path of the incomplete file in memory.
-    importlib.import_module("torch._inductor.utils").clear_inductor_caches()
-    return True
 
 
 def known_options() -> frozenset[str] | None:
     """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch cannot list them."""
-    options = _listed_by_torch("list_options")
-    return None if options is None else frozenset(options)
-
-
-def options_of_mode(mode: str) -> dict[str, Any] | None:
-    """Return the options that a mode of ``torch.compile`` stands for; None if torch cannot list them."""
-    options = _listed_by_torch("list_mode_options", mode)
-    return None if options is None else dict(options)
-
-
-def _listed_by_torch(function: str, *arguments: str) -> Any:
-    """Return the result of a function of torch's compiler; None if the compiler lacks it, or it fails."""
     if problem_at_start() is not None:
         return None
     try:
-        return getattr(importlib.import_module("torch._inductor"), function)(*arguments)
-    except (ImportError, AttributeError, RuntimeError, KeyError):
+        options: Any = importlib.import_module("torch._inductor").list_options()
+    except (ImportError, AttributeError):
         return None
+    return frozenset(options)
 
 
 def number_of_graphs() -> int:
-    """Return how many graphs torch has compiled in this process; always 0 if torch does not count them."""
-    try:
-        from torch._dynamo.utils import counters
-    except ImportError:
-        return 0
+    """Return how many graphs torch has compiled in this process; it grows whenever torch compiles a function again."""
+    from torch._dynamo.utils import counters
+
     return counters["stats"]["unique_graphs"]
 
 
@@ -138,15 +93,12 @@ def _joint_pass() -> Any:
         from torch._inductor.custom_graph_pass import CustomGraphPass
     except ImportError:
         return None
-
-    from dgl_tuplepack.compiling import joint_pass
-
     # With a plain function as the option, torch would cache nothing on disk.
-    source = Path(joint_pass.__file__).read_bytes()
+    source = Path(__file__).read_bytes()
 
     class KeepNoBools(CustomGraphPass):
-        def __call__(self, graph: torch.fx.Graph) -> None:
-            joint_pass.keep_no_bools(graph)
+        def __call__(self, graph: Graph) -> None:
+            keep_no_bools(graph)
 
         def uuid(self) -> bytes:
             return hashlib.sha256(source).digest()
@@ -161,22 +113,18 @@ def is_inductor(arguments: Mapping[str, Any]) -> bool:
 
 def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `arguments` that this version of ``torch.compile`` accepts."""
-    known = inspect.signature(torch.compile).parameters
-    return {name: value for name, value in arguments.items() if name in known}
+    return {name: each for name, each in arguments.items() if name in inspect.signature(torch.compile).parameters}
+
+
+def _is_one_of(error: BaseException, *names: str) -> bool:
+    """Return whether an error is of one of these classes of torch's compiler; torch may lack some of them."""
+    modules = "torch._dynamo.exc", "torch._inductor.exc"
+    return any(each.__module__ in modules and each.__name__ in names for each in type(error).__mro__)
 
 
 def is_graph_break(error: BaseException) -> bool:
     """Return whether the error means that torch could not trace a function as one graph."""
-    return _is_one_of(error, "torch._dynamo.exc", ("Unsupported", "UserError", "UncapturedHigherOrderOpError"))
-
-
-def is_error_of_function(error: BaseException) -> bool:
-    """Return whether the error comes from the function itself."""
-    start = str(error)[:60]
-    is_of_python = any(
-        each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
-    )
-    return is_of_python or _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
+    return _is_one_of(error, "Unsupported", "UserError", "UncapturedHigherOrderOpError")
 
 
 def is_about_recurrent_layers(error: BaseException) -> bool:
@@ -184,12 +132,28 @@ def is_about_recurrent_layers(error: BaseException) -> bool:
     return is_graph_break(error) and "allow_rnn" in str(error)
 
 
+def is_error_of_function(error: BaseException) -> bool:
+    """Return whether the error comes from the function itself."""
+    starts = "Observed exception", "failed to find name", "failed to bind arguments"
+    return any(each in str(error)[:60] for each in starts) or _is_one_of(error, "TorchRuntimeError")
+
+
+def is_recompile_limit(error: BaseException) -> bool:
+    """Return whether the error means that torch has compiled a function too often."""
+    return _is_one_of(error, "FailOnRecompileLimitHit", "RecompileError")
+
+
+def is_compiler_failure(error: BaseException) -> bool:
+    """Return whether the error means that compiling failed after tracing, for example without a C++ compiler."""
+    of_dynamo = "BackendCompilerFailed", "InternalTorchDynamoError"
+    return _is_one_of(error, *of_dynamo, "InductorError", "CppCompileError", "InvalidCxxCompiler", "TritonMissing")
+
+
 @contextmanager
 def torch_settings(*, traces_recurrent_layers: bool, recompile_limit: int | None) -> Iterator[None]:
     """Inside this context, let torch trace recurrent layers (LSTM, GRU, RNN), and change its limit of recompilations.
 
-    If recurrent layers are traced, the context also switches off oneDNN, so that torch splits these layers into matrix
-    products. With oneDNN, each layer is a single operation, for which torch 2.13 generates code that fails.
+    Recurrent layers are traced without oneDNN: torch 2.13 generates code that fails for its single operations.
     """
     changes: dict[str, Any] = {"allow_rnn": True} if traces_recurrent_layers else {}
     changes |= {"recompile_limit": recompile_limit} if recompile_limit is not None else {}
@@ -208,31 +172,12 @@ def torch_settings(*, traces_recurrent_layers: bool, recompile_limit: int | None
         one_dnn.enabled = before
 
 
-def is_recompile_limit(error: BaseException) -> bool:
-    """Return whether the error means that torch has compiled a function too often."""
-    return _is_one_of(error, "torch._dynamo.exc", ("FailOnRecompileLimitHit", "RecompileError"))
-
-
-def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether the error means that compiling failed after tracing, for example without a C++ compiler."""
-    return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
-        error,
-        "torch._inductor.exc",
-        ("InductorError", "BackendCompilerFailed", "CppCompileError", "InvalidCxxCompiler", "TritonMissing"),
-    )
-
-
 def reason_of(error: BaseException) -> str:
     """Return, on one line, the class and message of the innermost error that `error` wraps."""
     while isinstance(inner := getattr(error, "inner_exception", None), BaseException):
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
-
-
-def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
-    """Return whether an error is of one of the classes `names` in `module`. Torch may lack some of these classes."""
-    return any(each.__module__ == module and each.__name__ in names for each in type(error).__mro__)
 
 
 def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
@@ -249,3 +194,100 @@ def version_of(tensor: Tensor) -> int:
 def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
     """Return the hooks of a tensor that may change its gradient."""
     return [*(tensor._backward_hooks or {}).values()]
+
+
+# The pass over the joint graph, in which torch holds the operations of a forward pass and of its backward pass. On the
+# CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats. Torch keeps the
+# mask of every activation as bools for the backward pass. If a mask only compares floats or combines other masks, the
+# pass marks it, so that the backward pass recomputes it from the floats; gradients stay the same to the last bit.
+# Generated code also draws random numbers one by one. Torch's own function takes an eighth of the time, so the pass
+# makes generated code call it. The mask of dropout compares these numbers, so it is recomputed too.
+
+_COMPARISONS = "eq ne lt le gt ge isnan isinf"
+_LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
+_VIEWS = "alias clone expand permute squeeze t unsqueeze view"
+_HALVES = (torch.float16, torch.bfloat16)
+_CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_LOGIC} {_VIEWS}".split())
+
+
+def keep_no_bools(graph: Graph) -> int:
+    """Mark masks and replace random numbers on the CPU in a joint graph, in place; return how many operations change.
+
+    Masks that already have a recompute policy, as inside ``torch.utils.checkpoint``, stay unchanged.
+    """
+    random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
+    for node in random:
+        _draw_by_torch(graph, node)
+    masks = list(_cheap_masks(graph))
+    for node in masks:
+        # Nodes with equal `ac_graph_id` belong to one region that is recomputed.
+        node.meta.update(recompute=CheckpointPolicy.MUST_RECOMPUTE, ac_graph_id=0)
+    return len(random) + len(masks)
+
+
+def _cheap_masks(graph: Graph) -> Iterator[Node]:
+    """Yield each mask of the forward pass that is cheap to recompute, if all masks that it reads are cheap too."""
+    of_backward: set[Node] = set()
+    cheap: set[Node] = set()
+    for node in graph.nodes:
+        # The backward pass begins with the gradients of outputs.
+        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+        if is_tangent or any(each in of_backward for each in node.all_input_nodes):
+            of_backward.add(node)
+        elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
+            # Inputs of the graph (placeholders) exist anyway.
+            input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
+            if cheap.issuperset(input_masks):
+                cheap.add(node)
+                yield node
+
+
+def _is_bool_on_cpu(node: Node) -> bool:
+    # "val" is a tensor without data, with the dtype, shape and device of the node's result.
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool and value.device.type == "cpu"
+
+
+def _is_cheap(node: Node) -> bool:
+    """Return whether a mask is cheap to recompute, and stays the same when it is recomputed from kept values.
+
+    Values in half precision are rounded only when they are kept, so comparisons of them may change, except with 0.
+    """
+    if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
+        return False
+    if not any(map(_is_half, node.all_input_nodes)):
+        return True
+    # The numbers that the mask compares with must all be 0; isnan and isinf have no such arguments.
+    return all(isinstance(each, int | float) and each == 0 for each in node.args[1:])
+
+
+def _is_half(node: Node) -> bool:
+    """Return whether the result of a node is in half precision, or was converted from half precision."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
+        return True
+    return node.target is torch.ops.prims.convert_element_type.default and _is_half(node.all_input_nodes[0])
+
+
+def _draws_uniform_numbers(node: Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        node.target is torch.ops.aten.rand.default
+        and isinstance(value, torch.Tensor)
+        and value.device.type == "cpu"
+        and value.dtype in (torch.float32, torch.float64)
+        and value.is_contiguous()
+    )
+
+
+def _draw_by_torch(graph: Graph, node: Node) -> None:
+    """Replace a node that draws random numbers by a node for which generated code calls torch's own function."""
+    with graph.inserting_before(node):
+        settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
+        # Each draw gets its own `memory`, so that torch does not merge two draws of the same shape into one.
+        memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
+        numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
+    for each in (memory, numbers):
+        each.meta.update(node.meta)
+    node.replace_all_uses_with(numbers)
+    graph.erase_node(node)

@@ -12,9 +12,8 @@ rooms up to `compiling`.
 """
 
 from dgl_tuplepack.nn.conversion import convert
-from dgl_tuplepack.nn.losses import masked_loss
+from dgl_tuplepack.nn.losses import distributed_masked_mean, masked_loss, masked_mean
 from dgl_tuplepack.nn.masks import masked
-from dgl_tuplepack.nn.means import distributed_masked_mean, masked_mean
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 
 __all__ = ["MaskedBatchNorm1d", "convert", "distributed_masked_mean", "masked", "masked_loss", "masked_mean"]

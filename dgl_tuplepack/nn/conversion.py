@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.nn.masks import checked_rows
+from dgl_tuplepack.nn.masks import checked_rows, current_mask
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
-from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
 # Lazy norms must be listed: they are not subclasses of the other norms.
@@ -27,16 +26,15 @@ _BATCH_NORMS = (
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
     """Change a model in place, so that layers that mix rows, such as batch norms, leave padding out.
 
-    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm` becomes a `MaskedBatchNorm1d` with the same parameters,
-    buffers, hooks and names. This includes norms in containers, and in DGL and PyG layers such as PNAConv, EdgeConv
-    and TWIRLSConv. The following PyG layers get a hook, so that real rows have the same results as without padding:
+    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, also inside DGL and PyG layers, becomes a
+    `MaskedBatchNorm1d` with the same parameters, buffers, hooks and names. The following PyG layers get a hook, so that
+    real rows have the same results as without padding:
 
     - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
       as inside an MLP;
     - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the size of the
       largest group;
-    - GPSConv, SGFormer and Polynormer, which pad to the size of the largest graph, or mix graphs when called without
-      `batch`.
+    - GPSConv, SGFormer and Polynormer, which pad to the size of the largest graph.
 
     Afterwards, call the model inside ``with tp.nn.masked(batch):``. Outside such a scope, the model raises SchemaError.
 
@@ -47,8 +45,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     rows
         Dict from a layer's name (as in ``model.named_modules()``) to the component of the layer's rows: ``nodes``,
         ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. A layer needs an entry
-        if another component has the same number of slots as the layer's component; otherwise the number of rows
-        identifies the component.
+        if another component has as many slots as its own.
     verbose
         Whether to print to stderr which layers read masks.
 
@@ -65,12 +62,11 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Warns
     -----
     UserWarning
-        Some layers mix rows, but stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation and
-        DeepGraphInfomax; PyG's GAE and its subclasses, whose losses are means over all rows; InstanceNorm of torch or
-        PyG with running statistics; BatchNorm2d and BatchNorm3d; scripted norms; lazy norms that have not seen a batch;
-        your own subclasses of torch's batch norms; norms of other packages, such as e3nn, with a buffer `running_mean`
-        or `running_var`; and subclasses of the PyG layers above that override the forward pass. Norms called as
-        functions (`torch.nn.functional.batch_norm`) are not found.
+        Some layers mix rows, but stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
+        DeepGraphInfomax, and GAE with its subclasses; InstanceNorm with running statistics; BatchNorm2d and
+        BatchNorm3d; scripted norms; lazy norms that have not seen a batch; your own subclasses of torch's batch norms;
+        norms of other packages, such as e3nn, with running statistics; and subclasses of the PyG layers above that
+        override the forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------
@@ -80,16 +76,14 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     ['Linear', 'MaskedBatchNorm1d', 'ReLU']
     """
     if not isinstance(model, nn.Module):
-        raise SchemaError(
-            f"convert() needs a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
-        )
+        raise SchemaError(f"convert() needs a torch.nn.Module, but got {type(model).__name__}; give a model.")
     if not isinstance(rows or {}, Mapping):
         raise SchemaError(f"rows must be a dict from names of layers to components, but is {shown(rows)}; give a dict.")
     true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
-    plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
+    plain: dict[str, Any] = {n: each for n, each in modules.items() if type(each) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
-    hookable = {name: module for name, module in modules.items() if has_hook(module)}
+    hookable = {name: module for name, module in modules.items() if _has_hook(module)}
     # A layer that the model has in several places has several names.
     layers, bound = dict(model.named_modules(remove_duplicate=False)), dict[Any, str | None]()
     for name, component in (rows or {}).items():
@@ -102,22 +96,23 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         if bound.setdefault(layer, checked_rows(f"rows[{shown(name)}]", component)) != component:
             raise SchemaError(
                 f"rows binds the layer {shown(name)} to {component!r}, but under another name to {bound[layer]!r}; use "
-                "two layers, or leave it out, so that the number of rows decides."
+                "two layers, or leave it out."
             )
     for module in plain.values():
-        _become_masked(module)
+        # Change the class in place: references to the norm, its parameters and its hooks stay valid.
+        module.across_ranks, module.group = isinstance(module, nn.SyncBatchNorm), getattr(module, "process_group", None)
+        module.__class__, module.rows = MaskedBatchNorm1d, None
     for module in hookable.values():
-        add_hook(module)
+        _add_hook(module)
     for name, layer in (norms | hookable).items():
         layer.__dict__["name_in_model"] = name
     for layer, chosen in bound.items():
         setattr(layer, "rows" if layer in norms.values() else "masked_rows", chosen)
-    unmasked = [(name, module) for name, module in model.named_modules() if _mixes_rows_without_masks(module)]
-    left = [f"{name or 'the model'} ({type(module).__name__})" for name, module in unmasked]
+    left = {name or "the model": each for name, each in model.named_modules() if _mixes_rows_without_masks(each)}
     if left:
         warnings.warn(
-            f"convert() leaves {', '.join(left)} unchanged, so padding can change results; replace such layers, "
-            "or apply them only to the real rows.",
+            f"convert() leaves {', '.join(f'{name} ({type(each).__name__})' for name, each in left.items())} "
+            "unchanged, so padding can change results; replace such layers, or apply them only to the real rows.",
             stacklevel=2,
         )
     if verbose:
@@ -128,23 +123,126 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     return model
 
 
-def _become_masked(module: Any) -> None:
-    """Change the class of a norm in place: references to the norm, its parameters and its hooks stay valid."""
-    across_ranks = isinstance(module, nn.SyncBatchNorm)
-    group = module.process_group if across_ranks else None
-    module.__class__ = MaskedBatchNorm1d
-    module.across_ranks, module.group, module.rows = across_ranks, group, None
-
-
 def _mixes_rows_without_masks(module: nn.Module) -> bool:
     """Return whether a layer mixes real rows with padding, because it reads no masks."""
-    # A scripted layer does not have its original class, only the name of that class.
-    if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
-        return True
-    if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):
-        return True
+    if isinstance(module, MaskedBatchNorm1d):
+        return False
     # Running statistics are means over rows, in norms of any package. If the scale is a buffer too, the norm is frozen.
     buffers = {name for name, _ in module.named_buffers(recurse=False)}
-    if buffers & {"running_mean", "running_var"} and "weight" not in buffers:
-        return not isinstance(module, MaskedBatchNorm1d)
-    return mixes_rows(module)
+    has_statistics = bool(buffers & {"running_mean", "running_var"}) and "weight" not in buffers
+    if has_statistics or isinstance(module, _BATCH_NORMS):
+        return True
+    # PyG's classes that mix rows, and their subclasses, unless they have a hook.
+    names = {each.__name__ for each in type(module).__mro__ if _is_of_pyg(each)}
+    return bool(names & (_WITHOUT_MASKS | _HOOKS.keys())) and not _has_hook(module)
+
+
+# Hooks by which PyG's layers read the masks of the batch, so that results of real rows do not depend on padding.
+
+
+def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """For a norm that is called without `batch`: pass real rows as one graph, and padding as a second graph."""
+    x, batch = _first(("x", "batch"), args, kwargs)
+    real = None if batch is not None else _real_rows(module, x)
+    # x, batch and batch_size.
+    return None if real is None else ((x, (~real).long(), 2), {})
+
+
+def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> Tensor | None:
+    """Normalise over all real entries, as LayerNorm does without `batch`; with it, epsilon is added elsewhere."""
+    x, batch = _first(("x", "batch"), args, kwargs)
+    real = None if batch is not None or module.mode != "graph" else _real_rows(module, x)
+    if real is None:
+        return None
+    padding, number = ~real[:, None], real.sum().clamp(min=1) * x.shape[1]
+    x = x.masked_fill(padding, 0)
+    x = (x - x.sum() / number).masked_fill(padding, 0)
+    # Without real rows the variance is 0. The root of 0 has an infinite derivative, so use the root of 1, times 0.
+    variance = x.square().sum() / number
+    x = x / (torch.where(variance > 0, variance, 1).sqrt() * (variance > 0) + module.eps)
+    out: Tensor = x if module.weight is None else x * module.weight + module.bias
+    return out
+
+
+def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Make an aggregation pad groups to the largest number of real rows; it leaves out more rows of padding."""
+    x, index = _first(("x", "index"), args, kwargs)
+    real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
+    # PyG's Aggregation always passes `dim_size`, the number of groups, by name.
+    if real is None or not kwargs["dim_size"]:
+        return None
+    most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
+    if most == 0:
+        return None
+    # PatchTransformerAggregation expects one more than the size of the largest group.
+    return args, {**kwargs, "max_num_elements": most + (type(module).__name__ == "PatchTransformerAggregation")}
+
+
+def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Divide padding rows into graphs of their own, none larger than the largest real graph.
+
+    The layers pad each graph to the size of the largest, so one large graph of padding would change results.
+    """
+    x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
+    real = _real_rows(module, x)
+    if real is None:
+        return None
+    batch = torch.zeros_like(real, dtype=torch.long) if batch is None else batch
+    sizes = batch.new_zeros(int(batch.max()) + 1 if len(batch) else 1).index_add(0, batch, real.long())
+    # Real rows get numbers too, which are not used.
+    padding_index = (~real).long().cumsum(0) - 1
+    padding_graphs = len(sizes) + padding_index // sizes.max().clamp(min=1)
+    others = {name: value for name, value in kwargs.items() if name not in ("x", "edge_index", "batch")}
+    return (x, edge_index, torch.where(real, batch, padding_graphs), *args[3:]), others
+
+
+def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a call's first arguments, whose names are `names`; None for a missing argument."""
+    return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
+
+
+def _real_rows(module: nn.Module, x: Tensor) -> Tensor | None:
+    """Return the mask of the rows of `x`, True = real; None if nothing is padding."""
+    row_mask = current_mask(x, module.masked_rows, module)  # type: ignore[arg-type]
+    return None if row_mask is None else row_mask.mask
+
+
+_HOOKS = {
+    **dict.fromkeys(
+        ("GraphNorm", "GraphSizeNorm", "InstanceNorm", "MeanSubtractionNorm", "PairNorm"), _graph_of_real_rows
+    ),
+    **dict.fromkeys(
+        ("GRUAggregation", "LCMAggregation", "LSTMAggregation", "PatchTransformerAggregation"), _largest_real_group
+    ),
+    **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
+    "LayerNorm": _layer_norm,
+}
+# PyG classes that mix rows inside their methods, which hooks cannot change. VGAE, ARGA and ARGVA are subclasses of GAE.
+_WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "GAE", "HANConv", "HeteroBatchNorm"}
+
+
+def _has_hook(module: nn.Module) -> bool:
+    """Return whether `_add_hook` can make the real rows of this layer independent of padding."""
+    name = _forward_class(module)
+    # The running statistics of an InstanceNorm are means over all graphs and padding.
+    return name in _HOOKS and not (name == "InstanceNorm" and bool(module.track_running_stats))
+
+
+def _add_hook(module: Any) -> None:
+    """Make a layer read the masks of the batch, unless it already does; `masked_rows` is the component of its rows."""
+    if hasattr(module, "masked_rows"):
+        return
+    hook = _HOOKS[_forward_class(module)]
+    module.masked_rows = None
+    register = module.register_forward_hook if hook is _layer_norm else module.register_forward_pre_hook
+    register(hook, with_kwargs=True)
+
+
+def _forward_class(module: nn.Module) -> str:
+    """Return the name of the PyG class whose forward pass this layer uses; empty if the class is not from PyG."""
+    owner = next((each for each in type(module).__mro__ if "forward" in vars(each)), nn.Module)
+    return owner.__name__ if _is_of_pyg(owner) else ""
+
+
+def _is_of_pyg(layer_class: type) -> bool:
+    return layer_class.__module__.partition(".")[0] == "torch_geometric"

@@ -1,4 +1,4 @@
-"""Losses over real labels: padding and missing labels change neither the value nor the gradients."""
+"""Losses and means over real entries: padding and missing labels change neither the value nor the gradients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.checks import real_number, shown
 from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import check_mask
-from dgl_tuplepack.nn.means import masked_mean
 
 
 def masked_loss(
@@ -28,29 +29,25 @@ def masked_loss(
     """Return the mean of a loss over the labels that are real and not missing.
 
     Before `loss_fn` is called, entries of missing labels and of padding are replaced by 0, both in `outputs` and in
-    `labels`. So the gradients of these entries are 0, whatever their values were. If NaN labels were masked after the
-    loss instead, all gradients would be NaN.
+    `labels`. So their gradients are 0, whatever their values were.
 
     Parameters
     ----------
     loss_fn
-        Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``, or
-        ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
+        Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``.
     outputs
         Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes. Each row may
-        also have more outputs than labels, such as a mean and a variance, if `loss_fn` returns a loss for each label or
-        each row; then outputs are replaced only in rows without any label.
+        also have more outputs than labels, such as a mean and a variance; then outputs are replaced only in rows
+        without any label.
     labels
-        Tensor with one row for each slot: ``[G]`` for G graph slots, ``[G, T]`` for T labels of each graph, or another
-        shape. If the batch has a dict of labels, give one tensor of the dict.
+        Tensor with one row for each slot, such as ``[G]`` for G graph slots, or ``[G, T]`` for T labels of each graph.
     batch_or_mask
         For graph labels, the `PaddedBatch`, its `tensors` or its `pyg`. For any labels, a bool mask, True = real, such
-        as ``batch.node_mask`` for node labels. The shape of a mask is a leading part of the shape of `labels`.
+        as ``batch.node_mask``, whose shape is a leading part of the shape of `labels`.
     count
-        Number of labels (not of graphs) that the sum of the losses is divided by, as in `masked_mean`. For labels
-        ``[G, T]`` give ``sampler.labels_per_batch(label_mask)`` of the `PackBatchSampler`. If each graph has exactly
-        one label, give ``sampler.graphs_per_batch``, or in compiled code ``sampler.count_tensor``. None: the number of
-        labels in this batch that are real and not missing.
+        Number of labels (not of graphs) that the sum of the losses is divided by, as in `masked_mean`: for labels
+        ``[G, T]``, ``sampler.labels_per_batch(label_mask)``; for one label of each graph, ``sampler.graphs_per_batch``,
+        or in compiled code ``sampler.count_tensor``. None: number of the labels here that are real and not missing.
     missing
         Value that marks a missing label; None if no labels are missing.
 
@@ -62,15 +59,14 @@ def masked_loss(
     Raises
     ------
     SchemaError
-        The loss is reduced (give ``reduction="none"``); outputs, labels and losses do not match; or the mask does not
-        fit the labels.
+        The loss is reduced (give ``reduction="none"``), or outputs, labels, losses and mask do not match.
 
     Warns
     -----
     UserWarning
-        Outputs of padding or of missing labels are not finite, so gradients can be NaN although the loss is finite.
-        This is checked only on the CPU, outside compiled code, and if `outputs` require gradients. Or each row has as
-        many outputs as there are rows, so that a loss without ``labels.unsqueeze(-1)`` would mix rows.
+        Outputs of padding or of missing labels are not finite, so gradients can be NaN although the loss is finite
+        (checked only on the CPU, outside compiled code). Or each row has as many outputs as there are rows, so that a
+        loss without ``labels.unsqueeze(-1)`` would mix rows.
 
     Examples
     --------
@@ -130,8 +126,8 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
     if not isinstance(mask, Tensor):
         raise SchemaError(
             f"masked_loss() needs a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
-            "give a batch from a loader with padded=True. Without padding, no mask is needed: divide the sum of the "
-            "losses by loader.graphs_per_batch, so that all graphs weigh equally."
+            "give a batch from a loader with padded=True. Without padding, divide the sum of the losses by "
+            "loader.graphs_per_batch."
         )
     check_mask(labels, mask)
     is_same = outputs.shape == labels.shape
@@ -173,8 +169,132 @@ def _warn_if_not_finite(outputs: Tensor, left_out: Tensor) -> None:
     # Python shows equal texts once for each line of the user's code.
     warnings.warn(
         "outputs that the loss leaves out (padding, missing labels) are not finite, so gradients can be NaN although "
-        "the loss is finite. Empty graph slots have no nodes: in a mean, divide by number.clamp(min=1). Values of "
-        "graphs are 0 in padding, and so is a determinant: give the loader label_fill=. Padding nodes all have the "
-        "same position: give it coordinates=.",
+        "the loss is finite. Empty graph slots have no nodes: divide by number.clamp(min=1). Values of graphs are 0 in "
+        "padding: give the loader label_fill=. Padding nodes all have the same position: give it coordinates=.",
         stacklevel=3,
     )
+
+
+def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = None) -> Tensor:
+    """Return the sum over the real entries, divided by the number of real entries in this batch, or by `count`.
+
+    Packs of large graphs hold few graphs, so a mean over each batch would weigh large graphs more than small ones. For
+    training, divide by a number that is the same for all batches::
+
+        tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
+
+    Then the mean gradient over the steps of an epoch is the gradient of the mean loss over the dataset, also on several
+    ranks, since DistributedDataParallel averages gradients. Without `count`, the result is the mean over this batch,
+    for evaluation. If no entry is real, the result is 0, with zero gradients.
+
+    Parameters
+    ----------
+    values
+        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
+    mask
+        Bool ``[G]`` or any leading part of the shape of `values`; True = real.
+    count
+        Number of entries of the *mask* to divide by: positive and finite, a Python number or a 0-dimensional tensor
+        (which ``torch.compile`` does not treat as a constant). If the mask has fewer dimensions than `values`, `count`
+        is multiplied by the number of values for each entry of the mask.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`.
+
+    Raises
+    ------
+    SchemaError
+        `values` are no floats; the mask is not bool, or does not fit them; or `count` is not positive and finite (not
+        checked for tensors), or has a dimension.
+
+    Notes
+    -----
+    Compute the values of padding from finite numbers: the gradient of a NaN label is NaN. `masked_loss` avoids this.
+
+    Examples
+    --------
+    >>> import torch
+    >>> losses, mask = torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False])
+    >>> masked_mean(losses, mask)
+    tensor(2.)
+    >>> masked_mean(losses, mask, count=8.0)
+    tensor(0.5000)
+    """
+    total = _masked_sum(values, mask)
+    # Number of values for each entry of the mask.
+    entries = max(1, math.prod(values.shape[mask.ndim :]))
+    number = mask.sum().clamp(min=1) if count is None else _checked_count(count)
+    return (total / (number * entries)).to(values.dtype)
+
+
+def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Return this rank's contribution to the mean over the real entries of all ranks, for DistributedDataParallel.
+
+    For R ranks, with real entries x on rank r and n real entries on all ranks together, the result on rank r is
+    ``R / n * (sum of x on rank r)``. DistributedDataParallel averages gradients over ranks, and the mean of these
+    results is (sum of all x) / n, as in one process that holds every graph. If no rank holds a real entry, it is 0.
+
+    Parameters
+    ----------
+    values, mask
+        As in `masked_mean`.
+    group
+        Processes that average their gradients; each process must call this function in each step. None: all processes.
+        Without an initialised process group, the result is the same as from `masked_mean`.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`; differentiable. Only its mean over the ranks is the global mean.
+
+    Raises
+    ------
+    SchemaError
+        As in `masked_mean`.
+
+    Notes
+    -----
+    It runs one all-reduce of an integer. If gradients of several steps are accumulated, each step contributes its mean.
+
+    Examples
+    --------
+    >>> import torch
+    >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
+    tensor(2.)
+    """
+    total, number = _masked_sum(values, mask), mask.sum() * math.prod(values.shape[mask.ndim :])
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(number, group=group)
+        total = total * dist.get_world_size(group)
+    return (total / number.clamp(min=1)).to(values.dtype)
+
+
+def _checked_count(count: float | Tensor) -> float | Tensor:
+    """Return `count`, which must be positive; values of tensors, and numbers in compiled code, are not checked."""
+    hint = "give sampler.graphs_per_batch, or sampler.count_tensor in compiled code."
+    if not isinstance(count, Tensor):
+        return count if is_traced() else float(real_number("count", count, above=0, hint=hint, error=SchemaError))
+    if count.ndim or count.is_complex() or count.dtype == torch.bool:
+        raise SchemaError(
+            "count must be a positive number, as a Python number or a 0-dimensional tensor, but is a tensor of "
+            f"{count.dtype} with shape {tuple(count.shape)}; {hint}"
+        )
+    return count
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the sum over the real entries; SchemaError unless `values` is a tensor of floats that `mask` fits."""
+    if not isinstance(values, Tensor):
+        raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
+    check_mask(values, mask)
+    padding = ~mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
+    return values.masked_fill(padding, 0).sum(dtype=statistics_dtype(values.dtype))
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype for sums: float32 for half precision, as in torch, to avoid overflow and lost digits."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,28 +14,14 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class RowMask(NamedTuple):
-    """The mask of one component of a batch, and the number of its real rows.
+    """The mask of one component of a batch, and the number of its real rows."""
 
-    Attributes
-    ----------
-    mask
-        Bool ``[N]``, True = real.
-    num_real
-        Number of real rows, if the real rows come first and their number is known on the host; else None.
-    is_tied
-        Whether the component is tied to another component of the batch, which has an equal mask.
-    """
-
+    # Bool ``[N]``, True = real.
     mask: Tensor
+    # None, unless the real rows come first and their number is known on the host.
     num_real: int | None
+    # Whether the component is tied to another component of the batch, which has an equal mask.
     is_tied: bool = False
-
-
-class HasRowMasks(Protocol):
-    """An argument of `masked`: a padded batch, or its tensors."""
-
-    def row_masks(self) -> Mapping[str, RowMask]:
-        """Return the mask of each component by its name, such as ``nodes``; an empty dict if nothing is padding."""
 
 
 class _Current(threading.local):
@@ -65,14 +50,9 @@ class masked:
     the edges of a type, or the graphs. If several components have that many slots, name one with
     ``convert(model, rows={...})``; components that are tied to each other count as one, since their masks are equal.
 
-    A scope may be inside a compiled function, or around a call of it. Neither causes a graph break of the compiler, and
-    other batches of the same sampler cause no recompilation.
-
-    Scopes may be nested; the innermost scope applies. Each thread has its own scopes.
-
-    ``torch.utils.checkpoint`` runs layers again in the backward pass. On the CPU they run in the thread that calls
-    ``backward()``; on CUDA they run in threads of autograd, which have no scope. Enter the scope inside the
-    checkpointed function. A layer without a scope raises an error.
+    A scope may be inside a compiled function, or around a call of it. Scopes may be nested; the innermost scope
+    applies. Each thread has its own scopes. With ``torch.utils.checkpoint``, enter the scope inside the checkpointed
+    function, which may run again in another thread. A layer without a scope raises an error.
 
     Examples
     --------
@@ -87,7 +67,7 @@ class masked:
     [-1.0, 1.0, 0.0, 0.0]
     """
 
-    def __init__(self, batch: HasRowMasks | None) -> None:
+    def __init__(self, batch: Any) -> None:
         if batch is not None and (isinstance(batch, type) or not hasattr(batch, "row_masks")):
             raise SchemaError(
                 "masked() needs a PaddedBatch or its tensors, or None if nothing is padding, but got "
@@ -100,27 +80,21 @@ class masked:
         self._before.append(_current.masks)
         _current.masks = self._masks
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _current.masks = self._before.pop()
 
 
 def checked_rows(what: str, rows: object) -> str | None:
     """Return `rows`, a component's name or None; raise SchemaError for another type."""
     if rows is not None and not isinstance(rows, str):
-        raise SchemaError(
-            f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "
-            "'nodes:TYPE' or 'edges:SRC:TYPE:DST'."
-        )
+        raise SchemaError(f"{what} must be the name of a component, but is {shown(rows)}; give a name such as 'nodes'.")
     return rows
 
 
 def current_mask(input: Tensor, rows: str | None, layer: nn.Module) -> RowMask | None:
-    """Return the mask of the rows of `input`, the input of `layer`, in the current batch; None if nothing is padding.
+    """Return the mask of the component `rows` in the current batch, for the `input` of a layer; None without padding.
 
-    The mask is that of the component `rows`; if `rows` is None, of the only component with as many slots as `input`
-    has rows. Raise SchemaError if no component fits, if several fit, or outside a scope of `masked`.
+    If `rows` is None, the component is the only one with as many slots as `input` has rows. Otherwise SchemaError.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
@@ -147,24 +121,24 @@ def _refusal(
     kind = "norm" if is_norm else type(layer).__name__
     who = f"{kind} {name!r}" if name else "a norm" if is_norm else kind
     if masks is None:
+        by_hand = ", or give the mask as the second argument" if is_norm else ""
         return SchemaError(
             f"{who} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` (masked(None) if "
-            f"nothing is padding){', or give the mask as the second argument' if is_norm else ''}. With "
-            "torch.utils.checkpoint, enter the scope inside the checkpointed function."
+            f"nothing is padding){by_hand}. With torch.utils.checkpoint, enter it inside the checkpointed function."
         )
     slots = ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
     if rows is not None:
-        return SchemaError(
-            f"{who} is bound to {rows!r} and has {number} rows, but the batch has the slots {slots}; bind it to "
-            "another component with convert(model, rows={...})."
-        )
-    problem, remedy = "no component of the batch has", "give it rows of the batch"
-    if fitting:
-        problem = f"{' and '.join(fitting)} have"
+        problem = f"is bound to {rows!r} and has {number} rows, but the batch has the slots {slots}"
+        remedy = "bind it to another component with convert(model, rows={...})"
+    elif fitting:
+        problem = f"has {number} rows, and {' and '.join(fitting)} have that many slots: {slots}"
         remedy = f"name one: convert(model, rows={{{name or 'NAME'!r}: {fitting[0]!r}}})"
-    elif is_norm:
-        remedy += ", or, if the model made these rows (pooled nodes, triplets), their mask as the second argument"
-    return SchemaError(f"{who} has {number} rows, and {problem} that many slots: {slots}; {remedy}.")
+    else:
+        problem = f"has {number} rows, and no component of the batch has that many slots: {slots}"
+        remedy = "give it rows of the batch"
+        if is_norm:
+            remedy += ", or, if the model made these rows (pooled nodes, triplets), their mask as the second argument"
+    return SchemaError(f"{who} {problem}; {remedy}.")
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
@@ -181,9 +155,7 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
 def check_mask(values: Tensor, mask: Tensor) -> None:
     """Raise SchemaError unless `mask` is bool, of shape ``values.shape[:mask.ndim]``, on the device of `values`."""
     if not isinstance(mask, Tensor):
-        raise SchemaError(
-            f"the mask must be a bool tensor, but is {type(mask).__name__}; give one, such as batch.graph_mask."
-        )
+        raise SchemaError(f"the mask must be a bool tensor, but is {type(mask).__name__}; give batch.graph_mask.")
     if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
         raise SchemaError(
             f"the mask must be bool, and its shape must be a leading part of the shape {tuple(values.shape)} of the "

@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn.losses import statistics_dtype
 from dgl_tuplepack.nn.masks import as_row_mask, checked_rows, current_mask
-from dgl_tuplepack.nn.means import statistics_dtype
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
@@ -21,20 +21,18 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
     padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row,
-    the variance is 0. (`torch.nn.BatchNorm1d` raises an error then. This layer never checks, since a check could
-    have to wait for the device.)
+    the variance is 0 (`torch.nn.BatchNorm1d` raises an error then).
 
-    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``. So a model can call this layer
-    just as it calls the base class. `convert` replaces the norms of a model by this layer.
+    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model calls this layer
+    like the base class. `convert` replaces the norms of a model by this layer.
 
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         As in the base class.
     across_ranks
-        Whether training uses statistics of the real rows of all ranks. Outputs and gradients are then the same as in
-        one process that holds all rows. This replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
-        uses statistics of its own rows.
+        Whether training uses statistics of the real rows of all ranks, as in one process that holds all rows. This
+        replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank uses statistics of its own rows.
     group
         Processes whose rows `across_ranks` combines; each of them must call this layer in each step. None: all
         processes.
@@ -46,14 +44,11 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     -----
     The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on the
     real rows. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed
-    by masked sums instead: reading values of the mask would wait for the device, and cause a graph break in compiled
-    code.
+    by masked sums instead, which do not read values of the mask.
 
-    In training with `across_ranks`, the forward pass runs two all-reduces, and so does the backward pass. Each
-    all-reduce is of C numbers, or C + 1, for C channels. Do not apply
-    ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
-    replaces this layer by torch's SyncBatchNorm, which does not accept a mask, and includes padding even inside
-    `masked`.
+    In training with `across_ranks`, the forward and the backward pass run two all-reduces each, of C or C + 1 numbers
+    for C channels. Do not apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a
+    model with this layer: torch's SyncBatchNorm would take its place, which includes padding even inside `masked`.
 
     Examples
     --------
@@ -185,10 +180,7 @@ def _of_channels(values: Tensor, x: Tensor) -> Tensor:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum values over ranks. A value affects the results of all ranks, so gradients are summed over ranks, too.
-
-    Torch's public function for this purpose is deprecated in favour of a private function.
-    """
+    """Sum values over ranks, and gradients too. Torch's public function is deprecated in favour of a private one."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, group: dist.ProcessGroup | None) -> Tensor:

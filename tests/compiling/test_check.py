@@ -117,9 +117,7 @@ def test_a_batch_that_shows_nothing_is_followed_by_another(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("compares", "uncompiled", "compiled"), [(True, 2, 2), (False, 0, 1)])
-def test_what_a_first_call_costs(
-    compares: bool, uncompiled: int, compiled: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_first_call_costs(compares: bool, uncompiled: int, compiled: int, monkeypatch: Any) -> None:
     calls = []
     fake = Miscompiles(monkeypatch, lambda result: result if compares else 2 * result)
     step = tp.compile(lambda x: (calls.append(1), x * 1)[1], check=compares)  # type: ignore[func-returns-value]
@@ -156,7 +154,8 @@ def test_gradients_that_are_not_finite_are_said_once() -> None:
     step(torch.zeros(3, 1))
 
 
-def test_other_random_numbers_are_not_compared_and_said_once() -> None:
+def test_other_random_numbers_are_not_compared_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    Miscompiles(monkeypatch)
     step = tp.compile(lambda x: x + torch.randn_like(x), shapes=2)
     warning = "not compared with uncompiled code .compiled code draws different random numbers in randn_like"
     with pytest.warns(UserWarning, match=warning):

@@ -39,26 +39,20 @@ def test_recurrent_layers_are_traced_and_torchs_setting_stays(layer: nn.Module) 
 
 
 def test_an_lstm_in_float32_trains_through_the_whole_compiler() -> None:
-    """Code of torch 2.13 for oneDNN's LSTM fails when it is called."""
+    """Code of torch 2.13 for oneDNN's LSTM fails when it is called; older code returns wrong states, an error."""
     torch.manual_seed(0)
     # Two steps: generated code grows with their number.
     layer, x = nn.LSTM(4, 3), torch.randn(2, 17, 4)
-    before = torch.backends.mkldnn.enabled
-    step = tp.compile(lambda x: layer(x)[0])
-    found, expected = (
-        torch.autograd.grad(result.square().sum(), layer.parameters()) for result in (step(x), layer(x)[0])
-    )
-    torch.testing.assert_close(found, expected)
-    assert torch.backends.mkldnn.enabled is before
-
-
-def test_states_of_an_lstm_are_right_or_an_error() -> None:
-    layer, x = nn.LSTM(4, 3), torch.randn(2, 17, 4)
+    before, function = torch.backends.mkldnn.enabled, layer
     if LSTM_STATES in bugs_of(torch.__version__):
         with refused(CompileError, "compiles LSTM wrongly", "result[1][0] float32 [1, 1, 17, 3]", LSTM_STATES):
             tp.compile(layer)(x)
-    else:
-        torch.testing.assert_close(tp.compile(layer)(x), layer(x))
+        function = lambda x: layer(x)[:1]  # type: ignore[assignment] # noqa: E731
+    found, expected = tp.compile(function)(x), function(x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(each[0].square().sum(), layer.parameters()) for each in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    assert torch.backends.mkldnn.enabled is before
 
 
 def test_threads_that_begin_together_compile_once() -> None:
@@ -119,11 +113,6 @@ def test_a_number_that_changes_is_an_error_that_names_a_tensor() -> None:
     compiled(pair(4), 2.5)
     with refused(CompileError, "scale is 3.5 (expected 1.5)", "torch.tensor(value)"):
         compiled(pair(4), 3.5)
-    for value in (3.5, 4.5, 5.5):
-        assert traced(total)(pair(4), torch.tensor(value)) == 8 * value
-
-
-def test_a_tensor_in_place_of_numbers_compiles_once() -> None:
     counted = CompileCounter()
     compiled = traced(total, backend=counted)
     assert [compiled(pair(4), torch.tensor(float(i))).item() for i in range(6)] == [8.0 * i for i in range(6)]
@@ -144,12 +133,11 @@ def test_modes_are_not_counted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ({"mode": "reduce-overhead"}, ("mode='reduce-overhead'", "options={'triton.cudagraphs': True}")),
+        ({"mode": "reduce-overhead"}, ("mode='reduce-overhead'", "list_mode_options")),
         ({"options": {"cpp.thread": 1}}, ("no option 'cpp.thread'", "did you mean cpp.threads")),
         ({"options": 3}, ("options must be a dict", "3")),
         ({"modes": 1}, ("no argument 'modes'", "choose from", "backend")),
         ({"fullgraph": "yes"}, ("fullgraph must be True or False", "'yes'")),
-        ({"dynamic": 1}, ("dynamic must be True or False", "1")),
         ({"shapes": 0}, ("shapes must be an integer in 1..10000", "0")),
     ],
 )
@@ -210,13 +198,12 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_first_call_says_on_a_terminal_that_it_compiles(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Terminal() if terminal else io.StringIO()
+def test_the_first_call_says_on_a_terminal_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     compiled = traced(total)
     compiled(pair(4))
     said = stream.getvalue()
-    assert ("compiling total (15 to 40 s; 2 to 4 s from torch's cache on disk)" in said) is terminal
+    assert "compiling total (15 to 40 s" in said
     compiled(pair(4))
     assert stream.getvalue() == said

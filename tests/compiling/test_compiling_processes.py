@@ -53,7 +53,7 @@ def compiled_in(cache: Path, **variables: str) -> dict[str, Any]:
     return found
 
 
-def test_other_processes_use_compiled_code_from_both_caches_and_repair_it(tmp_path: Path) -> None:
+def test_other_processes_use_compiled_code_from_both_caches(tmp_path: Path) -> None:
     first = compiled_in(tmp_path, OMP_NUM_THREADS="2")
     assert first["equal"]
     assert first["threads"] == 2
@@ -68,32 +68,22 @@ def test_other_processes_use_compiled_code_from_both_caches_and_repair_it(tmp_pa
     assert second["equal"]
     assert second["hits"][1] == 1
     assert second["misses"] == second["bypasses"] == [0, 0]
-    assert_compiled_again(tmp_path, ".so", OMP_NUM_THREADS="2")
-
-
-def assert_compiled_again(cache: Path, ending: str, **variables: str) -> None:
-    """Files that a killed process left are compiled again."""
-    files = list(cache.rglob(f"*{ending}"))
-    assert files
-    for file in files:
+    # A killed process left programs unfinished: nothing is wrong, and a warning names the remedy.
+    for file in tmp_path.rglob("*.so"):
         os.truncate(file, 100)
-    found = compiled_in(cache, **variables)
-    assert found["equal"]
-    assert found["is_compiled"]
-    assert found["warnings"] == []
-
-
-def test_programs_that_a_killed_process_left_are_compiled_again(tmp_path: Path) -> None:
-    assert compiled_in(tmp_path)["warnings"] == []
-    assert_compiled_again(tmp_path, ".py")
+    third = compiled_in(tmp_path, OMP_NUM_THREADS="2")
+    assert third["equal"]
+    assert not third["is_compiled"]
+    (warning,) = third["warnings"]
+    assert "delete the folder of torch's cache" in warning
 
 
 def test_without_a_compiler_functions_run_uncompiled_with_one_warning(tmp_path: Path) -> None:
     found = compiled_in(tmp_path, CXX="/nonexistent/c++")
     assert found["equal"]
-    assert len(found["warnings"]) == 1
-    assert "leaves loss_of uncompiled" in found["warnings"][0]
-    assert "C++" in found["warnings"][0] or "compiler" in found["warnings"][0]
+    (warning,) = found["warnings"]
+    assert "leaves loss_of uncompiled" in warning
+    assert "C++" in warning or "compiler" in warning
 
 
 def test_without_a_folder_for_compiled_code_functions_run_uncompiled_with_a_warning_each(tmp_path: Path) -> None:
@@ -114,7 +104,5 @@ print(*[each.message for each in caught], sep="|")
     assert done.returncode == 0, done.stderr
     warnings = done.stdout.strip().split("|")
     assert len(warnings) == 2
-    for warning in warnings:
-        assert "uncompiled, which is slower" in warning
-        assert str(folder) in warning
-        assert "TORCHINDUCTOR_CACHE_DIR" in warning
+    for part in ("uncompiled, which is slower", str(folder), "TORCHINDUCTOR_CACHE_DIR"):
+        assert all(part in warning for warning in warnings)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import dgl
 import dgl.function as fn
 import dgl.nn
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from dgl_tuplepack import TensorGraph, compile
-from dgl_tuplepack.compiling.tensor_graph.graph import INSTEAD
 from dgl_tuplepack.compiling.tensor_graph.structure import Groups
 from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from tests.support.messages import refused
@@ -65,27 +62,16 @@ def test_functions_of_users_are_compiled_once_without_a_break_and_equal_dgl(is_m
     def inside(src: Tensor, dst: Tensor, x: Tensor, e: Tensor) -> Tensor:
         return by_user(TensorGraph(src, dst, x.shape[0]), x, e)
 
-    settings = {"backend": "aot_eager", "fullgraph": True, "dynamic": False}
-    compiled = torch.compile(inside, **settings) if is_made_inside else torch.compile(by_user, **settings)
-    for step in range(4):
+    compiled = torch.compile(inside if is_made_inside else by_user, backend="aot_eager", fullgraph=True, dynamic=False)
+    for step in range(3):
         src, dst, x, e = batch(step)
         results = []
-        for made in ("ours", "compiled", "dgl"):
+        for graph in ([src, dst] if is_made_inside else [TensorGraph(src, dst, len(x))], None):
             inputs = x.clone().requires_grad_(), e.clone().requires_grad_()
-            if made == "compiled":
-                with torch._dynamo.config.patch(error_on_recompile=step > 0):
-                    graph = TensorGraph(src, dst, len(x))
-                    out = compiled(src, dst, *inputs) if is_made_inside else compiled(graph, *inputs)
-            else:
-                out = by_user(
-                    TensorGraph(src, dst, len(x)) if made == "ours" else dgl.graph((src, dst), num_nodes=7), *inputs
-                )
-            gradients = torch.autograd.grad(
-                (out * torch.arange(out.numel()).view_as(out)).sum(), inputs, allow_unused=True
-            )
-            results.append([out, *(torch.zeros(1) if each is None else each for each in gradients)])
-        torch.testing.assert_close(results[0], results[2], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
+            with torch._dynamo.config.patch(error_on_recompile=step > 0):
+                out = compiled(*graph, *inputs) if graph else by_user(dgl.graph((src, dst), num_nodes=7), *inputs)
+            results.append([out, *torch.autograd.grad((out * torch.arange(out.numel()).view_as(out)).sum(), inputs)])
+        torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_compiled_code_says_how_a_layer_leaves_out_its_look_at_degrees() -> None:
@@ -106,25 +92,12 @@ def test_a_reduce_function_of_a_user_is_refused_with_the_remedy() -> None:
         path().apply_nodes(lambda nodes: {"h": nodes.mailbox["m"]})
 
 
-@pytest.mark.parametrize("name", sorted(INSTEAD))
-def test_what_it_does_not_offer_is_refused_by_name(name: str) -> None:
-    assert not hasattr(TensorGraph, name)
-    with refused(UnsupportedError, repr(name)):
-        getattr(path(), name)
-
-
-def test_every_method_of_a_dgl_graph_is_offered_or_refused_by_name() -> None:
-    public = {name for name in dir(dgl.DGLGraph) if not name.startswith("_")}
-    missing = {name for name in public if not hasattr(TensorGraph, name) and name not in INSTEAD}
-    assert not missing
-
-
-def test_an_unknown_attribute_is_an_attribute_error_that_copies_and_hasattr_understand() -> None:
+def test_a_method_that_it_lacks_is_an_error_that_copies_and_hasattr_understand() -> None:
     graph = path()
-    assert not hasattr(graph, "nonsense")
     assert not hasattr(graph, "add_edges")
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        graph.nonsense  # noqa: B018
+    with refused(UnsupportedError, "no attribute 'add_edges'", "before they are packed", "graph.edges()", "weight 0"):
+        graph.add_edges([0], [1])
+    assert issubclass(UnsupportedError, AttributeError)
     assert torch.equal(copy.deepcopy(graph).ndata["x"], graph.ndata["x"])
 
 
@@ -136,33 +109,27 @@ LOOP = ("a", "to", "a")
     ("arguments", "settings", "parts"),
     [
         ((ENDS, ENDS, -1), {}, ("num_nodes", "-1")),
-        ((ENDS, ENDS, True), {}, ("num_nodes", "True")),
         ((ENDS.float(), ENDS, 2), {}, ("src", "float32")),
-        (([0, 1], ENDS, 2), {}, ("src", "list")),
+        ((None, ENDS, 2), {}, ("src", "NoneType")),
         ((ENDS, ENDS[:1], 2), {}, ("src and dst", "2", "1")),
         ((ENDS, ENDS, 2), {"node_features": {"x": torch.ones(3)}}, ("'x'", "(3,)", "2 nodes")),
         (({LOOP: ENDS}, ENDS, 2), {}, ("num_nodes is one value", "src is dict")),
         ((ENDS, ENDS, {"a": 2}), {}, ("num_nodes is a dict", "src is Tensor")),
         (({("a", "to", "b"): ENDS},) * 2 + ({"a": 2},), {}, ("('a', 'to', 'b')", "['a']")),
-        (({LOOP: ENDS}, {}, {"a": 2}), {}, ("src has the edge types", "dst has")),
-        (({}, {}, {"user": 2, "item": 1}), {"batch_num_nodes": {"user": ENDS[:1]}}, ("batch_num_nodes", "user")),
-        (
-            ({}, {}, {"user": 2, "item": 1}),
-            {"batch_num_nodes": {"user": TWO, "item": ENDS[:1]}},
-            ("batch_num_nodes", "1 entries", "[2]"),
-        ),
+        (({LOOP: ENDS}, {}, {"a": 2}), {}, ("dst has the types []", "('a', 'to', 'a')")),
+        (({}, {}, {"user": 2, "item": 1}), {"batch_num_nodes": {"user": TWO}}, ("batch_num_nodes", "user")),
         ((ENDS, ENDS, 2), {"batch_num_nodes": TWO.float()}, ("batch_num_nodes", "int32 or int64 with one axis")),
-        ((ENDS, ENDS, 2), {"batch_num_nodes": [1, 1]}, ("batch_num_nodes", "int32 or int64 with one axis")),
+        ((ENDS, ENDS, 2), {"batch_num_nodes": TWO, "node_graph_slots": TWO.int()}, ("node_graph_slots", "int64")),
         (
             (ENDS, ENDS, 2),
             {"batch_num_nodes": TWO, "node_graph_slots": torch.tensor([0, 1, 1])},
-            ("node_graph_slots", "int64", "2 entries", "[3]"),
+            ("node_graph_slots", "3 entries", "2 nodes"),
         ),
         ((ENDS, ENDS, 2), {"edge_graph_slots": ENDS}, ("edge_graph_slots", "batch_num_edges")),
         (
             (ENDS, ENDS, 2),
             {"batch_num_nodes": TWO, "batch_num_edges": torch.tensor([2])},
-            ("batch_num_edges", "2 entries", "[1]"),
+            ("batch_num_edges", "[2, 1]"),
         ),
     ],
 )
@@ -177,24 +144,18 @@ def test_numbers_of_graphs_that_do_not_add_up_are_refused() -> None:
         dgl.sum_nodes(graph, "x")
 
 
-def test_numbers_of_nodes_may_be_of_numpy() -> None:
-    assert TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 1]), np.int64(2)).num_nodes() == 2  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("bad", [3, -1])
-def test_an_end_node_that_is_not_there_is_named(bad: int, dtype: torch.dtype) -> None:
-    good, wrong = torch.tensor([1, 2], dtype=dtype), torch.tensor([0, bad], dtype=dtype)
+def test_an_end_node_that_is_not_there_is_named(bad: int) -> None:
+    good, wrong = torch.tensor([1, 2]), torch.tensor([0, bad])
     with refused(SchemaError, "dst[1]", f"is {bad}", "3 nodes", "0..2"):
         TensorGraph(good, wrong, 3)
     with refused(SchemaError, "src[1]", f"is {bad}", "3 nodes", "0..2"):
-        TensorGraph(wrong, good, 3)
+        TensorGraph(wrong.int(), good.int(), 3)
     with refused(SchemaError, "src[0]", "0 nodes", "no edges"):
         TensorGraph(good, good, 0)
 
 
-@pytest.mark.parametrize("end", [0, 1])
-@pytest.mark.parametrize("bad", [3, -1])
+@pytest.mark.parametrize(("bad", "end"), [(3, 0), (-1, 1)])
 def test_an_end_node_that_is_changed_later_is_an_error_not_a_wild_write(bad: int, end: int) -> None:
     graph = path()
     graph.all_edges()[end][1] = bad
@@ -210,19 +171,14 @@ def test_the_dot_product_of_single_numbers_is_their_product(edges: int) -> None:
     for graph in (TensorGraph(src, dst, 4), dgl.graph((src, dst), num_nodes=4)):
         graph.ndata["x"] = torch.tensor([2.0, 3.0, 5.0, 7.0])
         graph.update_all(fn.u_dot_v("x", "x", "m"), fn.sum("m", "h"))
-        graph.apply_edges(fn.u_dot_v("x", "x", "e"))
-        found.append((graph.ndata["h"], graph.edata["e"].flatten()))
-    assert [torch.equal(*both) for both in zip(*found, strict=True)] == [True, True]
+        found.append(graph.ndata["h"])
+    assert torch.equal(*found)
 
 
 def two_to_one() -> TensorGraph:
     """Two edge types with one middle name."""
     ends = {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])}
     return TensorGraph(ends, ends, {"a": 1, "b": 1})
-
-
-def setting(name: str, value: Any) -> Callable[[Any], Any]:
-    return lambda g: g.ndata.update({name: value})
 
 
 @pytest.mark.parametrize(
@@ -233,23 +189,18 @@ def setting(name: str, value: Any) -> Callable[[Any], Any]:
         (path, lambda g: g.update_all(fn.copy_u("x", "m"), fn.sum("o", "h")), SchemaError, ("'o'", "['m']")),
         (path, lambda g: g.update_all(fn.copy_u("y", "m"), fn.sum("m", "h")), SchemaError, ("'y'", "source", "'x'")),
         (path, lambda g: g.update_all(lambda e: e.src["x"], fn.sum("m", "h")), SchemaError, ("a dict", "Tensor")),
-        (path, lambda g: g.apply_nodes(lambda nodes: None), SchemaError, ("must return a dict", "NoneType")),
         (path, lambda g: g.apply_edges(fn.copy_u("x", "m"), ENDS), UnsupportedError, ("all nodes or edges",)),
         (path, lambda g: g.nodes[[0, 1]], UnsupportedError, ("all nodes or edges of a type", "[0, 1]")),
         (path, lambda g: g.edges(order="srcdst"), UnsupportedError, ("'eid'", "'srcdst'")),
-        (path, lambda g: g.edges(form="both"), SchemaError, ("form", "'both'")),
-        (path, setting("h", torch.ones(2)), SchemaError, ("'h'", "(2,)", "3 nodes")),
-        (path, setting("h", 1.0), SchemaError, ("must be a tensor", "float")),
+        (path, lambda g: g.ndata.update({"h": torch.ones(2)}), SchemaError, ("'h'", "(2,)", "3 nodes")),
+        (path, lambda g: g.ndata.update({"h": 1.0}), SchemaError, ("must be a tensor", "float")),
         (path, lambda g: g.apply_edges(fn.u_dot_v("wide", "thin", "e")), SchemaError, ("dot", "4)", "1)")),
-        (shop, setting("x", torch.ones(2)), SchemaError, ("dict of tensors by type",)),
-        (shop, lambda g: g.in_degrees(), SchemaError, ("edge types", "no type is named")),
+        (shop, lambda g: g.ndata.update({"x": torch.ones(2)}), SchemaError, ("dict of tensors by type",)),
         (shop, lambda g: g["likes"], SchemaError, ("'likes'",)),
-        (shop, lambda g: g.num_edges(("user", "sold", "item")), SchemaError, ("('user', 'sold', 'item')",)),
         (shop, lambda g: g.num_nodes("shop"), SchemaError, ("node type 'shop'",)),
         (shop, lambda g: g.apply_edges(lambda edges: {}), SchemaError, ("one type", "name that type")),
         (shop, lambda g: g.update_all(fn.copy_u("x", "m"), fn.sum("m", "h")), SchemaError, ("multi_update_all",)),
         (shop, lambda g: dgl.ops.copy_u_sum(g, None), SchemaError, ("edge types", "no type is named")),
-        (shop, lambda g: dgl.ops.u_add_v(g, None, None), SchemaError, ("edge types", "no type is named")),
         (shop, lambda g: g.multi_update_all({}, "prod"), SchemaError, ("cross reducer", "'prod'")),
         (two_to_one, lambda g: g["r"], SchemaError, ("'r' is ambiguous",)),
     ],

@@ -82,18 +82,13 @@ CALLS: dict[str, Callable[[Any], Tensor]] = {
 def test_results_on_a_dglgraph_are_the_same_bit_for_bit(name: str) -> None:
     def run() -> list[Tensor]:
         graph = batch()
-        graph.ndata["x"].requires_grad_()
-        graph.edata["w"].requires_grad_()
+        leaves = [each.requires_grad_() for each in (graph.ndata["x"], graph.ndata["w"], graph.edata["w"])]
         result = CALLS[name](graph)
-        if result.requires_grad:
-            result.square().sum().backward()
-        return [result, *(each.grad for each in (graph.ndata["x"], graph.edata["w"]) if each.grad is not None)]
+        return [result, *torch.autograd.grad(result.square().sum(), leaves, allow_unused=True, materialize_grads=True)]
 
     before = run()
     tensor_graph.install()
-    after = run()
-    assert len(before) == len(after)
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    torch.testing.assert_close(run(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -104,16 +99,15 @@ def test_functions_that_others_hold_take_a_tensor_graph(name: str) -> None:
     torch.testing.assert_close(CALLS[name](on_tensors(graph)), CALLS[name](graph))
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_each_function_is_traced_in_one_graph_and_once(name: str) -> None:
+def test_functions_are_traced_in_one_graph_and_once() -> None:
     counted = CompileCounter()
 
     @torch.compile(backend=counted, fullgraph=True, dynamic=False)
-    def run(*tensors: Tensor) -> Tensor:
+    def run(*tensors: Tensor) -> list[Tensor]:
         src, dst, x, w, node_weight, nodes, edges = tensors
         graph = TensorGraph(src, dst, x.shape[0], batch_num_nodes=nodes, batch_num_edges=edges)
         graph.ndata["x"], graph.edata["w"], graph.ndata["w"] = x, w, node_weight
-        return CALLS[name](graph)
+        return [call(graph) for call in CALLS.values()]
 
     torch.compiler.reset()
     for shift in (0, 1):
@@ -125,19 +119,19 @@ def test_each_function_is_traced_in_one_graph_and_once(name: str) -> None:
         other.ndata["x"], other.edata["w"], other.ndata["w"] = features
         other.set_batch_num_nodes(numbers[0])
         other.set_batch_num_edges(numbers[1])
-        torch.testing.assert_close(run(*ends, *features, *numbers), CALLS[name](other))
+        expected = [call(other) for call in CALLS.values()]
+        torch.testing.assert_close(run(*ends, *features, *numbers), expected)
     assert counted.frame_count == 1
 
 
 def test_everything_is_as_before_after_restore() -> None:
-    functions = [dgl.ops.gspmm, dgl.ops.gsddmm, edge_softmax, dgl.readout_nodes, dgl.broadcast_nodes, dgl.reverse]
+    functions = [dgl.ops.gspmm, edge_softmax, dgl.readout_nodes, dgl.reverse]
     parts = [(f.__code__, f.__defaults__, f.__kwdefaults__, dict(f.__dict__)) for f in functions]
     names = set(dgl.ops.gspmm.__globals__)
     tensor_graph.install()
     tensor_graph.install()
     assert tensor_graph.is_installed()
     assert all(f.__code__ is not code for f, (code, *_) in zip(functions, parts, strict=True))
-    tensor_graph.restore()
     tensor_graph.restore()
     assert not tensor_graph.is_installed()
     assert [(f.__code__, f.__defaults__, f.__kwdefaults__, dict(f.__dict__)) for f in functions] == parts
@@ -155,19 +149,8 @@ def test_functions_look_the_same_to_those_who_ask() -> None:
 def test_every_replacement_names_a_function_of_dgl() -> None:
     tensor_graph.install()
     patched = {patch.original.__name__ for patch in dispatch._PATCHES}
-    assert patched == {each.name for each in dispatch._REPLACEMENTS}
-    assert len(dispatch._PATCHES) == len(dispatch._REPLACEMENTS)
-
-
-def test_a_function_that_this_dgl_does_not_have_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = [
-        dispatch.Replacement("dgl.of_the_future", None, "f", print, TensorGraph, 0),
-        dispatch.Replacement("dgl.readout", None, "median_nodes", print, TensorGraph, 0),
-        dispatch.Replacement("dgl.readout", "Class", "method", print, TensorGraph, 0),
-    ]
-    monkeypatch.setattr(dispatch, "_REPLACEMENTS", absent)
-    tensor_graph.install()
-    assert not tensor_graph.is_installed()
+    assert patched == {each.name for each in dispatch.REPLACEMENTS}
+    assert len(dispatch._PATCHES) == len(dispatch.REPLACEMENTS)
 
 
 def test_modules_one_after_the_other_take_a_tensor_graph() -> None:
@@ -187,57 +170,41 @@ def test_what_is_tensors_alone_runs_where_dgl_does_not() -> None:
 
 
 NEW_PROCESS = """
-import warnings; warnings.simplefilter("ignore")
-import torch
-from dgl import mean_nodes
-from dgl.nn.functional import edge_softmax
-from dgl_tuplepack import TensorGraph, tensor_graph
-
-@torch.compile(backend="eager", fullgraph=True)
-def run(src, dst, x):
-    graph = TensorGraph(src, dst, 3)
-    graph.ndata["x"] = x
-    return mean_nodes(graph, "x"), edge_softmax(graph, x[:2])
-
-assert not tensor_graph.is_installed()
-mean, softmax = run(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.ones(3, 1))
-assert tensor_graph.is_installed()
-print(mean.tolist(), softmax.tolist())
-"""
-NO_DGL = """
-import sys
+import sys, warnings; warnings.simplefilter("ignore")
 import torch
 from dgl_tuplepack import TensorGraph, tensor_graph
 graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([2, 2]), 3)
 assert "dgl" not in sys.modules and not tensor_graph.is_installed()
-import warnings; warnings.simplefilter("ignore")
 import dgl
+from dgl import mean_nodes
 graph.ndata["x"] = torch.ones(3, 1)
 try:
     dgl.ops.copy_u_sum(graph, graph.ndata["x"])
 except AttributeError as error:
     assert "tensor_graph.install()" in str(error), error
-tensor_graph.install()
-print(dgl.ops.copy_u_sum(graph, graph.ndata["x"]).flatten().tolist())
+
+@torch.compile(backend="eager", fullgraph=True)
+def run(src, dst, x):
+    graph = TensorGraph(src, dst, 3)
+    graph.ndata["x"] = x
+    return mean_nodes(graph, "x")
+
+assert not tensor_graph.is_installed()
+mean = run(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.ones(3, 1))
+assert tensor_graph.is_installed()
+print(mean.tolist(), dgl.ops.copy_u_sum(graph, graph.ndata["x"]).flatten().tolist())
 """
 
 
-@pytest.mark.parametrize(("program", "printed"), [(NEW_PROCESS, "[[1.0]] [[0.5], [0.5]]"), (NO_DGL, "[0.0, 0.0, 2.0]")])
-def test_a_first_graph_in_compiled_code_and_one_before_dgl(program: str, printed: str) -> None:
-    done = run("-c", program)
+def test_a_graph_made_before_dgl_is_imported_and_one_in_compiled_code() -> None:
+    done = run("-c", NEW_PROCESS)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == printed
+    assert done.stdout.strip() == "[[1.0]] [0.0, 0.0, 2.0]"
 
 
 @pytest.mark.parametrize(
     ("call", "name"),
-    [
-        (lambda g: dgl.add_self_loop(g), "add_edges"),
-        (lambda g: dgl.to_simple(g), "_graph"),
-        (lambda g: dgl.batch([g, g]), "_graph"),
-        (lambda g: dgl.to_homogeneous(g), "_node_frames"),
-        (lambda g: dgl.add_reverse_edges(g), "_node_frames"),
-    ],
+    [(dgl.add_self_loop, "add_edges"), (dgl.to_simple, "_graph"), (dgl.to_homogeneous, "_node_frames")],
 )
 def test_unsupported_functions_say_what_they_need(call: Callable[[Any], Any], name: str) -> None:
     with refused(UnsupportedError, repr(name), "TensorGraph"):
@@ -247,12 +214,7 @@ def test_unsupported_functions_say_what_they_need(call: Callable[[Any], Any], na
 @pytest.mark.parametrize(
     ("call", "parts"),
     [
-        (
-            lambda g: dgl.ops.gspmm(g, "copy_lhs", "median", g.ndata["x"], None),
-            ("'median'", "'sum' or 'mean' or 'max'"),
-        ),
         (lambda g: dgl.ops.gspmm(g, "mul", "sum", g.ndata["x"], None), ("'mul'", "right", "None")),
-        (lambda g: dgl.ops.gsddmm(g, "add", g.ndata["x"], g.ndata["x"], "u", "w"), ("'w'", "'u' or 'e' or 'v'")),
         (lambda g: edge_softmax(g, g.edata["w"], norm_by="graph"), ("'graph'", "'dst' or 'src'")),
         (lambda g: dgl.readout_nodes(g, "x", op="median"), ("'median'", "'sum' or 'mean' or 'max'")),
         (lambda g: dgl.broadcast_nodes(g, torch.ones(2, 1)), ("(2, 1)", "3 graphs", "a row for each")),

@@ -22,21 +22,14 @@ pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("forget")]
 
 
 class FakeTorch:
-    """Takes the place of ``torch.compile``: notes the settings, and compiles by a function of them."""
+    """Takes the place of ``torch.compile``: notes the settings, and compiles by a function."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, by: Callable[[Any, dict[str, Any]], Any]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, by: Callable[[Any], Any] = lambda function: function) -> None:
         self.settings: list[dict[str, Any]] = []
 
-        def fake(
-            function: Any,
-            *,
-            options: Any = None,
-            dynamic: Any = None,
-            fullgraph: bool = False,
-            backend: Any = "inductor",
-        ) -> Any:
+        def fake(function: Any, *, dynamic: Any, fullgraph: Any, options: Any = None, backend: Any = None) -> Any:
             self.settings.append({"options": options, "dynamic": dynamic, "fullgraph": fullgraph})
-            return by(function, options or {})
+            return by(function)
 
         monkeypatch.setattr(torch, "compile", fake)
 
@@ -48,7 +41,7 @@ class FakeTorch:
 def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -> None:
     # Newer versions need no option against wrong sums.
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
-    fake = FakeTorch(monkeypatch, lambda function, options: function)
+    fake = FakeTorch(monkeypatch)
     for given in (None, {"cpp.threads": 4, "triton.cudagraphs": True}, {"epilogue-fusion": False}):
         tp.compile(total, options=given)(pair(4))
     ours, theirs, hyphens = fake.options
@@ -62,14 +55,16 @@ def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -
     assert hyphens["epilogue_fusion"] is False
     tp.compile(total, backend="aot_eager")(pair(4))
     assert fake.options[3:] == [None]
-    assert len(fake.settings) == 4
+    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
+    assert tp.compile(total)(pair(4)) == 8
+    assert "joint_custom_pre_pass" not in (fake.options[-1] or {})
     assert all(each["dynamic"] is False and each["fullgraph"] is True for each in fake.settings)
 
 
 @pytest.mark.parametrize("known", [None, {"cpp.threads"}, {"joint_custom_pre_pass"}])
 def test_a_torch_that_cannot_be_made_right_is_refused(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_private, "known_options", lambda: known)
-    FakeTorch(monkeypatch, lambda function, options: function)
+    FakeTorch(monkeypatch)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     with refused(CompileError, "torch 2.13.0+cpu may compile sums over edges wrongly", "install a newer torch"):
         tp.compile(total)(pair(4))
@@ -93,18 +88,12 @@ def test_an_unknown_version_and_an_option_that_is_gone_are_logged_once(
 ) -> None:
     torch_private._log_once.cache_clear()
     monkeypatch.setattr(torch, "__version__", "2.99.0+cpu")
-    FakeTorch(monkeypatch, lambda function, options: lambda *args: 2 * function(*args))
-    for _ in range(2):
-        with refused(CompileError, "wrongly"):
-            tp.compile(total)(pair(4))
-    expected = [f"torch 2.99.0+cpu is {remark_on(torch.__version__)}"]
-    assert "not one of the versions" in expected[0]
-    assert caplog.messages == expected
     monkeypatch.setattr(torch_private, "known_options", lambda: {"joint_custom_pre_pass"})
     for _ in range(2):
         torch_private.our_options("cpu")
     gone = "torch 2.99.0+cpu has no compiler option 'cpp.threads'; compiled code is slower without it"
-    assert caplog.messages == [*expected, gone]
+    assert caplog.messages == [f"torch 2.99.0+cpu is {remark_on(torch.__version__)}", gone]
+    assert "not one of the versions" in caplog.messages[0]
     torch_private._log_once.cache_clear()
 
 
@@ -122,23 +111,13 @@ def test_the_version_that_a_message_recommends_has_no_known_bugs() -> None:
     assert TRIED[release_of(recommended)] == ()
 
 
-def test_a_torch_without_passes_of_users_compiles_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch._inductor.custom_graph_pass", None)
-    fake = FakeTorch(monkeypatch, lambda function, options: function)
-    assert tp.compile(total)(pair(4)) == 8
-    assert "joint_custom_pre_pass" not in (fake.options[0] or {})
-
-
 def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.exc import BackendCompilerFailed
 
-    def by(function: Any, options: dict[str, Any]) -> Any:
-        def fail(*args: Any) -> Any:
-            raise BackendCompilerFailed("inductor", RuntimeError("no lowering of this"), None)
+    def fail(*args: Any) -> Any:
+        raise BackendCompilerFailed("inductor", RuntimeError("no lowering of this"), None)
 
-        return fail
-
-    FakeTorch(monkeypatch, by)
+    FakeTorch(monkeypatch, lambda function: fail)
     compiled = tp.compile(total)
     with pytest.warns(UserWarning, match="leaves total uncompiled.*no lowering of this") as caught:
         assert compiled(pair(4)) == 8
@@ -160,7 +139,7 @@ def test_a_compiler_that_fails_in_the_backward_pass_names_the_remedy(monkeypatch
         def backward(ctx: Any, gradient: Tensor) -> Tensor:
             raise InductorError(RuntimeError("For u1 + 61, expected [u1] to have been codegen-ed"), "")
 
-    FakeTorch(monkeypatch, lambda function, options: lambda x: Fails.apply(function(x)))
+    FakeTorch(monkeypatch, lambda function: lambda x: Fails.apply(function(x)))
     x = torch.ones(3, requires_grad=True)
     step = tp.compile(lambda x: x.sin())
     with pytest.warns(UserWarning, match="leaves <lambda> uncompiled.*add_self_loops=False"):
@@ -171,26 +150,16 @@ def test_a_compiler_that_fails_in_the_backward_pass_names_the_remedy(monkeypatch
 
 def test_every_error_of_the_compiler_is_known_to_this_torch() -> None:
     """A class that torch renames would be missed silently."""
-    import torch._dynamo.exc
-    import torch._inductor.exc
+    from torch._dynamo import exc
+    from torch._inductor import exc as of_inductor
 
-    cases = [
-        (torch._dynamo.exc.Unsupported, torch_private.is_graph_break),
-        (torch._dynamo.exc.UserError, torch_private.is_graph_break),
-        (torch._dynamo.exc.TorchRuntimeError, torch_private.is_error_of_function),
-        (torch._dynamo.exc.FailOnRecompileLimitHit, torch_private.is_recompile_limit),
-        (torch._dynamo.exc.BackendCompilerFailed, torch_private.is_compiler_failure),
-        (torch._inductor.exc.InductorError, torch_private.is_compiler_failure),
-        (torch._inductor.exc.CppCompileError, torch_private.is_compiler_failure),
-    ]
-    for kind, is_known in cases:
-        assert is_known(kind.__new__(kind))
+    for is_known, kinds in {
+        torch_private.is_graph_break: [exc.Unsupported, exc.UserError],
+        torch_private.is_error_of_function: [exc.TorchRuntimeError],
+        torch_private.is_recompile_limit: [exc.FailOnRecompileLimitHit],
+        torch_private.is_compiler_failure: [
+            exc.BackendCompilerFailed, of_inductor.InductorError, of_inductor.CppCompileError
+        ],
+    }.items():  # fmt: skip
+        assert all(is_known(kind.__new__(kind)) for kind in kinds)
         assert not is_known(ValueError())
-
-
-def test_the_pass_is_told_from_others_by_its_text() -> None:
-    """Torch's caches on disk take two passes for one if they say that they are equal."""
-    options = torch_private.our_options("cpu")
-    again = torch_private.our_options("cpu")["joint_custom_pre_pass"]
-    assert options["joint_custom_pre_pass"].uuid() == again.uuid()
-    assert len(again.uuid()) == 32

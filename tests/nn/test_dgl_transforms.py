@@ -50,13 +50,12 @@ def test_edge_weight_norm_needs_positive_weights_of_padding() -> None:
         layers["both"](zeros.graph, zeros.graph.edata["w"])
     for norm in ("left", "right"):
         assert layers[norm](zeros.graph, zeros.graph.edata["w"])[~zeros.edge_mask].isnan().all()
-    for settings in ({}, {"cover_padding": True}):
-        for size in (ROOMY, TIGHT):
-            filled = padded(size, feature_fill={"w": 1.0, "x": 0.0}, **settings)
-            for layer in layers.values():
-                found = layer(filled.graph, filled.graph.edata["w"])
-                assert found.isfinite().all()
-                torch.testing.assert_close(found[filled.edge_mask], layer(plain(), plain().edata["w"]))
+    for size in (ROOMY, TIGHT):
+        filled = padded(size, feature_fill={"w": 1.0, "x": 0.0})
+        for layer in layers.values():
+            found = layer(filled.graph, filled.graph.edata["w"])
+            assert found.isfinite().all()
+            torch.testing.assert_close(found[filled.edge_mask], layer(plain(), plain().edata["w"]))
 
 
 def test_gcn_norm_is_right_on_real_edges() -> None:
@@ -68,7 +67,7 @@ def test_gcn_norm_is_right_on_real_edges() -> None:
 
 def test_transforms_that_add_or_remove_edges_belong_before_sizes_are_read() -> None:
     """The number of edges follows the content, and the masks fit no more."""
-    for name in ("AddSelfLoop", "RemoveSelfLoop", "AddReverse", "ToSimple", "LineGraph"):
+    for name in ("AddSelfLoop", "ToSimple", "LineGraph"):
         transform = getattr(dgl.transforms, name)()
         batch = padded()
         found = transform(batch.graph)
@@ -88,11 +87,6 @@ def test_transforms_that_add_or_remove_edges_belong_before_sizes_are_read() -> N
 
 
 def test_weights_drop_edges_of_a_batch_of_one_shape() -> None:
-    for name in ("DropEdge", "DropNode"):
-        torch.manual_seed(0)
-        batch = padded()
-        assert getattr(dgl.transforms, name)(0.5)(batch.graph).num_edges() != len(batch.edge_mask)
-    # Instead: weights that leave edges out, of one shape.
     batch = padded()
     kept = batch.edge_mask & (torch.rand(len(batch.edge_mask), generator=generator(0)) > 0.5)
     layer = dgl.nn.GraphConv(2, 3, norm="none", allow_zero_in_degree=True)

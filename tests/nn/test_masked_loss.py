@@ -108,8 +108,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_labels_that_are_there(case:
 
 @pytest.mark.parametrize("missing", [NAN, -1.0, None])
 def test_what_counts_as_missing(missing: float | None) -> None:
-    labels = torch.tensor([1.0, -1.0, NAN, 2.0]).nan_to_num(5.0) if missing is None else torch.tensor([1.0, -1.0, 0, 2])
-    labels = torch.where(labels == -1, NAN, labels) if missing is NAN else labels
+    labels = torch.tensor([1.0, NAN if missing is NAN else -1.0, 0.0, 2.0])
     there = labels if missing is None else labels[[0, 2, 3]]
     found = masked_loss(ELEMENTWISE["mse"], torch.zeros(4), labels, torch.ones(4, dtype=torch.bool), missing=missing)
     assert found == there.square().mean()
@@ -134,10 +133,8 @@ def quantiles(outputs: Tensor, labels: Tensor) -> Tensor:
 # Loss, shape of a row of the labels, and of the outputs.
 SEVERAL: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "a label": (gaussian, (), (2,)),
-    "a label with an axis": (gaussian, (1,), (2,)),
     "labels, axis after them": (gaussian, (3,), (3, 2)),
     "labels, axis before them": (on_axis_1, (3,), (2, 3)),
-    "two labels, axis before them": (on_axis_1, (2,), (2, 2)),
     "labels, in halves": (gaussian, (3,), (6,)),
     "quantiles": (quantiles, (), (5,)),
     "as many quantiles as rows": (quantiles, (1,), (6,)),
@@ -170,10 +167,9 @@ def test_several_outputs_for_a_label(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
-@pytest.mark.parametrize("loss_fn", [ELEMENTWISE["mse"], ELEMENTWISE["root"], quantiles])
+@pytest.mark.parametrize("loss_fn", [ELEMENTWISE["mse"], quantiles])
 @pytest.mark.parametrize(
-    ("outputs", "labels"),
-    [((5, 1), (5,)), ((5,), (5, 1)), ((5, 3, 1), (5, 3)), ((5, 1), (5, 3)), ((5,), (5, 3)), ((5, 6), (5, 2, 3))],
+    ("outputs", "labels"), [((5, 1), (5,)), ((5,), (5, 1)), ((5, 3, 1), (5, 3)), ((5, 1), (5, 3)), ((5, 6), (5, 2, 3))]
 )
 def test_as_many_outputs_as_labels_or_fewer_in_another_shape_are_refused(
     loss_fn: Any, outputs: tuple[int, ...], labels: tuple[int, ...]
@@ -183,9 +179,7 @@ def test_as_many_outputs_as_labels_or_fewer_in_another_shape_are_refused(
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
-@pytest.mark.parametrize(
-    ("outputs", "labels"), [((5, 2), (5, 1)), ((5, 5), (5,)), ((5, 5, 2), (5, 1)), ((1, 2), (1,)), ((2, 2), (2,))]
-)
+@pytest.mark.parametrize(("outputs", "labels"), [((5, 2), (5, 1)), ((5, 5), (5,)), ((5, 5, 2), (5, 1)), ((1, 2), (1,))])
 def test_a_loss_of_each_output_is_refused_if_labels_are_fewer(
     outputs: tuple[int, ...], labels: tuple[int, ...]
 ) -> None:
@@ -201,13 +195,6 @@ def test_a_loss_that_may_mix_rows_unnoticed_is_told() -> None:
             masked_loss(loss_fn, outputs, labels, mask)
     # These cannot be mixed; the tests take warnings for errors.
     masked_loss(quantiles, outputs[:, :4], labels, mask)
-
-
-@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
-def test_an_error_of_a_loss_of_several_outputs_has_the_shapes() -> None:
-    with pytest.raises(RuntimeError) as found:
-        masked_loss(ELEMENTWISE["mse"], torch.zeros(5, 2), torch.zeros(5), torch.ones(5, dtype=torch.bool))
-    assert found.value.__notes__ == ["The outputs have shape (5, 2), the labels (5,)."]
 
 
 def test_outputs_of_padding_that_are_not_finite_are_said_once() -> None:
@@ -288,27 +275,9 @@ def test_a_loss_that_is_reduced_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "labels"),
-    [
-        (torch.zeros(3, 1), torch.zeros(3)),
-        (torch.zeros(3), torch.zeros(3, 1)),
-        (torch.zeros(1, 1), torch.zeros(1)),
-        (torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)),
-        (torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)),
-        (torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)),
-    ],
-)
-def test_shapes_that_torch_would_broadcast_are_refused(outputs: Tensor, labels: Tensor) -> None:
-    mask = torch.ones(len(labels), dtype=torch.bool)
-    with refused(SchemaError, str(tuple(outputs.shape)), str(tuple(labels.shape))):
-        masked_loss(lambda out, real: (out - real).square(), outputs, labels, mask)
-
-
-@pytest.mark.parametrize(
     ("changes", "parts"),
     [
         ({"outputs": [1.0]}, ("the outputs must be a tensor", "list")),
-        ({"labels": None}, ("the labels must be a tensor", "NoneType")),
         ({"batch_or_mask": "x"}, ("masked_loss() needs", "str")),
         ({"batch_or_mask": torch.ones(3)}, ("the mask must be bool", "float32")),
         ({"batch_or_mask": torch.ones(2, dtype=torch.bool)}, ("leading part of the shape (3,)", "(2,)")),
@@ -326,13 +295,16 @@ def test_other_arguments_are_refused(changes: dict[str, Any], parts: tuple[str, 
         masked_loss(**(arguments | changes))
 
 
-def test_integer_labels_for_a_loss_of_floats_get_a_hint() -> None:
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+def test_errors_of_the_loss_get_a_hint() -> None:
     outputs, labels, mask = torch.zeros(3), torch.ones(3, dtype=torch.int64), torch.tensor([True, True, False])
-    loss_fn = nn.BCEWithLogitsLoss(reduction="none")
-    with pytest.raises(RuntimeError) as found:
-        tp.nn.masked_loss(loss_fn, outputs, labels, mask)
-    assert found.value.__notes__ == ["The labels are torch.int64. If the loss needs floats, pass labels.float()."]
-    assert tp.nn.masked_loss(loss_fn, outputs, labels.float(), mask) > 0
-    with pytest.raises(RuntimeError) as other:
-        tp.nn.masked_loss(lambda a, b: torch.zeros(2) + torch.zeros(3), outputs, labels.float(), mask)
-    assert not hasattr(other.value, "__notes__")
+    floats, bce = labels.float(), ELEMENTWISE["bce with logits"]
+    assert masked_loss(bce, outputs, floats, mask) > 0
+    for arguments, notes in (
+        ((bce, outputs, labels), ["The labels are torch.int64. If the loss needs floats, pass labels.float()."]),
+        ((ELEMENTWISE["mse"], torch.zeros(3, 2), floats), ["The outputs have shape (3, 2), the labels (3,)."]),
+        ((lambda a, b: torch.zeros(2) + torch.zeros(3), outputs, floats), []),
+    ):
+        with pytest.raises(RuntimeError) as found:
+            masked_loss(*arguments, mask)
+        assert getattr(found.value, "__notes__", []) == notes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -92,28 +91,25 @@ def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None
     assert_threads_agree(make, batches)
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["inside", "around"])
-def test_threads_share_one_compiled_function(inside: bool, batches: list[list[Any]]) -> None:
-    """It is compiled once for all batches of both."""
+def test_threads_share_one_compiled_function(batches: list[list[Any]]) -> None:
+    """It is compiled once for all batches of both, with scopes around the calls."""
     counts = []
 
     def make() -> Run:
         # Statistics of a shared norm depend on who comes first.
-        model = norm(tracked=False)
-        step, count = compiled(scoped(model) if inside else model)
+        step, count = compiled(norm(tracked=False))
         counts.append(count)
         # Of threads whose first calls meet, torch compiles for each.
         first = batches[0][0]
-        with contextlib.nullcontext() if inside else tp.nn.masked(first):
-            step(*([first.tensors] if inside else []), first.node_features["x"])
+        with tp.nn.masked(first):
+            step(first.node_features["x"])
 
         def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
             outputs = []
             for batch in steps:
-                x = x_of(batch).detach()
-                with contextlib.nullcontext() if inside else tp.nn.masked(batch):
+                with tp.nn.masked(batch):
                     barrier.wait()
-                    outputs.append(step(*([batch.tensors] if inside else []), x))
+                    outputs.append(step(x_of(batch).detach()))
                     barrier.wait()
             return outputs
 
@@ -132,23 +128,17 @@ def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) ->
         at_the_same_time(run, [batches[0][0]])
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_layers_that_run_again_in_the_backward_pass(reentrant: bool, batches: list[list[Any]]) -> None:
+def test_layers_that_run_again_in_the_backward_pass(batches: list[list[Any]]) -> None:
     """With the scope inside the checkpointed function, in any thread; around it, in this one, as on the CPU."""
     batch, model = batches[0][2], norm(tracked=False)
     x, again = x_of(batch), x_of(batch)
     loss_of(scoped(model)(batch, x)).backward()
     # Another thread runs the layers again.
-    loss = loss_of(checkpoint(scoped(model), batch, again, use_reentrant=reentrant))
+    loss = loss_of(checkpoint(scoped(model), batch, again, use_reentrant=False))
     at_the_same_time(lambda *_: loss.backward(), [None])
     torch.testing.assert_close(again.grad, x.grad)
 
-    again = x_of(batch)
     with tp.nn.masked(batch):
-        loss_of(checkpoint(model, again, use_reentrant=reentrant)).backward()
-    torch.testing.assert_close(again.grad, x.grad)
-
-    with tp.nn.masked(batch):
-        loss = loss_of(checkpoint(model, x_of(batch), use_reentrant=reentrant))
+        loss = loss_of(checkpoint(model, x_of(batch), use_reentrant=False))
         with pytest.raises(SchemaError, match="has no mask"):
             at_the_same_time(lambda *_: loss.backward(), [None])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -94,7 +93,3 @@ def test_means_are_of_floats_alone(mean: Any) -> None:
 def test_a_count_must_be_positive_and_finite(count: Any, part: str) -> None:
     with refused(SchemaError, "count", part, "sampler.graphs_per_batch"):
         masked_mean(torch.ones(2), torch.ones(2, dtype=torch.bool), count=count)
-
-
-def test_a_count_may_be_a_fraction() -> None:
-    assert masked_mean(torch.ones(3), torch.ones(3, dtype=torch.bool), count=Fraction(3, 2)) == 2  # type: ignore[arg-type]

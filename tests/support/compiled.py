@@ -14,7 +14,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.compiling.joint_pass import keep_no_bools
+from dgl_tuplepack.compiling.torch_private import keep_no_bools
 
 
 class Backend:

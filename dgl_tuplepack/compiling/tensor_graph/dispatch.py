@@ -1,9 +1,8 @@
 """Make DGL's free functions call our implementations for a TensorGraph.
 
-Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
-and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
-function in the table of replacements one line of code. For a TensorGraph, this line calls our implementation; for a
-DGLGraph, it calls the original with the same arguments. A tracer follows the line like any Python code.
+Users and DGL's own modules import DGL's functions by name (``from dgl import mean_nodes``), and keep them in dicts. So
+the function objects stay, and only their code is replaced, by one line. For a TensorGraph, it calls our implementation;
+for a DGLGraph, the original. A tracer follows this line like any Python code.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -24,13 +22,11 @@ from dgl_tuplepack._core.tracing import is_traced
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """Our implementation of a DGL function, for some of its calls.
+class Replacement(NamedTuple):
+    """Our implementation of a DGL function: a function of `module`, or a method of its class `owner`.
 
-    ``name`` is a method of the class ``owner``, or a function of ``module`` if ``owner`` is None. ``ours`` is called if
-    the argument at ``position`` is of the type ``graph_type``. If ``graph_type`` is None, this argument is a tensor;
-    then ``ours`` is called in traced code, and for tensors on a device that DGL is not built for.
+    `ours` is called if the argument at `position` is of the type `graph_type`. If `graph_type` is None, this argument
+    is a tensor; then `ours` is called in traced code, and for tensors on a device that DGL is not built for.
     """
 
     module: str
@@ -41,16 +37,15 @@ class Replacement:
     position: int
 
 
-@dataclass(frozen=True)
-class _Patch:
+class _Patch(NamedTuple):
     """A function whose code is replaced, a copy with its original code, and the global name that the new code calls."""
 
-    function: FunctionType
+    function: Any
     original: FunctionType
     entry: str
 
 
-_REPLACEMENTS: list[Replacement] = []
+REPLACEMENTS: list[Replacement] = []
 _PATCHES: list[_Patch] = []
 _LOCK = threading.Lock()
 
@@ -61,7 +56,7 @@ def replaces(
     """Register the decorated function as our version of a DGL function; for the arguments see `Replacement`."""
 
     def register(ours: Function) -> Function:
-        _REPLACEMENTS.append(Replacement(module, owner, name, ours, graph_type, position))
+        REPLACEMENTS.append(Replacement(module, owner, name, ours, graph_type, position))
         return ours
 
     return register
@@ -78,7 +73,7 @@ def install() -> None:
     load("dgl")
     with _LOCK:
         done = {id(patch.function) for patch in _PATCHES}
-        for replacement in _REPLACEMENTS:
+        for replacement in REPLACEMENTS:
             function = _find(replacement)
             if function is not None and id(function) not in done:
                 _PATCHES.append(_replace(function, replacement))
@@ -93,13 +88,8 @@ def restore() -> None:
         while _PATCHES:
             patch = _PATCHES.pop()
             patch.function.__code__ = patch.original.__code__
-            del patch.function.__wrapped__  # type: ignore[attr-defined]
+            del patch.function.__wrapped__
             del patch.function.__globals__[patch.entry]
-
-
-def replacements() -> tuple[Replacement, ...]:
-    """Return the table of all replacements."""
-    return tuple(_REPLACEMENTS)
 
 
 def is_installed() -> bool:
@@ -148,10 +138,9 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 
 
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
-    """Return code that has the parameters of the original and passes the arguments on to the chosen function.
+    """Return code with the original's parameters: ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``.
 
-    For example ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``. Default values are not part of the code;
-    the function object keeps them.
+    Default values are not part of the code; the function object keeps them.
     """
     parameters = inspect.signature(original).parameters
     declared = [str(each.replace(default=each.empty, annotation=each.empty)) for each in parameters.values()]
@@ -164,10 +153,8 @@ def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeT
         declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     graph = list(parameters)[replacement.position]
     source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
-    # Compile the code as a part of this file, since tracers skip code that is in no file. The empty lines before it
-    # make tracebacks show the first line of `_code`.
-    lines = "\n" * (_code.__code__.co_firstlineno - 1)
-    module = compile(lines + source, __file__, "exec", dont_inherit=True)
+    # Compile the code as a part of this file, since tracers skip code that is in no file.
+    module = compile(source, __file__, "exec", dont_inherit=True)
     return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 

@@ -1,12 +1,8 @@
-"""Our versions of functions of DGL, for a TensorGraph or for tensors.
-
-`gspmm` and `gsddmm` compute messages by an operation that is given by name; `gspmm` also reduces the messages. Other
-functions compute softmax over the edges of a node, reductions and softmax of segments of rows, products of rows with
-matrices, and reversed graphs.
-"""
+"""Our versions of functions of DGL, for a TensorGraph or for tensors, under DGL's names and with its arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -54,7 +50,7 @@ def gsddmm(
 
 def _relation(graph: TensorGraph) -> Relation:
     """Return the edges of a graph with one edge type; SchemaError if it has several edge types."""
-    return graph.relations[graph.types.edge_type(None)]
+    return graph.relations[graph.to_canonical_etype(None)]
 
 
 def _messages(
@@ -78,18 +74,20 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
     """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
 
-    If `norm_by` is "src", the softmax is over the edges that share a source node. If `eids` are given, `logits` has
-    rows for these edges only.
-
-    With several edge types, logits and results are dicts by edge type, and the edges of all types at a node share one
-    softmax.
+    If `norm_by` is "src", they share a source node. If `eids` are given, `logits` has rows for these edges only. With
+    several edge types, logits and results are dicts by type, and the edges of all types at a node share one softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
     # Edges are grouped by their node at one end; edge_type[end] is the type of that node.
     end = 2 if norm_by == "dst" else 0
+
+    def groups_at(edge_type: EdgeType) -> Groups:
+        relation = graph.relations[edge_type]
+        return relation.by_dst if end == 2 else relation.by_src
+
     if len(edge_types) == 1:
-        groups = _groups(graph, edge_types[0], end)
+        groups = groups_at(edge_types[0])
         chosen = groups if isinstance(eids, str) else Groups(groups.index[eids.long()], groups.number)
         return chosen.softmax(logits)
     if not isinstance(eids, str):
@@ -101,15 +99,9 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     # Compute all types at once, as in DGL: if the result of a type is not used, its logits still get a gradient.
     # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
+    rows = torch.cat([groups_at(edge_type).index + first[edge_type[end]] for edge_type in edge_types])
     values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
-
-
-def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
-    """Return the edges in groups by their destination node (`end` 2) or source node (`end` 0)."""
-    relation = graph.relations[edge_type]
-    return relation.by_dst if end == 2 else relation.by_src
 
 
 @replaces("dgl.transforms.functional", "reverse", graph_type=TensorGraph)
@@ -180,113 +172,60 @@ class _Rows(NamedTuple):
     features: Any
 
 
-def _nodes(graph: TensorGraph, ntype: str | None) -> _Rows:
-    counts = graph.batch_num_nodes(ntype)
-    return _Rows(Groups(graph.node_graph_slots(ntype), counts.shape[0]), counts, graph.nodes[ntype].data)
+def _of_nodes_and_edges(name: str, function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return our versions of DGL's functions ``{name}_nodes`` and ``{name}_edges``; `function` gets `_Rows`."""
+
+    @replaces("dgl.readout", f"{name}_nodes", graph_type=TensorGraph)
+    def of_nodes(graph: TensorGraph, *arguments: Any, ntype: str | None = None, **settings: Any) -> Any:
+        counts = graph.batch_num_nodes(ntype)
+        groups = Groups(graph.node_graph_slots(ntype), counts.shape[0])
+        return function(_Rows(groups, counts, graph.nodes[ntype].data), *arguments, **settings)
+
+    @replaces("dgl.readout", f"{name}_edges", graph_type=TensorGraph)
+    def of_edges(graph: TensorGraph, *arguments: Any, etype: Any = None, **settings: Any) -> Any:
+        counts = graph.batch_num_edges(etype)
+        groups = Groups(graph.edge_graph_slots(etype), counts.shape[0])
+        return function(_Rows(groups, counts, graph.edges[etype].data), *arguments, **settings)
+
+    of_nodes.__doc__ = of_edges.__doc__ = function.__doc__
+    return of_nodes, of_edges
 
 
-def _edges(graph: TensorGraph, etype: Any) -> _Rows:
-    counts = graph.batch_num_edges(etype)
-    return _Rows(Groups(graph.edge_graph_slots(etype), counts.shape[0]), counts, graph.edges[etype].data)
-
-
-@replaces("dgl.readout", "readout_nodes", graph_type=TensorGraph)
-def readout_nodes(
-    graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
-) -> Tensor:
-    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the nodes of each graph."""
-    return _readout(_nodes(graph, ntype), feat, weight, op)
-
-
-@replaces("dgl.readout", "readout_edges", graph_type=TensorGraph)
-def readout_edges(
-    graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
-) -> Tensor:
-    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the edges of each graph."""
-    return _readout(_edges(graph, etype), feat, weight, op)
-
-
-def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
+def _readout(rows: _Rows, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:
+    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the rows of each graph."""
     choice("readout", op, REDUCERS, SchemaError)
     values = rows.features[feat]
     if weight is not None:
         values = values * rows.features[weight]
-    if op == "mean":
-        return rows.groups.mean(values, rows.counts)
-    return rows.groups.reduce(values, op)
+    return rows.groups.mean(values, rows.counts) if op == "mean" else rows.groups.reduce(values, op)
 
 
-@replaces("dgl.readout", "softmax_nodes", graph_type=TensorGraph)
-def softmax_nodes(graph: TensorGraph, feat: str, *, ntype: str | None = None) -> Tensor:
-    """Return the softmax of a feature over the nodes of each graph."""
-    rows = _nodes(graph, ntype)
+def _softmax(rows: _Rows, feat: str) -> Tensor:
+    """Return the softmax of a feature over the rows of each graph."""
     return rows.groups.softmax(rows.features[feat])
 
 
-@replaces("dgl.readout", "softmax_edges", graph_type=TensorGraph)
-def softmax_edges(graph: TensorGraph, feat: str, *, etype: Any = None) -> Tensor:
-    """Return the softmax of a feature over the edges of each graph."""
-    rows = _edges(graph, etype)
-    return rows.groups.softmax(rows.features[feat])
-
-
-@replaces("dgl.readout", "broadcast_nodes", graph_type=TensorGraph)
-def broadcast_nodes(graph: TensorGraph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
-    """Return, for each node, the row of `graph_feat` that belongs to its graph."""
-    return _repeated(_nodes(graph, ntype), graph_feat)
-
-
-@replaces("dgl.readout", "broadcast_edges", graph_type=TensorGraph)
-def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
-    """Return, for each edge, the row of `graph_feat` that belongs to its graph."""
-    return _repeated(_edges(graph, etype), graph_feat)
-
-
-def _repeated(rows: _Rows, values: Tensor) -> Tensor:
-    """Return, for each node or edge, the value of its graph."""
+def _broadcast(rows: _Rows, graph_feat: Tensor) -> Tensor:
+    """Return, for each row, the row of `graph_feat` that belongs to its graph."""
     graphs = rows.groups.number
-    if graphs == 1 and values.shape[:1] != (1,):
+    if graphs == 1 and graph_feat.shape[:1] != (1,):
         # As in DGL, the row of the only graph may come without its first axis.
-        values = values.unsqueeze(0)
-    if values.shape[:1] != (graphs,):
+        graph_feat = graph_feat.unsqueeze(0)
+    if graph_feat.shape[:1] != (graphs,):
         raise SchemaError(
-            f"a graph feature has shape {tuple(values.shape)}, but there are {graphs} graphs; give a row for each."
+            f"a graph feature has shape {tuple(graph_feat.shape)}, but there are {graphs} graphs; give a row for each."
         )
-    return rows.groups.gather(values)
+    return rows.groups.gather(graph_feat)
 
 
-@replaces("dgl.readout", "topk_nodes", graph_type=TensorGraph)
-def topk_nodes(
-    graph: TensorGraph,
-    feat: str,
-    k: int,
-    *,
-    descending: bool = True,
-    sortby: int | None = None,
-    ntype: str | None = None,
+def _topk(
+    rows: _Rows, feat: str, k: int, *, descending: bool = True, sortby: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest node features of each graph, ``[B, k, D]``, and the indices of their nodes.
+    """Return the `k` largest features of each graph, ``[B, k, D]``, and the indices of their nodes or edges.
 
     Features are compared by their column `sortby`; if it is None, each column is sorted separately. If `descending` is
     false, return the `k` smallest features. Indices begin with 0 in each graph.
     """
-    return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
-
-
-@replaces("dgl.readout", "topk_edges", graph_type=TensorGraph)
-def topk_edges(
-    graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
-) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest edge features of each graph, ``[B, k, D]``, and the indices of their edges.
-
-    Features are compared by their column `sortby`; if it is None, each column is sorted separately. If `descending` is
-    false, return the `k` smallest features. Indices begin with 0 in each graph.
-    """
-    return _topk(_edges(graph, etype), feat, k, descending, sortby)
-
-
-def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Return the `k` largest (or smallest) rows of each graph, and their indices in the graph, as in `topk_nodes`."""
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
@@ -313,3 +252,9 @@ def _sorted_in_graphs(keys: Tensor, graphs: Groups, descending: bool) -> Tensor:
     # Sorting by graph is stable, so the rows of each graph stay sorted by key.
     by_graph = graphs.index[by_key].argsort(dim=0, stable=True)
     return by_key.gather(0, by_graph)
+
+
+readout_nodes, readout_edges = _of_nodes_and_edges("readout", _readout)
+softmax_nodes, softmax_edges = _of_nodes_and_edges("softmax", _softmax)
+broadcast_nodes, broadcast_edges = _of_nodes_and_edges("broadcast", _broadcast)
+topk_nodes, topk_edges = _of_nodes_and_edges("topk", _topk)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,12 +12,10 @@ from dgl_tuplepack._core.checks import shown, whole_number
 from dgl_tuplepack.compiling.tensor_graph.dispatch import install_if_dgl_is_imported
 from dgl_tuplepack.compiling.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
 from dgl_tuplepack.compiling.tensor_graph.structure import (
-    EdgeView,
     FeatureView,
-    NodeView,
     Relation,
     Structure,
-    Types,
+    TypeView,
     check_rows,
     is_readable,
 )
@@ -86,17 +83,38 @@ class TensorGraph(Structure):
     ) -> None:
         install_if_dgl_is_imported()
         hetero = isinstance(num_nodes, Mapping)
-        numbers = numbers_of_nodes(num_nodes)
-        self.relations = relations(hetero, src, dst, numbers)
-        self.types = Types(sorted(numbers), list(self.relations))
-        self.rows = {each: numbers[each] for each in self.types.node_types}
-        self.rows |= {each: relation.num_edges for each, relation in self.relations.items()}
-        features = {"node_features": node_features, "edge_features": edge_features}
-        self.frames = frames(hetero, features, self.rows)
-        counts = {"batch_num_nodes": batch_num_nodes, "batch_num_edges": batch_num_edges}
-        self._counts = batch_numbers(hetero, counts, self.rows)
-        slots = {"node_graph_slots": node_graph_slots, "edge_graph_slots": edge_graph_slots}
-        self._slots = graph_slots(hetero, slots, self.rows, self._counts)
+        given = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
+        numbers: dict[Any, int] = {t: _checked_number(t, given[t]) for t in sorted(given)}
+        self.relations = _relations(hetero, src, dst, numbers)
+        self.rows = {**numbers, **{each: relation.num_edges for each, relation in self.relations.items()}}
+        self.frames = {each: {} for each in self.rows}
+        self._set_features("node_features", node_features if hetero else {NODE_TYPE: node_features or {}})
+        self._set_features("edge_features", edge_features if hetero else {EDGE_TYPE: edge_features or {}})
+
+        def by_type(name: str, given: Any, types: Sequence[GraphType], *, is_count: bool) -> dict[GraphType, Tensor]:
+            checked = {} if given is None else _by_type(name, hetero, given, types)
+            for each, values in checked.items():
+                _check_indices(name, values, each, _INTEGERS if is_count else _INTEGERS[1:])
+            return checked
+
+        counts = by_type("batch_num_nodes", batch_num_nodes, self.ntypes, is_count=True)
+        counts |= by_type("batch_num_edges", batch_num_edges, self.canonical_etypes, is_count=True)
+        slots = by_type("node_graph_slots", node_graph_slots, self.ntypes, is_count=False)
+        slots |= by_type("edge_graph_slots", edge_graph_slots, self.canonical_etypes, is_count=False)
+        self._counts, self._slots = counts, slots
+        _check_batch(counts, slots, self.rows)
+
+    def _set_features(self, argument: str, by_type: Mapping[Any, Any] | None) -> None:
+        for of_type, frame in (by_type or {}).items():
+            if of_type not in self.frames:
+                raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(self.frames)}.")
+            if not isinstance(frame, Mapping):
+                raise SchemaError(
+                    f"{argument} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}."
+                )
+            for name, value in frame.items():
+                check_rows(name, value, self.rows[of_type], of_type)
+                self.frames[of_type][name] = value
 
     def _with(self, **changes: Any) -> TensorGraph:
         copy = TensorGraph.__new__(TensorGraph)
@@ -104,7 +122,7 @@ class TensorGraph(Structure):
         return copy
 
     def __getattr__(self, name: str) -> Any:
-        raise refusal(name)
+        raise _refusal(name)
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{each}: {self.rows[each]}" for each in self.ntypes)
@@ -115,12 +133,10 @@ class TensorGraph(Structure):
 
     def __getitem__(self, key: Any) -> TensorGraph:
         """Return a graph with one edge type and its node types; it shares features with this graph."""
-        edge_type = self.types.edge_type(key)
-        nodes = list(dict.fromkeys((edge_type[0], edge_type[2])))
-        kept: list[GraphType] = [*nodes, edge_type]
+        edge_type = self.to_canonical_etype(key)
+        kept: list[GraphType] = [*dict.fromkeys((edge_type[0], edge_type[2])), edge_type]
         return self._with(
             relations={edge_type: self.relations[edge_type]},
-            types=Types(nodes, [edge_type]),
             rows={each: self.rows[each] for each in kept},
             frames={each: self.frames[each] for each in kept},
             # As in DGL, a batch cut down to one edge type counts as one graph.
@@ -151,24 +167,30 @@ class TensorGraph(Structure):
         return FeatureView(self, self.canonical_etypes)
 
     @property
-    def nodes(self) -> NodeView:
+    def nodes(self) -> TypeView:
         """``nodes[TYPE].data``: features; ``nodes(TYPE)``: node ids 0..V-1."""
-        return NodeView(self, self.ntypes)
+        return self._node_view(self.ntypes)
 
     @property
-    def srcnodes(self) -> NodeView:
+    def srcnodes(self) -> TypeView:
         """As `nodes`, for node types that edges begin in."""
-        return NodeView(self, self.srctypes)
+        return self._node_view(self.srctypes)
 
     @property
-    def dstnodes(self) -> NodeView:
+    def dstnodes(self) -> TypeView:
         """As `nodes`, for node types that edges end in."""
-        return NodeView(self, self.dsttypes)
+        return self._node_view(self.dsttypes)
+
+    def _node_view(self, among: Sequence[str]) -> TypeView:
+        def find(name: str | None = None) -> str:
+            return self.node_type(name, among)
+
+        return TypeView(self, find, lambda ntype=None: self.node_numbers(find(ntype)))
 
     @property
-    def edges(self) -> EdgeView:
-        """``edges[TYPE].data``: features; ``edges(form, order, etype)``: end nodes."""
-        return EdgeView(self)
+    def edges(self) -> TypeView:
+        """``edges[TYPE].data``: features; ``edges(form, order, etype)``: end nodes, see `all_edges`."""
+        return TypeView(self, self.to_canonical_etype, self.all_edges)
 
     def local_scope(self) -> _LocalScope:
         """Return a context that undoes all changes of features when it ends."""
@@ -183,23 +205,18 @@ class TensorGraph(Structure):
         return self._mapped(lambda tensor: tensor.clone())
 
     def reversed(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
-        """Return the graph with all edges reversed.
-
-        Keep features of nodes only if `keep_nodes` is true, and features of edges only if `keep_edges` is true.
-        """
+        """Return the graph with all edges reversed; keep features of nodes and of edges only if asked to."""
 
         def by_reversed_type(values: Mapping[Any, Value]) -> dict[Any, Value]:
             # Edge types are triples (source, name, destination); node types are strings, and do not change.
-            return {t if isinstance(t, str) else (t[2], t[1], t[0]): value for t, value in values.items()}
+            return {t if isinstance(t, str) else t[::-1]: value for t, value in values.items()}
 
-        node_frames = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
-        edge_frames = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
-        relations = by_reversed_type({t: each.reversed() for t, each in self.relations.items()})
+        kept = {t: keep_nodes if isinstance(t, str) else keep_edges for t in self.frames}
+        frames = {t: dict(frame) if kept[t] else {} for t, frame in self.frames.items()}
         return self._with(
-            relations=relations,
-            types=Types(self.ntypes, list(relations)),
+            relations=by_reversed_type({t: each.reversed() for t, each in self.relations.items()}),
             rows=by_reversed_type(self.rows),
-            frames={**node_frames, **by_reversed_type(edge_frames)},
+            frames=by_reversed_type(frames),
             _counts=by_reversed_type(self._counts),
             _slots=by_reversed_type(self._slots),
         )
@@ -209,7 +226,7 @@ class TensorGraph(Structure):
     def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
         """Set features of all nodes of a type to the results of a function of nodes."""
         _check_all(v)
-        node_type = self.types.node_type(ntype)
+        node_type = self.node_type(ntype)
         self._set_nodes(node_type, applied(self, node_type, func, {}))
 
     def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
@@ -220,7 +237,7 @@ class TensorGraph(Structure):
                 f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one type; "
                 "name that type: apply_edges(function, etype=TYPE)."
             )
-        for edge_type in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
+        for edge_type in self.canonical_etypes if etype is None else [self.to_canonical_etype(etype)]:
             self.edges[edge_type].data.update(messages_of(self, edge_type, func))
 
     def update_all(
@@ -236,7 +253,7 @@ class TensorGraph(Structure):
                 f"the graph has the edge types {self.canonical_etypes}; give one to update_all(..., etype=TYPE), "
                 "or the functions of each type to multi_update_all."
             )
-        edge_type = self.types.edge_type(etype)
+        edge_type = self.to_canonical_etype(etype)
         self._set_nodes(edge_type[2], propagate(self, edge_type, message_func, reduce_func, apply_node_func))
 
     def multi_update_all(
@@ -303,11 +320,8 @@ class _LocalScope:
         self._before = self._graph.frames
         self._graph.frames = _copied(self._before)
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, *error: object) -> None:
         self._graph.frames = self._before
-        return False
 
 
 def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, dict[str, Tensor]]:
@@ -323,76 +337,34 @@ def _check_all(rows: Any) -> None:
         )
 
 
-_STRUCTURE = (
-    "its structure does not change: in compiled code, shapes must not depend on data. Change the DGLGraphs "
-    "before they are packed, as with dgl.add_self_loop(graph) or a transform of the dataset."
-)
-_SUBGRAPH = (
-    "it has no samples or subgraphs: their shapes depend on data, which compiled code forbids. Make them from the "
-    "DGLGraphs before they are packed."
-)
-_QUERY = (
-    "the shape of the result depends on data, which compiled code forbids. Compute the result from graph.edges(), or "
-    "call the method of the DGLGraphs before they are packed."
-)
-_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for unwanted edges."
-_REVERSE = "dgl.reverse(graph) returns the graph with all edges reversed."
-_FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
-_FEATURES = "its features are tensors. Read their dtype and shape, as in graph.ndata['x'].shape."
-_BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., batch_num_nodes=..., batch_num_edges=...)."
-_MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
-
-_FREE = (
-    "a TensorGraph is accepted by the functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts "
-    "of nodes and edges. If your function is one of them, DGL was imported after the graph was made: call "
-    "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
-)
 # Private attributes of a DGLGraph that functions of DGL read.
 _INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
-# Remedy -> names of the methods that it replaces.
-_INSTEAD = {
-    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reorder_graph "
-    "set_n_initializer set_e_initializer",
-    _SUBGRAPH: (
-        "subgraph node_subgraph edge_subgraph in_subgraph out_subgraph khop_in_subgraph khop_out_subgraph "
-        "sample_neighbors sample_neighbors_biased sample_neighbors_fused sample_labors "
-        "sample_etype_neighbors select_topk node_type_subgraph edge_type_subgraph line_graph "
-        "to_simple global_uniform_negative_sampling random_walk_states get_node_storage get_edge_storage"
-    ),
-    _QUERY: (
-        "has_node has_nodes has_edge_between has_edges_between predecessors successors edge_id edge_ids in_edges "
-        "out_edges filter_nodes filter_edges is_multigraph incidence_matrix inc adj adjacency_matrix adj_external "
-        "adjacency_matrix_scipy metagraph to_networkx to_cugraph"
-    ),
-    _REVERSE: "reverse",
-    _SOME: "send_and_recv pull push prop_nodes prop_edges group_apply_edges group_apply",
-    _FORMAT: "adj_tensors formats create_formats_ shared_memory",
-    _FEATURES: "node_attr_schemes edge_attr_schemes",
-    _BATCH: "set_batch_num_nodes set_batch_num_edges",
-    _MEMORY: "pin_memory_ unpin_memory_ record_stream",
-}
-INSTEAD = {name: remedy for remedy, names in _INSTEAD.items() for name in names.split()}
 
-
-def refusal(name: str) -> AttributeError:
+def _refusal(name: str) -> UnsupportedError:
     """Return the error for an attribute that a TensorGraph does not have."""
     if name in _INSIDE:
-        return UnsupportedError(f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks: {_FREE}")
-    if name in INSTEAD:
-        return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
-    return AttributeError(
-        f"a TensorGraph has no attribute {name!r}; it offers features, message passing and counts of a DGLGraph, "
-        "listed in docs/explain/compile.md."
+        return UnsupportedError(
+            f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks. It is accepted by the "
+            "functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts of nodes and edges. If "
+            "your function is one of them, DGL was imported after the graph was made: call "
+            "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
+        )
+    return UnsupportedError(
+        f"a TensorGraph has no attribute {name!r}. It offers features, message passing and counts of a DGLGraph, as in "
+        "docs/explain/compile.md. Its structure does not change, and it has no samples, subgraphs or queries: in "
+        "compiled code, shapes must not depend on data. Call the method of the DGLGraphs before they are packed, as "
+        "with dgl.add_self_loop(graph), or compute the result from graph.edges(). To send messages along some edges, "
+        "give the others weight 0."
     )
 
 
 _INTEGERS = (torch.int32, torch.int64)
 
 
-def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
+def _relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
     """Return the edges of each type, sorted by type; `numbers`: node type -> number of nodes."""
-    sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
+    sources = _by_type("src", hetero, src, [*src] if hetero and isinstance(src, Mapping) else [EDGE_TYPE])
     for edge_type in sources:
         is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
         if not is_triple or edge_type[0] not in numbers or edge_type[2] not in numbers:
@@ -400,10 +372,7 @@ def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> d
                 f"an edge type must be (source node type, edge type, destination node type) with the node types "
                 f"{sorted(numbers)} of num_nodes, but is {shown(edge_type)}."
             )
-    if set(sources) != set(destinations):
-        raise SchemaError(
-            f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both the same types."
-        )
+    destinations = _by_type("dst", hetero, dst, [*sources])
     return {t: _relation(t, sources[t], destinations[t], numbers[t[0]], numbers[t[2]]) for t in sorted(sources)}
 
 
@@ -421,12 +390,6 @@ def _relation(t: EdgeType, src: Any, dst: Any, num_src: int, num_dst: int) -> Re
     return Relation(src, dst, num_src, num_dst)
 
 
-def numbers_of_nodes(given: Any) -> dict[str, int]:
-    """Return the number of nodes by type."""
-    by_type: Mapping[str, Any] = given if isinstance(given, Mapping) else {NODE_TYPE: given}
-    return {node_type: _checked_number(node_type, number) for node_type, number in by_type.items()}
-
-
 def _checked_number(node_type: str, number: Any) -> int:
     # Torch's tracer may pass a symbol as a number; it stays a symbol.
     if isinstance(number, int | torch.SymInt) and not isinstance(number, bool) and number >= 0:
@@ -434,19 +397,20 @@ def _checked_number(node_type: str, number: Any) -> int:
     return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
 
 
-def _by_type(name: str, hetero: bool, given: Any, only_type: GraphType) -> dict[Any, Any]:
-    """Return an argument as a dict by type."""
+def _by_type(name: str, hetero: bool, given: Any, types: Sequence[GraphType]) -> dict[Any, Any]:
+    """Return an argument as a dict by type, which must have exactly these types."""
     if hetero != isinstance(given, Mapping):
         expected = "a dict by type" if hetero else "one value"
         raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
-    return dict(given) if hetero else {only_type: given}
+    by_type = given if hetero else {types[0]: given}
+    if set(by_type) != set(types):
+        raise SchemaError(f"{name} has the types {[*by_type]}, but the graph has {types}; give the types of the graph.")
+    return {each: by_type[each] for each in types}
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that all end nodes in `ends` are below the `number` of nodes, and not negative.
-
-    If `ends` is not on the CPU, or if it is traced, skip the check; torch checks the nodes when it uses them.
-    """
+    """Check that all end nodes are below the `number` of nodes, and not negative."""
+    # Torch itself checks nodes that are traced, or on another device, when it uses them.
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)
@@ -459,88 +423,25 @@ def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, 
         )
 
 
-def _check_indices(
-    name: str, values: Any, of_type: Any, dtypes: tuple[torch.dtype, ...], number: int | None = None
-) -> None:
-    """Check the dtype and the length (`number`; None: any) of end nodes, counts or graph slots."""
-    fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
-    if not fits or (number is not None and values.shape[0] != number):
+def _check_indices(name: str, values: Any, of_type: GraphType, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Check that end nodes, counts or graph slots are a tensor of integers with one axis."""
+    if not (isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes):
         allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        length = "" if number is None else f" of {number} entries"
         what = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-        raise SchemaError(
-            f"{name} of type {of_type!r} must be a tensor of {allowed} with one axis{length}, but is {what}."
-        )
+        raise SchemaError(f"{name} of type {of_type!r} must be a tensor of {allowed} with one axis, but is {what}.")
 
 
-def frames(
-    hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
-) -> dict[GraphType, dict[str, Tensor]]:
-    """Return a dict of features for each type.
-
-    `given`: argument name -> features, first of nodes, then of edges.
-    """
-    made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
-    for (argument, features), only_type in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
-        by_type = {} if features is None else features if hetero else {only_type: features}
-        for of_type, frame in by_type.items():
-            if of_type not in made:
-                raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(made)}.")
-            if not isinstance(frame, Mapping):
-                raise SchemaError(
-                    f"{argument} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}."
-                )
-            for name, value in frame.items():
-                check_rows(name, value, rows[of_type], of_type)
-                made[of_type][name] = value
-    return made
-
-
-def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]) -> dict[GraphType, Tensor]:
-    """Return the number of nodes or edges of each graph, by type; types without given numbers are left out."""
-    counts: dict[GraphType, Tensor] = {}
-    for argument, of_type, values in _of_all_types(hetero, given, rows):
-        # The first type decides the number of graphs: all types must have the same number.
-        num_graphs = next(iter(counts.values())).shape[0] if counts else None
-        _check_indices(argument, values, of_type, _INTEGERS, num_graphs)
-        counts[of_type] = values
-    return counts
-
-
-def graph_slots(
-    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
-) -> dict[GraphType, Tensor]:
-    """Return the index of the graph of each node or edge, by type; types without given values are left out."""
-    slots: dict[GraphType, Tensor] = {}
-    for argument, of_type, values in _of_all_types(hetero, given, rows):
-        if of_type not in counts:
+def _check_batch(
+    counts: Mapping[GraphType, Tensor], slots: Mapping[GraphType, Tensor], rows: Mapping[GraphType, int]
+) -> None:
+    """Check that the numbers of nodes and edges are of equally many graphs, and that graph slots fit to them."""
+    lengths = [values.shape[0] for values in counts.values()]
+    if any(length != lengths[0] for length in lengths):
+        raise SchemaError(f"batch_num_nodes and batch_num_edges need an entry for each graph, but have {lengths}.")
+    for each, values in slots.items():
+        argument = "node" if isinstance(each, str) else "edge"
+        if each not in counts or values.shape[0] != rows[each]:
             raise SchemaError(
-                f"{argument} is given without the numbers of nodes or edges in each graph; give batch_num_nodes and "
-                "batch_num_edges too."
+                f"{argument}_graph_slots of type {each!r} has {values.shape[0]} entries; give one for each of the "
+                f"{rows[each]} {argument}s, and batch_num_{argument}s too."
             )
-        _check_indices(argument, values, of_type, (torch.int64,), rows[of_type])
-        slots[of_type] = values
-    return slots
-
-
-def _of_all_types(
-    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
-) -> list[tuple[str, GraphType, Any]]:
-    """Return (argument name, type, value of that type) for all types of each argument that is not None.
-
-    `given`: argument name -> values, first of nodes, then of edges.
-    """
-    listed = []
-    default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
-    for (argument, values), only_type in zip(given.items(), default_types, strict=True):
-        if values is None:
-            continue
-        # All node types, or all edge types: node types are strings, and edge types are tuples.
-        types = [each for each in rows if isinstance(each, type(only_type))]
-        by_type = _by_type(argument, hetero, values, only_type)
-        if set(by_type) != set(types):
-            raise SchemaError(
-                f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give the types of the graph."
-            )
-        listed += [(argument, each, by_type[each]) for each in types]
-    return listed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,49 +79,25 @@ class NodeBatch:
 Apply = Callable[[NodeBatch], Mapping[str, Tensor]]
 
 
-def _is_built_in(function: Any) -> bool:
-    """Return whether a message function is built into DGL; SchemaError if it is neither built in nor callable."""
-    # Built-in functions that combine two features have `binary_op`; functions that copy one have `in_field`.
-    if hasattr(function, "binary_op") or hasattr(function, "in_field"):
-        return True
-    if callable(function):
-        return False
-    raise SchemaError(
-        f"a message function must be one of dgl.function or a function of edges, but is {shown(function)}."
-    )
-
-
-def _check_reducer(function: Any) -> None:
-    """Refuse reduce functions other than DGL's built-in ones."""
-    if getattr(function, "msg_field", None) is not None and getattr(function, "name", None) in REDUCERS:
-        return
-    if callable(function):
-        raise UnsupportedError(f"the reduce function {shown(function)} is user-defined, but {_MAILBOX}")
-    raise SchemaError(
-        f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(function)}; for "
-        "example, give dgl.function.sum('m', 'h')."
-    )
-
-
 def messages_of(graph: Structure, edge_type: EdgeType, function: Any) -> dict[str, Tensor]:
     """Compute messages ``[E, ...]`` by name along all edges of a type."""
-    if _is_built_in(function):
-        return {function.out_field: _built_in(graph, edge_type, function)}
+    # Built-in functions of DGL that combine two features have `binary_op`; functions that copy one have `in_field`.
+    if hasattr(function, "binary_op"):
+        left = _operand(graph, edge_type, function.lhs, function.lhs_field)
+        right = _operand(graph, edge_type, function.rhs, function.rhs_field)
+        return {function.out_field: binary(function.binary_op, left, right)}
+    if hasattr(function, "in_field"):
+        return {function.out_field: _operand(graph, edge_type, function.target, function.in_field)}
+    if not callable(function):
+        raise SchemaError(
+            f"a message function must be one of dgl.function or a function of edges, but is {shown(function)}."
+        )
     messages = function(EdgeBatch(graph, edge_type))
     if not isinstance(messages, Mapping):
         raise SchemaError(
             f"a message function must return a dict of tensors by name, but returned {type(messages).__name__}."
         )
     return dict(messages)
-
-
-def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
-    """Compute the messages of a built-in function, which copies one feature or combines two."""
-    if not hasattr(function, "binary_op"):
-        return _operand(graph, edge_type, function.target, function.in_field)
-    left = _operand(graph, edge_type, function.lhs, function.lhs_field)
-    right = _operand(graph, edge_type, function.rhs, function.rhs_field)
-    return binary(function.binary_op, left, right)
 
 
 def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
@@ -145,11 +121,7 @@ def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div or dot of both sides, ``[E, ...]``, row by row.
-
-    If one side has fewer axes, axes of length 1 are inserted after its first axis, as in DGL. The operation dot sums
-    over the last axis, and keeps that axis with length 1. Values ``[E]`` have no axis to sum over: dot multiplies them.
-    """
+    """Compute add, sub, mul, div or dot of both sides, ``[E, ...]``, row by row, with broadcasting as in DGL."""
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
         raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; choose one of {known}.")
@@ -165,6 +137,7 @@ def _with_axes(values: Tensor, axes: int) -> Tensor:
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """Return the sum of products over the last axis, which is kept; values ``[E]`` have no axis to sum over."""
     # Compare the lengths of the last axes, if there are axes after the first.
     if left.shape[1:][-1:] != right.shape[1:][-1:]:
         raise SchemaError(
@@ -191,7 +164,13 @@ def propagate(
 
     If the reduce function is max or min, nodes without messages get `fill`.
     """
-    _check_reducer(reduce)
+    if getattr(reduce, "msg_field", None) is None or getattr(reduce, "name", None) not in REDUCERS:
+        if callable(reduce):
+            raise UnsupportedError(f"the reduce function {shown(reduce)} is user-defined, but {_MAILBOX}")
+        raise SchemaError(
+            f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(reduce)}; for example, "
+            "give dgl.function.sum('m', 'h')."
+        )
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
         raise SchemaError(
@@ -221,41 +200,33 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
-    given = {graph.types.edge_type(name): each for name, each in functions.items()}
-    order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
-    arrived: dict[str, list[_Arrived]] = {}
+    given = {graph.to_canonical_etype(name): each for name, each in functions.items()}
+    order = sorted(given, key=graph.canonical_etypes.index) if cross_reducer == "stack" else list(given)
+    # For each node type, by edge type: new features, and whether each node gets no messages (for max and min only).
+    features: dict[str, list[dict[str, Tensor]]] = {}
+    without_messages: dict[str, list[Tensor]] = {}
     for edge_type in order:
-        arrived.setdefault(edge_type[2], []).append(_arrived(graph, edge_type, given[edge_type]))
-    return {node_type: _across(results, cross_reducer) for node_type, results in arrived.items()}
+        each, node_type = given[edge_type], edge_type[2]
+        if not isinstance(each, tuple) or not 2 <= len(each) <= 3:
+            raise SchemaError(
+                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
+                f"are {shown(each)}."
+            )
+        # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
+        fill = NEUTRAL.get(getattr(each[1], "name", ""))
+        result = propagate(graph, edge_type, *each, fill=0.0 if fill is None else fill)
+        features.setdefault(node_type, []).append(result)
+        if fill is not None:
+            without_messages.setdefault(node_type, []).append(graph.relations[edge_type].by_dst.counts() == 0)
+    return {t: _across(each, without_messages.get(t, []), cross_reducer) for t, each in features.items()}
 
 
-class _Arrived(NamedTuple):
-    """New features of destination nodes, from the messages of one edge type."""
-
-    features: dict[str, Tensor]
-    # Whether each node gets no messages; None unless the messages are reduced by max or min.
-    is_without_messages: Tensor | None
-
-
-def _arrived(graph: Structure, edge_type: EdgeType, functions: Any) -> _Arrived:
-    if not isinstance(functions, tuple) or not 2 <= len(functions) <= 3:
-        raise SchemaError(
-            f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
-            f"are {shown(functions)}."
-        )
-    # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
-    fill = NEUTRAL.get(getattr(functions[1], "name", ""))
-    if fill is None:
-        return _Arrived(propagate(graph, edge_type, *functions), None)
-    features = propagate(graph, edge_type, *functions, fill=fill)
-    return _Arrived(features, graph.relations[edge_type].by_dst.counts() == 0)
-
-
-def _across(arrived: Sequence[_Arrived], cross_reducer: Any) -> dict[str, Tensor]:
-    without_messages = [each.is_without_messages for each in arrived if each.is_without_messages is not None]
+def _across(
+    features: Sequence[dict[str, Tensor]], without_messages: list[Tensor], cross_reducer: Any
+) -> dict[str, Tensor]:
     merged = {}
-    for name in dict.fromkeys(name for each in arrived for name in each.features):
-        value = _merge([each.features[name] for each in arrived if name in each.features], cross_reducer)
+    for name in dict.fromkeys(name for each in features for name in each):
+        value = _merge([each[name] for each in features if name in each], cross_reducer)
         if without_messages:
             # An infinite result becomes 0 at a node that lacks messages of at least one edge type.
             lacks_any = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
@@ -271,7 +242,5 @@ def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], T
         return values[0]
     if callable(cross_reducer):
         return cross_reducer(values)
-    stacked = torch.stack(values)
-    if cross_reducer in ("sum", "mean"):
-        return stacked.sum(0) if cross_reducer == "sum" else stacked.mean(0)
-    return stacked.max(0).values if cross_reducer == "max" else stacked.min(0).values
+    result = getattr(torch.stack(values), cross_reducer)(0)
+    return result.values if cross_reducer in NEUTRAL else result  # type: ignore[no-any-return]

@@ -14,55 +14,15 @@ from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 
 
-class Types:
-    """Node types and canonical edge types of a graph, in the given order."""
-
-    def __init__(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> None:
-        self.node_types = list(node_types)
-        self.edge_types = list(edge_types)
-        sources = [source for source, _, _ in edge_types]
-        destinations = [destination for _, _, destination in edge_types]
-        self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
-        self.source_types = self.destination_types = self.node_types
-        if self.is_unibipartite:
-            self.destination_types = [each for each in node_types if each in destinations]
-            self.source_types = [each for each in node_types if each not in destinations]
-
-    def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
-        """Return `name` if it is in `among` (default: all node types); for None, return the only type in `among`."""
-        types = self.node_types if among is None else among
-        if name is not None and name in types:
-            return name
-        if name is not None:
-            raise SchemaError(f"the node type {shown(name)} is not in {types}; name one of these.")
-        if len(types) == 1:
-            return types[0]
-        raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
-
-    def edge_type(self, name: str | EdgeType | None) -> EdgeType:
-        """Return the canonical edge type, given as a triple or by its middle name; for None, the only edge type."""
-        fitting = [each for each in self.edge_types if name is None or name in (each, each[1])]
-        if len(fitting) == 1:
-            return fitting[0]
-        if name is None:
-            raise SchemaError(
-                f"the graph has the edge types {self.edge_types}, but no type is named; name one of them."
-            )
-        if fitting:
-            raise SchemaError(f"the edge type {name!r} is ambiguous; give one of {fitting}.")
-        raise SchemaError(f"unknown edge type {shown(name)}; the graph has {self.edge_types}.")
-
-
 class Structure:
     """The methods of a DGLGraph about its types, numbers of nodes and edges, end nodes, and the graphs of a batch."""
 
     is_block = False
 
-    types: Types
-    relations: dict[EdgeType, Relation]
-    # By node type and by edge type: the number of nodes or edges, and their features by name.
+    # By node type, then by canonical edge type: the number of nodes or edges, and their features by name.
     rows: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
+    relations: dict[EdgeType, Relation]
     # By type, if given: the number of nodes or edges in each graph, and the index of the graph of each node or edge.
     _counts: dict[GraphType, Tensor]
     _slots: dict[GraphType, Tensor]
@@ -72,52 +32,74 @@ class Structure:
     @property
     def ntypes(self) -> list[str]:
         """Node types."""
-        return self.types.node_types
+        return [each for each in self.rows if isinstance(each, str)]
 
     @property
     def etypes(self) -> list[str]:
         """Middle names of the edge types."""
-        return [each[1] for each in self.types.edge_types]
+        return [each[1] for each in self.relations]
 
     @property
     def canonical_etypes(self) -> list[EdgeType]:
         """Edge types: source node type, edge type, destination node type."""
-        return self.types.edge_types
+        return list(self.relations)
 
     @property
     def srctypes(self) -> list[str]:
         """Node types that edges begin in, and node types without edges; all node types unless `is_unibipartite`."""
-        return self.types.source_types
+        destinations = [each[2] for each in self.relations] if self.is_unibipartite else []
+        return [each for each in self.ntypes if each not in destinations]
 
     @property
     def dsttypes(self) -> list[str]:
         """Node types that edges end in; all node types unless `is_unibipartite`."""
-        return self.types.destination_types
+        destinations = [each[2] for each in self.relations] if self.is_unibipartite else self.ntypes
+        return [each for each in self.ntypes if each in destinations]
 
     @property
     def is_unibipartite(self) -> bool:
         """Whether there are edge types, and no node type is both a source and a destination."""
-        return self.types.is_unibipartite
+        destinations = [each[2] for each in self.relations]
+        return bool(destinations) and not any(each[0] in destinations for each in self.relations)
 
     @property
     def is_homogeneous(self) -> bool:
         """Whether there is one node type and one edge type."""
-        return len(self.types.node_types) == len(self.types.edge_types) == 1
+        return len(self.ntypes) == len(self.relations) == 1
+
+    def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
+        """Return `name` if it is in `among` (default: all node types); for None, return the only type in `among`."""
+        types = self.ntypes if among is None else among
+        if name is not None and name in types:
+            return name
+        if name is not None:
+            raise SchemaError(f"the node type {shown(name)} is not in {types}; name one of these.")
+        if len(types) == 1:
+            return types[0]
+        raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
 
     def to_canonical_etype(self, etype: str | EdgeType | None) -> EdgeType:
-        """Return the canonical edge type, given as a triple or by its middle name."""
-        return self.types.edge_type(etype)
+        """Return the canonical edge type, given as a triple or by its middle name; for None, the only edge type."""
+        known = self.canonical_etypes
+        fitting = [each for each in known if etype is None or etype in (each, each[1])]
+        if len(fitting) == 1:
+            return fitting[0]
+        if etype is None:
+            raise SchemaError(f"the graph has the edge types {known}, but no type is named; name one of them.")
+        if fitting:
+            raise SchemaError(f"the edge type {etype!r} is ambiguous; give one of {fitting}.")
+        raise SchemaError(f"unknown edge type {shown(etype)}; the graph has {known}.")
 
     def get_ntype_id(self, ntype: str | None) -> int:
         """Return the position of a node type in `ntypes`."""
-        return self.ntypes.index(self.types.node_type(ntype))
+        return self.ntypes.index(self.node_type(ntype))
 
     get_ntype_id_from_src = get_ntype_id
     get_ntype_id_from_dst = get_ntype_id
 
     def get_etype_id(self, etype: str | EdgeType | None) -> int:
         """Return the position of an edge type in `canonical_etypes`."""
-        return self.canonical_etypes.index(self.types.edge_type(etype))
+        return self.canonical_etypes.index(self.to_canonical_etype(etype))
 
     # Numbers.
 
@@ -139,22 +121,22 @@ class Structure:
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
         """Return the number of nodes of the type `ntype`, which must be in `among`; None: of all types in `among`."""
-        return sum(self.rows[each] for each in (among if ntype is None else [self.types.node_type(ntype, among)]))
+        return sum(self.rows[each] for each in (among if ntype is None else [self.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
         """Return the number of edges of a type, or of all types."""
-        types = self.types.edge_types if etype is None else [self.types.edge_type(etype)]
+        types = self.canonical_etypes if etype is None else [self.to_canonical_etype(etype)]
         return sum(self.rows[each] for each in types)
 
     number_of_edges = num_edges
 
     def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Return the number of edges that end in each node, or in each of the nodes `v`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
+        return self._of_nodes(self.relations[self.to_canonical_etype(etype)].by_dst.counts(), v)
 
     def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Return the number of edges that begin in each node, or in each of the nodes `u`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
+        return self._of_nodes(self.relations[self.to_canonical_etype(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
         """Return the degrees of `nodes`; of all nodes if `nodes` is a string."""
@@ -174,19 +156,19 @@ class Structure:
 
     def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
         """Return the number of nodes of each graph."""
-        return self._numbers(self.types.node_type(ntype))
+        return self._numbers(self.node_type(ntype))
 
     def batch_num_edges(self, etype: str | EdgeType | None = None) -> Tensor:
         """Return the number of edges of each graph."""
-        return self._numbers(self.types.edge_type(etype))
+        return self._numbers(self.to_canonical_etype(etype))
 
     def node_graph_slots(self, ntype: str | None = None) -> Tensor:
         """Return the index of the graph of each node, int64 ``[V]``."""
-        return self._graph_slots(self.types.node_type(ntype))
+        return self._graph_slots(self.node_type(ntype))
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
         """Return the index of the graph of each edge, int64 ``[E]``."""
-        return self._graph_slots(self.types.edge_type(etype))
+        return self._graph_slots(self.to_canonical_etype(etype))
 
     def _numbers(self, known: GraphType) -> Tensor:
         """Return the number of nodes or edges of a type in each graph; without given numbers, there is one graph."""
@@ -207,14 +189,14 @@ class Structure:
                 f"a TensorGraph returns edges only in the order of their ids, 'eid', but order is {order!r}."
             )
         choice("form of edges", form, ("uv", "eid", "all"), SchemaError)
-        relation = self.relations[self.types.edge_type(etype)]
+        relation = self.relations[self.to_canonical_etype(etype)]
         if form == "uv":
             return relation.src, relation.dst
         return relation.numbers() if form == "eid" else (relation.src, relation.dst, relation.numbers())
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
         """Return source and destination nodes of the edges with the ids `eid`."""
-        relation = self.relations[self.types.edge_type(etype)]
+        relation = self.relations[self.to_canonical_etype(etype)]
         numbers = torch.as_tensor(eid, device=self.device)
         return relation.src[numbers], relation.dst[numbers]
 
@@ -245,12 +227,7 @@ class Structure:
 class Groups:
     """Rows 0..E-1, each in one group. Methods use only operations of torch, so every device and compiler can run them.
 
-    Parameters
-    ----------
-    index
-        Group of each row, int64 ``[E]``.
-    number
-        Number of groups.
+    `index` is the group of each row, int64 ``[E]``, and `number` the number of groups.
     """
 
     def __init__(self, index: Tensor, number: int) -> None:
@@ -288,8 +265,7 @@ class Groups:
     def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
         """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
 
-        Empty groups get `fill`. The gradient goes to the first row that has the extreme. NaN counts as the extreme, and
-        gets no gradient.
+        The gradient goes to the first row that has the extreme. NaN counts as the extreme, and gets no gradient.
         """
         num_rows = values.shape[0]
         result = self._extreme(values.detach(), "amax" if largest else "amin", fill)
@@ -319,15 +295,7 @@ class Groups:
 
 
 class Relation:
-    """Edges of one type.
-
-    Parameters
-    ----------
-    src, dst
-        Source and destination node of each edge, int32 or int64 ``[E]``.
-    num_src, num_dst
-        Number of nodes of the source and of the destination type.
-    """
+    """Edges of one type: the end nodes of each edge, int32 or int64 ``[E]``, and the numbers of nodes of both types."""
 
     def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
         self.src = src
@@ -355,10 +323,7 @@ class Relation:
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:
-    """Return the group of each row, int64 ``[rows]``; group g has `counts[g]` consecutive rows.
-
-    Since `rows` is given, the shape of the result is static for a tracer, and nothing waits for `counts` on a device.
-    """
+    """Return the group of each row, int64 ``[rows]``, a static shape; group g has `counts[g]` consecutive rows."""
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(
             f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows} rows; give numbers "
@@ -387,14 +352,14 @@ class FeatureView(MutableMapping[str, Any]):
         self._graph = graph
         self._types = types
 
-    def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
-        # Read it from the graph each time, since `local_scope` replaces the frames.
-        return self._graph.frames[of_type]
+    def _frames(self) -> list[dict[str, Tensor]]:
+        # Read them from the graph each time, since `local_scope` replaces the frames.
+        return [self._graph.frames[each] for each in self._types]
 
     def __getitem__(self, name: str) -> Any:
         if len(self._types) == 1:
-            return self._frame(self._types[0])[name]
-        return {each: self._frame(each)[name] for each in self._types if name in self._frame(each)}
+            return self._frames()[0][name]
+        return {each: frame[name] for each, frame in zip(self._types, self._frames(), strict=True) if name in frame}
 
     def __setitem__(self, name: str, value: Any) -> None:
         if len(self._types) != 1 and not isinstance(value, Mapping):
@@ -402,23 +367,21 @@ class FeatureView(MutableMapping[str, Any]):
                 f"feature {name!r} of the types {self._types} is set to {type(value).__name__}; give a dict of tensors "
                 "by type."
             )
-        types = self._graph.types
         # An edge type may be given by its middle name; `known` is the full type.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
-            known = types.node_type(of_type) if of_type in types.node_types else types.edge_type(of_type)
+            known = of_type if of_type in self._graph.ntypes else self._graph.to_canonical_etype(of_type)
             check_rows(name, tensor, self._graph.rows[known], known)
-            self._frame(known)[name] = tensor
+            self._graph.frames[known][name] = tensor
 
     def __delitem__(self, name: str) -> None:
         if len(self._types) == 1:
-            del self._frame(self._types[0])[name]
-            return
-        for each in self._types:
-            self._frame(each).pop(name, None)
+            del self._frames()[0][name]
+        for frame in self._frames():
+            frame.pop(name, None)
 
     def _names(self) -> list[str]:
         """Return the names of the features of all types, each name once."""
-        return list(dict.fromkeys(name for each in self._types for name in self._frame(each)))
+        return list(dict.fromkeys(name for frame in self._frames() for name in frame))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -453,33 +416,18 @@ class Space(NamedTuple):
     data: FeatureView
 
 
-class NodeView:
-    """The view ``graph.nodes``, for ``nodes[TYPE].data`` and ``nodes(TYPE)``; TYPE must be in the list `among`."""
+class TypeView:
+    """The views ``graph.nodes`` and ``graph.edges``: ``view[TYPE].data`` has features, and ``view(...)`` is `call`."""
 
-    def __init__(self, graph: Structure, among: list[str]) -> None:
-        self._graph = graph
-        self._among = among
-
-    def __getitem__(self, key: Any) -> Space:
-        return Space(FeatureView(self._graph, [self._graph.types.node_type(_only_type(key), self._among)]))
-
-    def __call__(self, ntype: str | None = None) -> Tensor:
-        """Return the ids of the nodes: 0..V-1."""
-        return self._graph.node_numbers(self._graph.types.node_type(ntype, self._among))
-
-
-class EdgeView:
-    """The view ``graph.edges``, for ``edges[TYPE].data`` and ``edges(form, order, etype)``."""
-
-    def __init__(self, graph: Structure) -> None:
-        self._graph = graph
+    def __init__(self, graph: Structure, find: Callable[[Any], GraphType], call: Callable[..., Any]) -> None:
+        self._graph, self._find, self._call = graph, find, call
 
     def __getitem__(self, key: Any) -> Space:
-        return Space(FeatureView(self._graph, [self._graph.types.edge_type(_only_type(key))]))
+        return Space(FeatureView(self._graph, [self._find(_only_type(key))]))
 
-    def __call__(self, form: str = "uv", order: str = "eid", etype: Any = None) -> Any:
-        """Depending on `form`, return source and destination nodes ("uv"), edge ids ("eid"), or all three ("all")."""
-        return self._graph.all_edges(form, order, etype)
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        """Return ids of nodes, or end nodes of edges."""
+        return self._call(*arguments, **settings)
 
 
 def _only_type(key: Any) -> Any:
@@ -495,10 +443,7 @@ def _only_type(key: Any) -> Any:
 
 
 class GatheredFeatures(Mapping[str, Tensor]):
-    """Features of the source (destination) nodes of edges, with one row for each edge.
-
-    A feature is gathered when it is first read.
-    """
+    """Features of the source (destination) nodes of edges, one row for each edge, gathered when they are first read."""
 
     def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
         self._frame = frame

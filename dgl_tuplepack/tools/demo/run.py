@@ -28,7 +28,7 @@ from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack._core.text import printable
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.tensors import BatchTensors
-from dgl_tuplepack.compiling.function import compile
+from dgl_tuplepack.compiling.compile import compile
 from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError, SizesError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock

@@ -1,11 +1,13 @@
-"""The results of `compile`: functions and modules, compiled at the first call and again for each new set of shapes.
+"""`tp.compile`: torch.compile with settings for fast training on batches of static shape; its errors name a remedy.
 
-Below them: how to explain a break in the graph.
+It returns a `CompiledFunction` or a `CompiledModule`, compiled at the first call and again for each new set of shapes.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import itertools
 import logging
 import re
@@ -19,13 +21,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
 from dgl_tuplepack.compiling.torch_private import lines_of
-from dgl_tuplepack.compiling.torch_versions import bugs_of
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bugs_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 
@@ -34,6 +37,149 @@ _log = logging.getLogger(__name__)
 # If a comparison is inconclusive, for example for a batch of padding only, the next call is compared too, up to this
 # many calls in total.
 _MAX_COMPARISONS = 4
+_DEFAULT_SHAPES = 4
+
+
+def compile(
+    function: Callable[..., Any],
+    *,
+    dynamic: bool | None = False,
+    fullgraph: bool = True,
+    options: Mapping[str, Any] | None = None,
+    shapes: int | None = None,
+    check: bool | str = True,
+    **torch_arguments: Any,
+) -> Any:
+    """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
+
+    Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code draws other
+    random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
+    ``loss_of(tensors, count)`` is your function, and `sampler` the `PackBatchSampler` of the batches::
+
+        step = tp.compile(loss_of)
+        loss = step(batch.tensors, sampler.count_tensor)
+        loss.backward()
+
+    The first call takes 15 to 40 seconds for a network of five layers, and 2 to 4 seconds in later processes, since
+    torch keeps compiled code on disk.
+
+    Parameters
+    ----------
+    function
+        A module, or a function of tensors. Its arguments may also be containers of tensors, such as ``batch.tensors``.
+    dynamic
+        As in torch. False: compile separately for each set of static shapes. True or None: shapes may change, which
+        is slower.
+    fullgraph
+        As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
+    options
+        As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
+        CUDA graphs (not tested). ``{"cpp.threads": -1}`` gives all threads to generated kernels, which have one.
+    check
+        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. They
+        are compared in the first call for each set of shapes, each mode (training, gradients) and each number of
+        threads. True: a difference that rounding does not explain is an error. "warn": such a difference gives a
+        warning, and the function stays uncompiled. False: nothing is compared.
+    shapes
+        Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
+        in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
+        set takes as long to compile as the first. None: at most 4 sets, with a warning when the second is compiled.
+    **torch_arguments
+        Other arguments of `torch.compile`. A `mode` other than "default" is refused, since it only sets options: give
+        `options` instead.
+
+    Returns
+    -------
+    Callable
+        For a module, a module that holds the given module as ``_orig_mod``, as in torch. For a function, a function.
+
+    Raises
+    ------
+    CompileError
+        An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
+        `PaddedBatch`; it needs more sets of shapes and Python numbers than `shapes`; compiled code gives other results
+        than uncompiled code; or the function writes to tensors other than buffers.
+
+    Warns
+    -----
+    UserWarning
+        The compiler fails, and the function stays uncompiled; results cannot be compared; or a gradient is not finite,
+        although all outputs are finite. See also `check` and `shapes`.
+
+    Notes
+    -----
+    A Python number among the arguments is part of the compiled code, and another value causes a recompilation: give a
+    0-dimensional tensor instead.
+
+    The comparison costs one extra compiled call and up to two extra uncompiled calls, in the precision of the model and
+    in float64; if a difference is large, or if there are several processes, six more. Uncompiled calls read copies of
+    all tensors, and draw the same masks of dropout. Buffers, attributes of modules, random states and ``.grad`` end up
+    as after a single call. For each tensor, the tolerance is 10 times the distance between the uncompiled results in
+    these two precisions, plus a small fraction of the norm of the tensor. All processes compare in the same calls.
+
+    Examples
+    --------
+    >>> import dgl_tuplepack as tp
+    >>> @tp.compile
+    ... def squared_error(x, target):
+    ...     return (x - target).square().mean()
+    >>> squared_error
+    <compiled squared_error>
+    """
+    if not callable(function) or isinstance(function, type):
+        raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")
+    if isinstance(function, CompiledFunction | CompiledModule):
+        raise CompileError(f"{shown(function, 60)} is compiled already; compile the function or the model itself.")
+    true_or_false("fullgraph", fullgraph, CompileError)
+    if dynamic is not None:
+        true_or_false("dynamic", dynamic, CompileError)
+    if check != "warn":
+        true_or_false("check", check, CompileError)
+    _check_torch_arguments(torch_arguments)
+    if torch_arguments.get("disable"):
+        return function
+    if release_of(torch.__version__) < OLDEST:
+        raise CompileError(
+            f"torch {torch.__version__} is {remark_on(torch.__version__)}; install it, or call the function itself."
+        )
+    settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
+    max_shapes = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
+    options = _checked_options(options, torch_arguments)
+    compiled = CompiledFunction(function, options, settings, max_shapes, shapes is None, check)
+    return CompiledModule(function, compiled) if isinstance(function, nn.Module) else compiled
+
+
+def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that ``torch.compile`` lacks, and ``mode``, which torch does not combine with options."""
+    known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
+    for name in arguments:
+        if name not in known:
+            raise CompileError(
+                f"torch.compile of torch {torch.__version__} has no argument {name!r}; choose from {', '.join(known)}."
+            )
+    mode = arguments.get("mode")
+    if mode not in (None, "default"):
+        raise CompileError(
+            f"mode={mode!r} cannot be combined with options, which compile() sets (torch accepts only one of them); "
+            f"give the options of the mode, which torch._inductor.list_mode_options({mode!r}) lists."
+        )
+
+
+def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the caller's options under the names that torch uses; refuse unknown options."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give one.")
+    # None if torch cannot list its options, or the backend is not torch's own compiler.
+    known = torch_private.known_options() if torch_private.is_inductor(arguments) else None
+    for name in options:
+        # Torch accepts hyphens in place of underscores.
+        if known is not None and str(name).replace("-", "_") not in known:
+            close = difflib.get_close_matches(str(name), known, 3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "torch._inductor.list_options() lists them."
+            raise CompileError(f"torch {torch.__version__} has no option {shown(name)} for its compiler; {hint}")
+    return {str(name).replace("-", "_"): value for name, value in options.items()}
 
 
 class CompiledFunction:
@@ -53,9 +199,9 @@ class CompiledFunction:
         # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
-        self._has_recurrent_layers = self._has_changed_cache = False
+        self._has_recurrent_layers = False
         self._recompile_limit: int | None = None
-        # Text of a warning -> whether it has been shown.
+        # Text of a warning -> whether it has been shown; each is shown once, at the end of a call.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
@@ -97,9 +243,9 @@ class CompiledFunction:
             self._prepare(signature, args, kwargs)
         elif self._comparisons_left:
             self._compare_if_unchecked(args, kwargs)
-        traces_before = self._number_of_traces()
-        result = self._run(args, kwargs)
-        if self._number_of_traces() != traces_before and self._check:
+        graphs_before = torch_private.number_of_graphs()
+        result = self._run(*args, **kwargs)
+        if torch_private.number_of_graphs() != graphs_before and self._check:
             # Torch has recompiled, for example because an attribute or the number of threads has changed.
             self._comparisons_left = _MAX_COMPARISONS
             self._compare_if_unchecked(args, kwargs)
@@ -108,23 +254,19 @@ class CompiledFunction:
             warnings.warn(text, stacklevel=2)
         return result
 
-    def _number_of_traces(self) -> int:
-        """Return a number that grows whenever torch compiles the function, or a part of it, again."""
-        # After a graph break, torch compiles the parts separately, and does not trace the function as a whole again.
-        return _traces.number + (0 if self._settings["fullgraph"] else torch_private.number_of_graphs())
+    def _warn(self, text: str) -> None:
+        self._warnings.setdefault(text, False)
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Check the arguments of a call with a new signature, and compare the call with the uncompiled function.
+        """Check the arguments of a call with a new signature; compile, and compare with the uncompiled function.
 
-        The comparison calls the compiled function for the first time, so torch compiles here. The comparison must come
-        before the caller's own call, which may change tensors that the comparison reads.
+        This must come before the caller's own call, which may change tensors that the comparison reads.
         """
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
             if self._compiled is None:
-                self._device = device_of(leaves.values())
-                self._compiled = self._wrapped_by_torch(self._device)
+                self._compiled = self._wrapped_by_torch(device_of(leaves.values()))
             shapes = {path: described(value) for path, value in leaves.items()}
             # Calls with different signatures can have equal descriptions.
             if shapes not in self._compiled_shapes:
@@ -132,8 +274,7 @@ class CompiledFunction:
                     self._check_new_shapes(leaves, shapes)
                     self._comparisons_left = _MAX_COMPARISONS if self._check else 0
                 self._compiled_shapes.append(shapes)
-            text = f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"
-            with notice(text):
+            with notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 self._compare_if_unchecked(args, kwargs)
             self._signatures.add(signature)
             _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
@@ -147,18 +288,16 @@ class CompiledFunction:
             found = self._compare(args, kwargs)
             self._comparisons_left = 0 if found.is_conclusive else self._comparisons_left - 1
             if found.skipped and self.is_compiled:
-                self._warnings.setdefault(
+                self._warn(
                     f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses "
-                    "yourself. check=False hides this warning.",
-                    False,
+                    "yourself. check=False hides this warning."
                 )
             if found.not_finite:
-                self._warnings.setdefault(
+                self._warn(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
                     "uncompiled; use tp.nn.masked_loss for missing labels; if the model computes distances, give "
                     "the loader coordinates=, since distances in padding are 0 without it; empty graph slots have no "
-                    "nodes to divide by (use clamp(min=1)), and values of graphs are 0 there without label_fill=.",
-                    False,
+                    "nodes to divide by (use clamp(min=1)), and values of graphs are 0 there without label_fill=."
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
@@ -166,40 +305,32 @@ class CompiledFunction:
         same_draws = self._settings.get("backend") in ("eager", "aot_eager") or bool(options.get("fallback_random"))
         # The compiler pass of this package makes dropout draw uniform numbers.
         uniform_dropout = not same_draws and torch_private.PASS_OPTION in options
-
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            return self._run(args, kwargs)
-
         try:
-            found = check_call(self._function, compiled, args, kwargs, leaves, same_draws, uniform_dropout)
+            found = check_call(self._function, self._run, args, kwargs, leaves, same_draws, uniform_dropout)
         except Exception as error:
             # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
             # backward pass only when `check_call` computes gradients.
             if not torch_private.is_compiler_failure(error):
                 raise
             self._compiled = self._after_failure(error)
-            return self._compare(args, kwargs) if self.is_compiled else Checked()
+            return Checked()
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
                 "uncompiled results; return a new tensor, make the tensor a buffer of a module, or give check=False."
             )
         if found.difference:
-            self._handle_difference(found.difference)
+            text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
+            if bugs := bugs_of(torch.__version__):
+                text += f" (known bugs of this torch: {'; '.join(bugs)})"
+            if self._check != "warn":
+                raise CompileError(
+                    f"{text}; call the function itself, as check='warn' does, try another version of torch, or "
+                    "simplify the function until compiled and uncompiled results agree."
+                )
+            self._warn(f"{text}; it stays uncompiled.")
+            self._compiled = self._function
         return found
-
-    def _handle_difference(self, difference: str) -> None:
-        """Raise CompileError for wrong results; if check="warn", warn and use the uncompiled function."""
-        text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
-        if bugs := bugs_of(torch.__version__):
-            text += f" (known bugs of this torch: {'; '.join(bugs)})"
-        if self._check != "warn":
-            raise CompileError(
-                f"{text}; call the function itself, as check='warn' does, try another version of torch, or simplify "
-                "the function until compiled and uncompiled results agree."
-            )
-        warnings.warn(f"{text}; it stays uncompiled.", stacklevel=6)
-        self._compiled = self._function
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         """Return the function wrapped by torch's compiler; return it uncompiled if the compiler cannot start."""
@@ -214,11 +345,10 @@ class CompiledFunction:
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
         # Older releases of torch have no such argument: `_run` then sets the limit.
         self._recompile_limit = None if "recompile_limit" in settings else own_limit["recompile_limit"]
-        function = _counted(self._function)
-        compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
-        return compiled
+        function, options = _with_own_code(self._function), self._inductor_options or None
+        return torch.compile(function, options=options, **settings)
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; if torch's compiler fails, try again, at last with the uncompiled function."""
         compiled = self._compiled
         assert compiled is not None
@@ -230,26 +360,32 @@ class CompiledFunction:
         except Exception as error:
             if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
                 self._has_recurrent_layers = True
-                return self._run(args, kwargs)
+                return self._run(*args, **kwargs)
             fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
             if fails and compiled is not self._function:
                 with self._lock:
                     # Another thread may already have replaced the function that failed.
                     if self._compiled is compiled:
                         self._compiled = self._after_failure(error)
-                return self._run(args, kwargs)
+                return self._run(*args, **kwargs)
             self._raise_clearer_error(error, args, kwargs)
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        if not self._has_changed_cache and torch_private.use_another_cache():
-            self._has_changed_cache = True
-            return self._wrapped_by_torch(self._device)
-        return self._uncompiled(f"torch's compiler fails ({with_remedy(torch_private.reason_of(error))})")
+        """Warn that torch's compiler fails, and return the uncompiled function."""
+        reason = torch_private.reason_of(error)
+        # Inductor writes these words if it cannot generate code for a size that depends on values.
+        if "to have been codegen-ed" in reason:
+            reason += (
+                "; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that add "
+                "self-loops, and add self-loops to the graphs"
+            )
+        hint = "if a process was killed while it compiled, delete the folder of torch's cache, TORCHINDUCTOR_CACHE_DIR"
+        return self._uncompiled(f"torch's compiler fails ({reason}); {hint}")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         """Warn about a `problem`, and return the uncompiled function."""
-        warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
+        self._warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.")
         return self._function
 
     def _raise_clearer_error(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -306,7 +442,7 @@ class CompiledFunction:
                 f"call needs another shape: {text}; {remedy}."
             )
         if self._warns_of_new_shapes and len(self._compiled_shapes) == 1:
-            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
+            self._warn(f"{self._name} is compiled again, since {text}; {remedy}.")
 
 
 class CompiledModule(nn.Module):
@@ -341,34 +477,18 @@ class CompiledModule(nn.Module):
         return f"<compiled {self._orig_mod!r}>"
 
 
-class _Traces(threading.local):
-    """Count how often torch has traced compiled functions in this thread; each recompilation traces again."""
-
-    number = 0
-
-
-_traces = _Traces()
 _numbers = itertools.count()
 
 
-def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls `function`, and counts how often torch traces it."""
-    # Made here, not at import, since making it loads torch's compiler.
-    count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
+def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `function`, and has a code object of its own."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            count()
         return function(*args, **kwargs)
 
-    # Torch caches compiled code by code object, and limits its number: each function needs its own code object.
+    # Torch caches compiled code by code object, and limits its number for each of them.
     traced.__code__ = traced.__code__.replace(co_name=f"traced_{next(_numbers)}")
     return traced
-
-
-def _count() -> int:
-    _traces.number += 1
-    return 0
 
 
 # User code is outside of `_LIBRARIES`.
@@ -376,33 +496,31 @@ _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
+_NO_VALUES = (
+    "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), not "
+    "int(mask.sum()))"
+)
 # (pattern, remedy): a pattern is searched for in the tracer's message and the lines of code that led to the error. The
 # first pattern that is found gives the remedy.
 _REMEDIES = (
     (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
         r"Could not guard on data-dependent",
-        "branches and shapes must not depend on values: pass size=data.num_graphs to PyG's pools and "
-        "dim_size=data.num_graphs to its aggregation modules, compile dense-attention layers (GPSConv) with "
-        "fullgraph=False, and elsewhere use torch.where, masks, and sizes known from shapes (len(x), not "
-        "int(mask.sum()))",
+        f"{_NO_VALUES}; pass size=data.num_graphs to PyG's pools and dim_size=data.num_graphs to its aggregation "
+        "modules, and compile dense-attention layers (GPSConv) with fullgraph=False",
     ),
     (
         r"(in|out)_degrees\(\)? *== *0",
         "create the layer with allow_zero_in_degree=True, or call its set_allow_zero_in_degree(True) (nodes without "
-        "messages then get 0; the loader's cover_padding=True avoids such nodes in padding, but only uncompiled code "
-        "can check that); a layer without that argument, such as EGATConv, can stay uncompiled: "
-        "layer.forward = torch.compiler.disable(layer.forward), and tp.compile(..., fullgraph=False)",
+        "messages then get 0; the loader's cover_padding=True helps uncompiled code only); leave a layer without that "
+        "argument, such as EGATConv, uncompiled: layer.forward = torch.compiler.disable(layer.forward), and "
+        "tp.compile(..., fullgraph=False)",
     ),
     (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
         "pass batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
     ),
-    (
-        r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
-        "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), "
-        "not int(mask.sum()))",
-    ),
+    (r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b", _NO_VALUES),
     (
         r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
         "keep the number as a 0-dimensional tensor, or read it outside the compiled function",
@@ -442,17 +560,6 @@ def explanation(name: str, error: BaseException) -> str:
     searched += "dgl/" if any("dgl" in parts for parts in libraries) else ""
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, searched)), _OTHERWISE)
     return f"{name} cannot be compiled in one graph{_because_of(error)}: {reason}; {remedy}."
-
-
-def with_remedy(reason: str) -> str:
-    """Return the reason for a failure, with a remedy if a remedy is known."""
-    # Inductor writes these words if it cannot generate code for a size that depends on values.
-    if "to have been codegen-ed" not in reason:
-        return reason
-    return (
-        f"{reason}; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that "
-        "add self-loops, and add self-loops to the graphs"
-    )
 
 
 def _because_of(error: BaseException) -> str:
