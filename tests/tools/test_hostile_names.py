@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphStore, SizeHistogram
 from dgl_tuplepack._core.text import printable
-from dgl_tuplepack.tools.plots._drawing import label
+from dgl_tuplepack.tools.drawing import label
 from tests.support.command import Run
 
 NAMES = [

@@ -15,8 +15,7 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SizesError
 from dgl_tuplepack.planning.sizes import components_of_kind
-from dgl_tuplepack.tools.report import write_report
-from dgl_tuplepack.tools.report.page import joined_batches, padded_shape
+from dgl_tuplepack.tools.report import joined_batches, padded_shape, write_report
 from tests.support.browser import chromium, requests_of, show
 from tests.support.messages import refused
 
