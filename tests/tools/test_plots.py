@@ -295,10 +295,8 @@ def test_pictures_can_be_read_in_grey() -> None:
     assert (np.diff(lightness) <= 0).all(), "more is darker"
     assert len(set(lightness)) > 200
     assert lightness[0] < 0.85, "one graph is seen on white paper"
-    shades = [luminance(line_style(number)["color"]) for number in range(4)]
-    assert np.diff(shades).min() > 0.1
-    pairs = [(line_style(n)["linestyle"], line_style(n + 1)["linestyle"]) for n in range(12)]
-    assert all(one != other for one, other in pairs)
+    assert np.diff([luminance(line_style(number)["color"]) for number in range(4)]).min() > 0.1
+    assert all(line_style(n)["linestyle"] != line_style(n + 1)["linestyle"] for n in range(12))
 
 
 def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called() -> None:

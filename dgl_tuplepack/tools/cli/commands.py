@@ -30,7 +30,7 @@ from dgl_tuplepack.tools.cli.store import chunk, info, partition, preprocess, ve
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two pictures.")] = Path("demo-output"),
-    graphs: Annotated[int | None, options.number("Number of molecules; default: all.", 32_901)] = None,
+    graphs: Annotated[int | None, options.number("Number of molecules; default: all.", max=32_901)] = None,
     epochs: Annotated[int, options.number("Number of training epochs.")] = 1,
     seed: options.Seed = 0,
     as_json: options.Json = False,
@@ -91,7 +91,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Pack many small graphs into full, static-shape batches for DGL."""
+    """Pack many small graphs into full, static-shape batches for DGL, PyG and JAX."""
     if context.invoked_subcommand is None:
         # With rich, `get_help` prints the help itself and returns an empty text.
         print(context.get_help(), end="")
