@@ -31,9 +31,9 @@ DEVICE = os.environ.get("TUPLEPACK_ZOO_DEVICE", "cpu")
 # The framework in which each model is compiled, if only traced and split.
 TRACED = {
     **dict.fromkeys(
-        ("GatedGCN", "SchNet", "GIN-VN", "AttentiveFP", "GraphGPS", "EGNN", "R-GCN", "ALIGNN", "Graphormer"), "dgl"
+        ("GatedGCN", "SchNet", "GIN-VN", "AttentiveFP", "GraphGPS", "R-GCN", "ALIGNN", "Graphormer"), "dgl"
     ),
-    **dict.fromkeys(("MPNN", "GCN-VN", "GraphSAGE", "DeeperGCN", "Autoencoder"), "pyg"),
+    **dict.fromkeys(("MPNN", "GraphSAGE", "DeeperGCN", "Autoencoder"), "pyg"),
 }
 # Backends of the training step and of the evaluation: C++ takes a second for each of 15 to 20 kernels.
 COMPILED = {case: ("aot_eager", "aot_eager") for case in TRACED.items()} | {
