@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
@@ -33,6 +32,8 @@ from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError, SizesError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.loading.make_loader import packed_loader
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.predictions import Predictions
 from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
@@ -41,7 +42,6 @@ from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 from dgl_tuplepack.planning.plan import PackPlan, summarise
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
-from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
@@ -84,7 +84,7 @@ def _compare(
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler, the compiled row would repeat the uncompiled row.
+        # Without a working compiler, this row would repeat another.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
@@ -105,14 +105,10 @@ def _compare(
         "packs_per_batch": PACKS_PER_BATCH,
         "contenders": [row.to_dict() for row in rows],
         "training": {
-            "plan": best.name,
-            "steps": len(losses),
-            "first_loss": first,
-            "last_loss": last,
-            "accuracy": accuracy,
+            "plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last, "accuracy": accuracy,
         },
         "pictures": [str(path) for path in pictures],
-    }
+    }  # fmt: skip
 
 
 def _framework(console: Console) -> str:
@@ -125,11 +121,8 @@ def _framework(console: Console) -> str:
     return "dgl"
 
 
-def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
-    """Return a sampler of the packs of a plan, and a loader of the batches that the sampler chooses."""
-    sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
-    batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
-    return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
+def _loader(store: GraphStore, plan: PackPlan, seed: int) -> PackedLoader:
+    return packed_loader(store, limits=LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
 
 
 class _Trainer:
@@ -165,9 +158,9 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
     """
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
-        sampler, loader = _loader(store, plan, seed)
+        loader = _loader(store, plan, seed)
         for epoch in itertools.count():
-            sampler.set_epoch(epoch)
+            loader.set_epoch(epoch)
             yield from loader
 
     trainer = _Trainer(framework)
@@ -191,13 +184,12 @@ def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int
 
 def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:
     """Train a new network; return the losses of all steps, and its accuracy on all graphs."""
-    (sampler, loader), trainer = _loader(store, plan, seed), _Trainer(framework)
+    loader, trainer = _loader(store, plan, seed), _Trainer(framework)
     losses: list[float] = []
     for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        count = sampler.graphs_per_batch
+        loader.set_epoch(epoch)
         bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
-        losses += [trainer(batch, count) for batch in bar]
+        losses += [trainer(batch, loader.graphs_per_batch) for batch in bar]
     predictions = Predictions(len(store))
     trainer.model.eval()
     with torch.no_grad():
