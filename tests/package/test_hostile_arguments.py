@@ -290,20 +290,6 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us(tmp_path: Path, monk
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_arrays_of_any_layout_are_sizes() -> None:
-    wanted = [[3, 4], [2, 2], [1, 0]]
-    rows = np.array(wanted)
-    layouts: list[Any] = [
-        rows.astype(">i4"), rows[::-1][::-1], np.repeat(rows, 2, axis=1)[:, ::2], np.asfortranarray(rows),
-        np.ma.array(rows), rows.astype(object), torch.tensor(wanted), torch.tensor(wanted).T.contiguous().T,
-        [tuple(row) for row in wanted],
-    ]  # fmt: skip
-    rows.setflags(write=False)
-    for layout in [*layouts, rows]:
-        assert tp.sizes_of(layout).array.tolist() == wanted
-        assert tp.sizes_of(layout).array.dtype == np.int64
-
-
 def test_a_batch_of_what_is_no_list() -> None:
     with refused(SchemaError, "a batch needs a list of items", "None"):
         COLLATE(None)

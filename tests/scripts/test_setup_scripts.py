@@ -134,7 +134,3 @@ def test_what_has_no_wheel_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert resolve.main([]) == 1
     row = "| 3.15 | no: No matching distribution found for numba | 2.13.0: yes | no | yes |"
     assert capsys.readouterr().out.splitlines()[-1] == row
-    listed["torch"] = ""
-    monkeypatch.setattr(resolve, "resolved", lambda python: (True, "9 packages: yes"))
-    assert resolve.main([]) == 1
-    assert "no wheel of torch" in capsys.readouterr().out
