@@ -1,4 +1,4 @@
-"""Pack many small graphs into full, static-shape batches for DGL."""
+"""Pack many small graphs into full, static-shape batches for DGL, PyG and JAX."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from dgl_tuplepack.tools.demo.model import MaskedGIN
+    from dgl_tuplepack.tools.demo.run import MaskedGIN
 
 
 Content = StrEnum("Content", ["fixed", "resample", "exchange"])
@@ -118,7 +118,7 @@ def _dataset(root: Path, name: str) -> Any:
 
 
 def _model(num_tasks: int, width: int, layers: int, framework: str) -> MaskedGIN:
-    from dgl_tuplepack.tools.demo.model import MaskedGIN
+    from dgl_tuplepack.tools.demo.run import MaskedGIN
 
     encoders = load("ogb.graphproppred.mol_encoder")
     encode_nodes = encoders.AtomEncoder(width)

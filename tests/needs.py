@@ -38,7 +38,6 @@ WITHOUT = (
     "sampling/test_exchange.py",
     "sampling/test_static_sampler.py",
     # What newer versions of HiGHS and of Typer may change.
-    "tools/test_standard_output.py",
     "tools/test_command_options.py",
 )
 

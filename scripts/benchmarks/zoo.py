@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 app = typer.Typer()
 
 NAMES = (
-    "GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet", "GCN-VN", "GraphSAGE", "DeeperGCN", "AttentiveFP",
-    "GraphGPS", "EGNN", "R-GCN", "ALIGNN", "Graphormer", "Autoencoder",
+    "GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet", "GraphSAGE", "DeeperGCN", "AttentiveFP",
+    "GraphGPS", "R-GCN", "ALIGNN", "Graphormer", "Autoencoder",
 )  # fmt: skip
 GRAPHS_PER_BATCH = 64
 PLAIN, UNPADDED, PADDED, COMPILED = "plain", "store, unpadded", "padded", "padded, tp.compile"

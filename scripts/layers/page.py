@@ -86,10 +86,11 @@ def page(sections: Mapping[str, Sequence[Row]], counted: Sequence[str], function
 
 def _table(rows: Sequence[Row]) -> str:
     lines = ["| layer | equal | compiled once | why not |", "|---|---|---|---|"]
-    return "\n".join([*lines, *map(_table_line, rows)]) + "\n"
+    return "\n".join([*lines, *map(table_line, rows)]) + "\n"
 
 
-def _table_line(row: Row) -> str:
+def table_line(row: Row) -> str:
+    """Return the line of a layer in its table."""
     equal, compiled = ("yes" if each else "no" for each in (row.equal, row.compiled))
     return f"| {row.case.shown} | {equal} | {compiled} | {row.reason.replace('|', '/')} |"
 

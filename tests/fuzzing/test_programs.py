@@ -20,7 +20,6 @@ _NETWORKS = (
     replace(Network.of(3), aggregations=("mean", "attention"), edge_features=False),
     Network.of(8),
     replace(Network.of(19), virtual_node=True),
-    Network.of(36),
     replace(Network.of(36), norm="batch", readout="sum", jumping="last", sorted_edges=False),
 )
 

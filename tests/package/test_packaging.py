@@ -38,16 +38,13 @@ def long_description(readme: str, address: str) -> str:
     return text
 
 
-def test_links_and_pictures_of_the_long_description_are_absolute() -> None:
+def test_links_and_pictures_of_the_long_description_are_absolute_or_left_out() -> None:
     text = long_description(README, ADDRESS)
     assert '<source srcset="https://git.example/packs/raw/HEAD/docs/dark.svg">' in text
     assert '<img alt="bars" src="https://git.example/packs/raw/HEAD/docs/light.svg">' in text
     assert "![bars](https://git.example/packs/raw/HEAD/docs/bars.png)" in text
     assert "[the guide](https://git.example/packs/blob/HEAD/docs/guide.md#first)" in text
     assert "[elsewhere](https://other.example/a)" in text
-
-
-def test_without_an_address_links_are_text_and_pictures_are_left_out() -> None:
     text = long_description(README, "")
     assert text == "# Title\n\nSee the guide and [elsewhere](https://other.example/a).\n"
 
@@ -103,18 +100,13 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_package_index_would_accept_the_release(release: Path) -> None:
+def test_the_package_index_would_accept_the_release_with_the_files_of_the_repository(release: Path) -> None:
     files = sorted(release.iterdir())
     assert [file.name for file in files] == [
         f"dgl_tuplepack-{__version__}-py3-none-any.whl", f"dgl_tuplepack-{__version__}.tar.gz"
     ]  # fmt: skip
     checked = run(sys.executable, "-m", "twine", "check", "--strict", *files, folder=release)
     assert checked.count("PASSED") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_sdist_has_the_files_of_the_repository(release: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT).stdout.split("\0")
     expected = {name for name in listed if name and name != ".gitignore" and (ROOT / name).is_file()}
     with tarfile.open(next(release.glob("*.tar.gz"))) as archive:
@@ -177,25 +169,17 @@ def typed(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.dgl
-def test_the_quickstart_passes_strict_checks_of_mypy(installed: Path, typed: Path) -> None:
+@pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
+def test_the_quickstart_passes_the_checks_of_types(checker: str, installed: Path, typed: Path) -> None:
+    pytest.importorskip(checker, reason=f"{checker} is absent; install dgl_tuplepack[test].")
     # DGL has no types, modules of torch return Any, and its `backward` has no types.
     others = ["--ignore-missing-imports", "--no-warn-return-any", "--untyped-calls-exclude=torch"]
-    options = ["--strict", *others, "--python-executable", installed, "--cache-dir", typed / "cache"]
-    command = [sys.executable, "-m", "mypy", *options]
-    assert "no issues found" in run(*command, *sorted(typed.glob("of_*.py")), folder=typed)
-    refused = subprocess.run([*command, typed / "wrong.py"], capture_output=True, text=True, cwd=typed)
-    assert refused.returncode == 1
-    assert "graphs_per_batch" in refused.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.dgl
-def test_the_quickstart_passes_the_checks_of_pyright(installed: Path, typed: Path) -> None:
-    pytest.importorskip("basedpyright", reason="basedpyright is absent; install dgl_tuplepack[test].")
-    (typed / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', encoding="utf-8")
-    command = [sys.executable, "-m", "basedpyright", "--pythonpath", installed]
-    assert "0 errors" in run(*command, *sorted(typed.glob("of_*.py")), folder=typed)
+    options: list[str | Path] = ["--strict", *others, "--python-executable", installed, "--cache-dir", typed / "cache"]
+    if checker == "basedpyright":
+        (typed / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}', encoding="utf-8")
+        options = ["--pythonpath", installed]
+    command = [sys.executable, "-m", checker, *options]
+    run(*command, *sorted(typed.glob("of_*.py")), folder=typed)
     refused = subprocess.run([*command, typed / "wrong.py"], capture_output=True, text=True, cwd=typed)
     assert refused.returncode == 1
     assert "graphs_per_batch" in refused.stdout

@@ -152,9 +152,7 @@ def test_search_needs_no_network(driver: Any, site: Path) -> None:
     driver.execute_script("document.querySelector('.search-button, .search-button-field').click()")
     field = wait_for(driver, "document.querySelector('dialog[open] input[type=search]')")
     field.send_keys("packed_loader\n")
-    found = wait_for(driver, "[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))")
     wait_for(driver, "document.querySelector('#search-results li a[href*=\"dgl_tuplepack.packed_loader\"]')")
-    assert found
     assert not problems_of(driver)
 
 
@@ -162,38 +160,20 @@ def test_search_needs_no_network(driver: Any, site: Path) -> None:
 def test_the_pages_follow_the_colours_of_the_system(driver: Any, site: Path, scheme: str) -> None:
     show(driver, site / "index.html", 1280, scheme)
     colour = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    levels = wait_for(driver, colour)
-    assert (max(levels) < 60) == (scheme == "dark")
-    visible = wait_for(
-        driver, "[...document.querySelectorAll('article img')].filter(i => i.offsetWidth).map(i => i.src)"
-    )
-    assert [Path(urlsplit(address).path).stem for address in visible] == [f"packs-{scheme}"]
+    assert (max(wait_for(driver, colour)) < 60) == (scheme == "dark")
+    pictures = "[...document.querySelectorAll('article img')].filter(i => i.offsetWidth).map(i => i.src)"
+    assert [Path(urlsplit(address).path).stem for address in wait_for(driver, pictures)] == [f"packs-{scheme}"]
 
 
 def test_no_page_is_wider_than_a_phone(driver: Any, site: Path) -> None:
+    """The longest page of a function, and the twenty longest other pages, which have all tables and pictures."""
     wide = []
     of_functions = {*(site / "reference" / "generated").glob("*.html")}
-    longest = max(of_functions, key=lambda path: path.stat().st_size)
-    for path in [longest, *(path for path in pages_of(site) if path not in of_functions)]:
+    by_length = sorted(pages_of(site), key=lambda path: -path.stat().st_size)
+    longest = next(path for path in by_length if path in of_functions)
+    for path in [longest, *[path for path in by_length if path not in of_functions][:20]]:
         show(driver, path, 360)
-        wait_for(driver, "document.readyState == 'complete'")
         if driver.execute_script("return document.documentElement.scrollWidth") > 360:
             wide.append(path.name)
         assert not problems_of(driver), path.name
     assert not wide
-
-
-def test_the_keyboard_reaches_the_text_and_the_links(driver: Any, site: Path) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    show(driver, site / "quickstart.html", 1280)
-    reached = []
-    for _ in range(40):
-        driver.switch_to.active_element.send_keys(Keys.TAB)
-        focused = driver.switch_to.active_element
-        reached.append(focused.get_attribute("innerText"))
-        if focused.tag_name in ("a", "button"):
-            style = "const s = getComputedStyle(arguments[0]); return s.outlineStyle != 'none' || s.boxShadow != 'none'"
-            assert driver.execute_script(style, focused), f"the focus is not visible on {reached[-1]!r}"
-    assert "Skip to main content" in reached[0]
-    assert any("Install" in (text or "") for text in reached)

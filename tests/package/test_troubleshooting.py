@@ -269,19 +269,15 @@ def test_without_set_epoch_every_epoch_has_the_same_batches() -> None:
 
 
 def test_a_new_loader_repeats_graphs_and_a_restored_one_does_not() -> None:
-    loader = tp.packed_loader(DATASET, limits=LIMITS)
-    seen, checkpoint = [], {}
+    loader, seen, checkpoint = tp.packed_loader(DATASET, limits=LIMITS), [], {}
     for batch in itertools.islice(loader, 5):
         seen += batch.graph_ids[: batch.num_real_graphs].tolist()
         checkpoint = loader.state_dict()
-    delivered = {}
-    for name in ("new", "restored"):
-        again = tp.packed_loader(DATASET, limits=LIMITS)
-        if name == "restored":
-            again.load_state_dict(checkpoint)
-        delivered[name] = seen + [i for batch in again for i in batch.graph_ids[: batch.num_real_graphs].tolist()]
-    assert len(delivered["new"]) > len(DATASET)
-    assert sorted(delivered["restored"]) == list(range(len(DATASET)))
+    new, restored = (tp.packed_loader(DATASET, limits=LIMITS) for _ in range(2))
+    restored.load_state_dict(checkpoint)
+    again, rest = ([i for b in each for i in b.graph_ids[: b.num_real_graphs].tolist()] for each in (new, restored))
+    assert len(seen + again) > len(DATASET)
+    assert sorted(seen + rest) == list(range(len(DATASET)))
 
 
 def test_limits_alone_do_not_keep_the_batch_size() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,16 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.mark.dgl
 def test_the_page_of_layers_is_what_layers_do_and_an_old_or_absent_one_is_told(tmp_path: Path) -> None:
+    """Each ninth layer is compared; CONTRIBUTING says when to compare all of them."""
+    script, first = ROOT / "scripts" / "list_layers.py", "| `AGNNConv(allow_zero_in_degree=True)` | "
     page = tmp_path / "layers.md"
     committed = (ROOT / "docs" / "reference" / "layers.md").read_text(encoding="utf-8")
-    page.write_text(committed.replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |"), encoding="utf-8")
-    script = ROOT / "scripts" / "list_layers.py"
-    runs = [("--check", "--out", path) for path in (page, tmp_path / "absent.md")]
-    whole, absent = run_each(script, *runs, folder=ROOT)
+    page.write_text(committed.replace(f"{first}yes", f"{first}no"), encoding="utf-8")
+    runs = [("--check", "--every", 9, "--out", path) for path in (page, tmp_path / "absent.md")]
+    old, absent = run_each(script, *runs, folder=ROOT)
+    assert old.returncode == absent.returncode == 1
     # All the other lines are those of the committed page.
-    assert whole.returncode == 1
-    assert [line for line in whole.stderr.splitlines() if line.startswith(("- ", "+ "))] == [
-        "- | `SumPooling()` | no | yes |  |",
-        "+ | `SumPooling()` | yes | yes |  |",
-    ], whole.stderr
-    assert absent.returncode == 1
+    assert [line for line in old.stderr.splitlines() if line.startswith(("- ", "+ "))] == [f"+ {first}yes | yes |  |"]
     assert "absent.md" in absent.stderr
     assert "Traceback" not in absent.stderr
 
@@ -49,7 +45,7 @@ def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.dgl
 def test_training_on_an_ogb_folder_compiled_too(ogb_root: Path) -> None:
     arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
-    ways = (["fixed"], ["exchange"], ["resample"], ["resample", "--compile"])
+    ways = (["exchange"], ["resample"], ["resample", "--compile"])
     runs = [(*arguments, "--content", *way) for way in ways]
     all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
     for done in all_done:
@@ -58,7 +54,7 @@ def test_training_on_an_ogb_folder_compiled_too(ogb_root: Path) -> None:
         assert done.stdout.count("120 graphs in ") == 3
         assert done.stdout.count("rocauc: train 0.") == 2
         assert "is iterated again" not in done.stderr
-    plain, compiled = (re.findall(r"mean loss ([\d.]+)", done.stdout) for done in all_done[2:])
+    plain, compiled = (re.findall(r"mean loss ([\d.]+)", done.stdout) for done in all_done[1:])
     assert len(plain) == len(compiled) == 2
     np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
 
@@ -98,10 +94,8 @@ def test_wrong_input_for_training(ogb_root: Path) -> None:
         (["--graphs-per-batch", "1"], "is out of reach"),
         (["--name", "ogbg-nothing"], "ogbg-nothing"),
         (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
+        (["--content", "shuffled"], "'fixed', 'resample', 'exchange'"),
     ]
-    if find_spec("torch_geometric") is None:
-        cases.append((["--framework", "pyg"], "dgl_tuplepack[pyg]"))
-    cases.append((["--content", "shuffled"], "'fixed', 'resample', 'exchange'"))
     runs = [("--root", ogb_root, *arguments) for arguments, _ in cases]
     all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
     for done, (arguments, message) in zip(all_done, cases, strict=True):
@@ -109,16 +103,6 @@ def test_wrong_input_for_training(ogb_root: Path) -> None:
         assert done.returncode == (2 if arguments[0] == "--content" else 1)
         assert message in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
-    # A module of the same name that cannot be imported stands for an absent package.
-    (tmp_path / "dgl.py").write_text("raise ModuleNotFoundError(\"No module named 'dgl'\", name='dgl')")
-    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ".", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "dgl is not installed" in done.stderr
-    assert "dgl==1.1.3" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) -> None:
@@ -138,13 +122,6 @@ def test_benchmarks_find_what_they_measure(tmp_path: Path) -> None:
     assert [row["order"] for row in rows] == ["random", "dealt"] * 6
     for random, dealt in zip(rows[::2], rows[1::2], strict=True):
         assert dealt["mean spread"] < random["mean spread"] / 3
-
-
-def test_the_setup_script_says_how_it_is_used() -> None:
-    runs: list[list[str]] = [[], ["fly"], ["--without-dgl"], ["demo-", "--without-dgl"]]
-    for done in run_each(ROOT / "scripts" / "run.py", *runs, folder=ROOT):
-        assert done.returncode == 2
-        assert "[--without-dgl | --newest] {demo,tests,docs}" in done.stderr
 
 
 def test_the_committed_picture_of_batches_is_what_comes_out(tmp_path: Path) -> None:

@@ -11,12 +11,10 @@ from typing import Any
 import dgl
 import numpy as np
 import pytest
-import typer
 
 from dgl_tuplepack import GraphSizes, PackPlan, SizeHistogram, StaticBatchSampler, load_example, pack, search_limits
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.tools.cli.commands import app
 from tests.support.command import Run
 from tests.support.ogb_folder import write_ogb_folder
 
@@ -25,24 +23,18 @@ MOLHIV = load_example("ogbg-molhiv")
 BIG = ["--limits", "222,502"]
 COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
 SMALL = SizeHistogram.from_csv(COUNTS)
-COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 
 
 def records(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_sizes_shows_what_is_in_a_dataset(run: Run) -> None:
-    done = run("sizes", EXAMPLE)
-    assert done.code == 0
-    assert done.err == ""
-    for part in ("32,901 graphs", "795 distinct sizes", "nodes", "830,936", "25.26", "222", "502"):
-        assert part in done.out
-
-
 def test_sizes_has_a_row_of_figures_for_each_component(run: Run) -> None:
-    (line,) = [line for line in run("sizes", "-", text=COUNTS.encode()).out.splitlines() if "nodes" in line]
-    assert line.split("│")[1:-1] == [" nodes     ", "    29 ", " 2.90 ", "   2 ", "      3 ", "   3 ", "   6 ", "   6 "]
+    done = run("sizes", "-", text=COUNTS.encode())
+    assert (done.code, done.err) == (0, "")
+    assert "10 graphs of 3 distinct sizes" in done.out
+    (line,) = [line for line in done.out.splitlines() if "nodes" in line]
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == ["nodes", "29", "2.90", "2", "3", "3", "6", "6"]
 
 
 @pytest.mark.parametrize("ending", ["json", "csv"])
@@ -56,21 +48,15 @@ def test_sizes_as_json_and_csv_are_the_histogram_and_are_read_again(run: Run, en
         assert run("sizes", source, "--csv", text=text.encode()).out == MOLHIV.to_csv()
 
 
-def test_standard_input_may_be_json_of_any_layout(run: Run) -> None:
+def test_standard_input_may_be_json_csv_or_a_row_for_each_graph(run: Run) -> None:
     pretty = json.dumps(json.loads(SMALL.to_json()), indent=2)
-    for text in (pretty, "[[3, 4, 5], [2, 2, 4],\n[6, 10, 1]]"):
+    rows = [row.split(",") for row in COUNTS.splitlines()[1:]]
+    each = "nodes,edges\n" + "".join(f"{nodes},{edges}\n" * int(count) for nodes, edges, count in rows)
+    for text in (pretty, "[[3, 4, 5], [2, 2, 4],\n[6, 10, 1]]", each, COUNTS, "\ufeff" + COUNTS):
         assert run("sizes", "-", "--csv", text=text.encode()).out == SMALL.to_csv()
     # This is CSV whose names look like JSON.
     odd = SizeHistogram.from_counts({(3, 4): 2}, ("{{ n }}", '{"n'))
     assert run("sizes", "-", "--csv", text=odd.to_csv().encode()).out == odd.to_csv()
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_standard_input_may_have_a_row_for_each_graph_and_a_byte_order_mark(run: Run, mark: str) -> None:
-    rows = [row.split(",") for row in COUNTS.splitlines()[1:]]
-    each = "nodes,edges\n" + "".join(f"{nodes},{edges}\n" * int(count) for nodes, edges, count in rows)
-    for text in (each, COUNTS, SMALL.to_json()):
-        assert run("sizes", "-", "--csv", text=(mark + text).encode()).out == SMALL.to_csv()
 
 
 def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -> None:
@@ -83,9 +69,7 @@ def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -
     assert plan.fingerprint == pack(load_example("ogbg-molhiv"), Limits(222, 502, 256)).fingerprint
 
 
-@pytest.mark.parametrize(
-    ("heuristic", "packs"), [("product", 3917), ("sum", 3838), ("node", 3789), ("1,1", 3838), ("0.5,0.5", 3838)]
-)
+@pytest.mark.parametrize(("heuristic", "packs"), [("product", 3917), ("node", 3789), ("0.5,0.5", 3838)])
 def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> None:
     limits = ("--limits", "222,502,256")
     done = run("plan", EXAMPLE, *limits, "--method", "best_fit", "--heuristic", heuristic, "--csv")
@@ -153,7 +137,8 @@ def test_limits_compares_batch_sizes(run: Run) -> None:
     best = search_limits(MOLHIV, graphs_per_batch=64, packs_per_batch="auto").best
     assert row["packs"]["limits"] == best.limits.to_dict()
     assert row["packs"]["padding"] == pytest.approx(sum(best.limits.values) * best.packs / content - 1)
-    shown = run("limits", EXAMPLE, "--compare", "--graphs-per-batch", "8").out
+    large = b"nodes,edges,count\n3,4,90\n60,80,1\n"
+    shown = run("limits", "-", "--compare", "--graphs-per-batch", "8", text=large).out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("\u2502")] == ["2", "4", "8", "16", "32"]
     # The largest graph rules out packs of so few graphs.
     assert " - " in next(line for line in shown.splitlines() if line.startswith("\u2502 2 "))
@@ -194,13 +179,11 @@ def test_packs_of_a_batch_can_be_chosen(run: Run) -> None:
 
 
 def test_limits_counts_what_it_leaves_out(run: Run) -> None:
-    done = run("limits", "-", "--budget", 16, "--oversize", "drop", text=COUNTS.encode())
-    assert done.code == 0
+    asked = ("limits", "-", "--budget", 16, "--oversize", "drop")
+    done = run(*asked, text=COUNTS.encode())
     assert "1 graphs exceed the limits and were left out" in done.out
-    assert done.err.count("\n") == 1
     assert "1 of 10 graphs exceed Limits(nodes=" in done.err
-    as_json = run("limits", "-", "--budget", 16, "--oversize", "drop", "--json", text=COUNTS.encode())
-    assert json.loads(as_json.out)["dropped"] == 1
+    assert json.loads(run(*asked, "--json", text=COUNTS.encode()).out)["dropped"] == 1
 
 
 def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
@@ -217,17 +200,12 @@ def test_plan_for_buckets(tmp_path: Path, run: Run) -> None:
     assert done.code == 0
     for part in ("packs of each shape", "100 | 222", "220 | 502", f"{plan.padded_slots:,}"):
         assert part in done.out
-    one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
-    assert one["limits"] == Limits(222, 502).to_dict()
     for wrong, said in (
         (("--limits", "222,502", "--limits", "100,220"), "ascend"),
         (("--limits", "100,220,9", "--graphs-per-batch", "9"), "leave --graphs-per-batch"),
-        (("--limits", "100"), "NODES,EDGES"),
     ):
         done = run(*asked, *wrong)
-        assert done.code == 2
-        assert said in done.err
-        assert done.out == ""
+        assert (done.code, done.out, said in done.err) == (2, "", True)
 
 
 def test_limits_searches_buckets(run: Run) -> None:
@@ -241,12 +219,8 @@ def test_limits_searches_buckets(run: Run) -> None:
     done = run(*asked)
     assert done.code == 1
     assert "shapes are impossible" in done.err
-    for wrong, says in (
-        (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
-    ):  # fmt: skip
-        done = run(*asked, *wrong)
-        assert done.code == 2
-        assert says in done.err
+    done = run(*asked, "--budget", 1000)
+    assert (done.code, "--graphs-per-batch" in done.err) == (2, True)
 
 
 def test_other_components_have_limits_too(run: Run) -> None:
@@ -264,24 +238,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_ogb_folder(tmp_path_factory.mktemp("sources") / "root", sizes)
 
 
-def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path) -> None:
-    whole = run("sizes", "ogbg-molhiv", "--root", root, "--csv").out
-    assert whole == "nodes,edges,count\n2,2,2\n3,4,3\n"
-    parts = [
-        SizeHistogram.from_csv(run("sizes", "ogbg-molhiv", "--root", root, "--split", part, "--csv").out).num_graphs
-        for part in ("train", "valid", "test")
-    ]
-    assert sum(parts) == 5
-    assert parts[0] == 3
-
-
-def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> None:
+def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, root: Path, tmp_path: Path) -> None:
+    named = ("sizes", "ogbg-molhiv", "--root", root, "--csv")
+    assert run(*named).out == "nodes,edges,count\n2,2,2\n3,4,3\n"
+    parts = [SizeHistogram.from_csv(run(*named, "--split", part).out) for part in ("train", "valid", "test")]
+    assert [part.num_graphs for part in parts] == [3, 1, 1]
+    done = run("sizes", root / "ogbg_molhiv", "--split", "training")
+    assert "has no split 'training'; choose one of train, valid, test" in done.err
     dgl.save_graphs(str(tmp_path / "graphs.bin"), [dgl.rand_graph(2, 2)])
     done = run("sizes", tmp_path / "graphs.bin", "--split", "train")
     assert (done.code, done.out) == (2, "")
     assert "has no split 'train'; leave --split out." in done.err
-    done = run("sizes", root / "ogbg_molhiv", "--split", "training")
-    assert "has no split 'training'; choose one of train, valid, test, or leave --split out." in done.err
 
 
 @pytest.mark.parametrize(
@@ -289,49 +256,39 @@ def test_a_part_of_what_has_no_split(run: Run, root: Path, tmp_path: Path) -> No
     [
         (["dance"], 2, ("dance",)),
         (["demo", "--graphs", "0"], 2, ("greater than or equal to 1",)),
-        (["demo", "--graphs", "many"], 2, ("--graphs",)),
         (["demo", "--graphs", "40000"], 2, ("32901",)),
-        (["demo", "--epochs", "0"], 2, ("--epochs",)),
         (["demo", "--colour", "red"], 2, ("--colour",)),
         (["demo", "--out", str(Path(__file__) / "below")], 1, ("cannot write",)),
         (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
-        (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
         (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
         (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
         (["sizes", EXAMPLE, "--split", "train"], 2, (EXAMPLE, "--split")),
         (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
-        (["sizes", "histogram.csv", "--split", "train"], 2, ("histogram.csv", "--split")),
         (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
-        (["sizes", EXAMPLE, "--out", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
+        (["sizes", EXAMPLE, "--out", "."], 1, ("cannot write",)),
         (["sizes", EXAMPLE, "--out", "histogram.txt"], 2, ("--out", ".json, .csv", "histogram.txt")),
         (["sizes"], 2, ("SOURCE",)),
         (["plan", EXAMPLE, "--limits", "0,9"], 2, ("--limits", "'0'", "above 0")),
-        (["plan", EXAMPLE, "--limits", "nodes=222"], 2, ("limits are for ['nodes']", "edges")),
+        (["plan", EXAMPLE, "--limits", "nodes=222"], 2, ("['nodes']", "edges")),
         (["plan", EXAMPLE, "--limits", "nodes"], 2, ("NODES,EDGES[,GRAPHS]", "NAME=NUMBER", "'nodes'")),
-        (["plan", EXAMPLE, "--limits", "nodes=x"], 2, ("--limits", "'x'")),
+        (["plan", EXAMPLE, "--limits", "nodes=60,edges=5,nodes=50"], 2, ("once per component", "nodes=50")),
+        (["plan", EXAMPLE, "--limits", f"{2**63},502"], 2, ("2**63-1",)),
         (["plan", EXAMPLE, "--limits", "100,220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
         (["plan", EXAMPLE, *BIG, "--method", "magic"], 2, ("magic", "best_fit")),
         (["plan", EXAMPLE, *BIG, "--heuristic", "volume"], 2, ("volume", "product")),
         (["plan", EXAMPLE, *BIG, "--method", "best_fit", "--heuristic", "1,2,3"], 2, ("2 finite numbers",)),
         (["plan", EXAMPLE, *BIG, "--effort", "nan"], 2, ("--effort",)),
-        (["plan", EXAMPLE, "--limits", "nodes=60,edges=5,nodes=50"], 2, ("once per component", "nodes=50")),
-        (["plan", EXAMPLE, "--limits", f"{2**63},502"], 2, ("2**63-1",)),
         (["plan", EXAMPLE, *BIG, "--oversize", "cut"], 2, ("error, drop",)),
-        (["sizes", EXAMPLE, "--out", "."], 1, ("cannot write .: it is a folder",)),
         (["limits", EXAMPLE, "--max-graphs", str(2**63)], 2, ("--max-graphs",)),
-        (["limits", EXAMPLE, "--target", "95"], 2, ("0.95 for 95 %",)),
+        (["limits", EXAMPLE, "--target", "95"], 2, ("0.95",)),
         (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
-        (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget cannot be given", "'target'")),
-        (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost cannot be given", "'smallest'")),
+        (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget", "'target'")),
+        (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost", "'smallest'")),
         (["limits", EXAMPLE, "--budget", "900", "--cost", "nodes=3"], 2, ("costs", "nodes, edges")),
         (["limits", EXAMPLE, "--budget", "0"], 2, ("above 0", "--cost")),
-        (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "the best is nodes 0.99")),
+        (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "nodes 0.99")),
         (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725", "--oversize drop")),
-        (
-            ["limits", EXAMPLE, "--graphs-per-batch", "2"],
-            1,
-            ("out of reach", "8.8 graphs", "--oversize drop", "--max-graphs"),
-        ),
+        (["limits", EXAMPLE, "--graphs-per-batch", "2"], 1, ("out of reach", "--oversize drop", "--max-graphs")),
         (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
     ],
 )
@@ -350,10 +307,8 @@ def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: in
     ("text", "parts"),
     [
         (b"nodes,edges,count\n3,4,5\n3,nan,2\n", ("line 3 of standard input", "3,nan,2")),
-        (b"nodes,edges,count\n3,x,5\n", ("line 2 of standard input", "3,x,5")),
         (b"", ("standard input", "nodes,edges,count")),
         (b"\xff\xfe", ("standard input", "UTF-8")),
-        (b"nodes,edges,count\n", ("standard input", "no valid histogram")),
         (b'{"rows": [', ("standard input", "not valid JSON")),
         (b"[[3, 4, 0]]", ("row 1", "above 0")),
     ],
@@ -363,20 +318,6 @@ def test_bad_tables_on_standard_input(run: Run, text: bytes, parts: tuple[str, .
     assert (done.code, done.out) == (1, "")
     assert all(part in done.err for part in parts)
     assert done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Narrow tables cut long names off.
-    monkeypatch.setenv("COLUMNS", "200")
-    done = run(name, "--help")
-    assert done.code == 0
-    words = " ".join(done.out.replace("│", " ").split())
-    command = COMMANDS[name]
-    assert " ".join(command.help.split(".")[0].split()) in words
-    for parameter in command.params:
-        assert parameter.help, parameter.name
-        assert (parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.metavar.split()[0]) in words
 
 
 def test_the_version_is_told_and_no_command_is_bad_usage(run: Run) -> None:

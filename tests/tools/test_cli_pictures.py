@@ -24,35 +24,23 @@ def test_every_picture_is_drawn(run: Run, kind: str, tmp_path: Path) -> None:
     ending = ("png", "svg", "pdf")[list(PICTURES).index(kind) % 3]
     out = tmp_path / f"picture.{ending}"
     done = run("plot", kind, "-", "--out", out, text=TEXT)
-    assert done.code == 0, done.err
-    assert done.out == ""
-    assert done.err == f"dgl-tuplepack: wrote {out}\n"
+    assert (done.code, done.out, done.err) == (0, "", f"dgl-tuplepack: wrote {out}\n")
     assert out.read_bytes().startswith(BEGINNINGS[ending])
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_picture_within_given_limits(run: Run, tmp_path: Path) -> None:
+def test_a_picture_within_given_limits_and_of_some_components(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "picture.svg"
-    arguments = ("--limits", "10,20,3", "--oversize", "drop", "--method", "best_fit")
-    done = run("plot", "fill", "-", "--out", out, *arguments, "--json", text=TEXT)
-    assert done.code == 0, done.err
+    arguments = ("--limits", "10,20,3", "--oversize", "drop", "--method", "best_fit", "--json")
+    done = run("plot", "fill", "-", "--out", out, *arguments, text=TEXT)
     assert json.loads(done.out) == {"kind": "fill", "path": str(out)}
-    number = SizeHistogram.from_csv(TEXT.decode()).num_graphs
-    limits = "Limits(nodes=10, edges=20, graphs=3)"
-    assert done.err == f"dgl-tuplepack: 1 of {number} graphs exceed {limits} and are left out.\n"
-
-
-def test_a_picture_of_some_components(run: Run, tmp_path: Path) -> None:
+    assert "1 of 34 graphs exceed Limits(nodes=10, edges=20, graphs=3) and are left out" in done.err
     histogram = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7}, ("nodes", "edges", "triplets"))
     histogram.save(tmp_path / "three.json")
-    out = tmp_path / "picture.png"
     chosen = ("--component", "triplets", "--component", "nodes")
     for kind in ("sizes", "fill", "search", "distributions"):
-        done = run("plot", kind, tmp_path / "three.json", "--out", out, *chosen)
-        assert done.code == 0, done.err
-    done = run("plot", "sizes", tmp_path / "three.json", "--out", out)
-    assert done.code == 2
-    assert "name two different components for this picture" in " ".join(done.err.replace("│", " ").split())
+        assert run("plot", kind, tmp_path / "three.json", "--out", out, *chosen).code == 0
+    assert run("plot", "sizes", tmp_path / "three.json", "--out", out).code == 2
 
 
 def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,26 +70,17 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["report", "-", "--out", "."], 1, "it is a folder"),
         (["report", "-", "--out", "report.pdf"], 2, "end in .html"),
         (["report", "-", "--out", "absent/report.html"], 1, "cannot write absent/report.html"),
         (["report", "-", "--limits", "4,9"], 1, "exceed"),
-        (["report", "-", "--limits", "12"], 2, "--limits must be"),
         (["report", "-", "--limits", "12,22", "--limits", "20,30"], 2, "one shape is needed"),
-        (
-            ["plot", "fill", "-", "-o", "p.png", "--limits", "12,22", "--graphs-per-batch", "3"],
-            2,
-            "leave --graphs-per-batch",
-        ),
-        (["report", "-", "--graphs-per-batch", "0"], 2, "--graphs-per-batch"),
+        (["plot", "fill", "-", "-o", "p.png", "--limits", "9,9", "--graphs-per-batch", "3"], 2, "leave --graphs-per-"),
         (["plot", "sizes", "-"], 2, "--out"),
         (["plot", "sizes", "-", "--out", "."], 1, "cannot write .: it is a folder"),
         (["plot", "sizes", "-", "--out", "picture.gif"], 2, "end in .png, .svg, .pdf"),
-        (["plot", "sizes", "-", "--out", "absent/picture.png"], 1, "cannot write absent/picture.png"),
         (["plot", "colours", "-", "--out", "picture.png"], 2, "sizes, distributions"),
         (["plot", "sizes", "-", "--out", "picture.png", "--scale", "cubic"], 2, "auto, linear, log"),
         (["plot", "sizes", "-", "--out", "picture.png", "--component", "links"], 2, "choose one of nodes, edges"),
-        (["plot", "sizes", "-", "--out", "picture.png", "--component", "nodes"], 2, "two different components"),
     ],
 )
 def test_wrong_input_is_one_clear_error(

@@ -24,6 +24,7 @@ pytestmark = [
 
 COMMAND = f"{sys.executable} -m dgl_tuplepack "
 EXAMPLE = "example:ogbg-molhiv"
+MAIN = "from dgl_tuplepack.tools.cli import main\nmain()\n"
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
@@ -38,48 +39,28 @@ def check_one_line(done: subprocess.CompletedProcess[str], code: int, *parts: st
     assert all(part in done.stderr for part in parts)
 
 
-def run_command(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of this package."""
-    return run("-m", "dgl_tuplepack", *arguments, folder=folder, **variables)
-
-
 # --- streams
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    done = shell(f"{{}} limits {EXAMPLE} --json | head -2; echo ${{PIPESTATUS[0]}} >&2")
+def test_one_command_feeds_another_and_a_reader_may_leave_early() -> None:
+    done = shell(f"{{}} sizes {EXAMPLE} --csv | {{}} limits - --json | head -2; echo ${{PIPESTATUS[@]}} >&2")
     assert done.stdout.startswith("{\n")
-    assert done.stderr in ("0\n", "1\n")
+    assert done.stderr in ("0 0 0\n", "0 1 0\n")
 
 
-def test_output_that_cannot_be_written_is_an_error() -> None:
+def test_output_that_cannot_be_written_is_an_error_and_closed_streams_are_none() -> None:
     check_one_line(shell(f"{{}} sizes {EXAMPLE} >/dev/full"), 1, "No space left")
-
-
-def test_closed_streams() -> None:
     check_one_line(shell("{} sizes - <&-"), 1, "standard input is closed")
-    for streams in (">&-", "<&- >&- 2>&-"):
-        done = shell(f"{{}} sizes {EXAMPLE} --csv {streams}")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert shell("{} sizes 2>&-").returncode == 2
+    done = shell(f"{{}} sizes {EXAMPLE} --csv <&- >&- 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 # --- what is missing
 
-WITHOUT_TORCH = (
-    without("torch", "dgl", "ogb")
-    + """
-from dgl_tuplepack.tools.cli import main
-
-sys.argv[0] = "dgl-tuplepack"
-main()
-"""
-)
-
 
 def test_without_torch_one_line_says_what_is_missing(tmp_path: Path) -> None:
     GraphStore.write(tmp_path / "store", [dgl.rand_graph(3, 4)])
-    (tmp_path / "command.py").write_text(WITHOUT_TORCH)
+    (tmp_path / "command.py").write_text(without("torch", "dgl", "ogb") + MAIN)
     before = sorted(tmp_path.rglob("*"))
     runs = (
         ["preprocess", "store", "--out", "out"], ["info", "store"], ["verify", "store"], ["sizes", "store"],
@@ -114,21 +95,22 @@ def interrupted(arguments: list[str], folder: Path, delay_s: float) -> tuple[int
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with sizes that take long to plan, and three files of graphs that take long to write."""
+    """A folder with sizes that take long to plan, and two files of graphs that take long to write."""
     folder, numbers = tmp_path_factory.mktemp("sources"), np.random.default_rng(1)
     sizes = np.stack([numbers.integers(1, 60, 3000), np.minimum(numbers.integers(0, 200, 3000), 150)], axis=1)
     SizeHistogram.from_sizes(GraphSizes(sizes)).save(folder / "sizes.json")
-    for name in ("0.bin", "1.bin", "2.bin"):
+    for name in ("0.bin", "1.bin"):
         dgl.save_graphs(str(folder / name), [dgl.rand_graph(4 + i % 5, 6 + i % 7) for i in range(9000)])
     return folder
 
 
-@pytest.mark.parametrize("delay_s", [0.5, 1.5, 4.0])
 @pytest.mark.parametrize(
-    ("command", "given", "options"),
+    ("command", "given", "options", "delay_s"),
     [
-        ("plan", ["sizes.json"], ["--limits", "64,160,8", "--effort", "100", "--out", "plan.json"]),
-        ("preprocess", ["0.bin", "1.bin", "2.bin"], ["--out", "out", "--workers", "2"]),
+        ("plan", ["sizes.json"], ["--limits", "64,160,8", "--effort", "100", "--out", "plan.json"], 0.5),
+        ("plan", ["sizes.json"], ["--limits", "64,160,8", "--effort", "100", "--out", "plan.json"], 4.0),
+        ("preprocess", ["0.bin", "1.bin"], ["--out", "out", "--workers", "2"], 1.5),
+        ("preprocess", ["0.bin", "1.bin"], ["--out", "out", "--workers", "2"], 4.0),
     ],
 )
 def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
@@ -149,22 +131,21 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
 
 @pytest.mark.slow
 def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
-    done = run_command("demo", "--graphs", 400, "--json", "--out", tmp_path / "new" / "folder")
+    arguments = ("demo", "--graphs", 100, "--json", "--out", tmp_path / "new" / "folder")
+    done = run("-m", "dgl_tuplepack", *arguments, folder=ROOT)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["graphs"] == 400
+    assert (result["graphs"], result["framework"]) == (100, "dgl")
     rows = {row["name"]: row for row in result["contenders"]}
-    assert rows["plain batching"]["packs"] == 400
-    assert {"next fit", "best fit, product", "best fit, node"} <= set(rows)
+    assert rows["plain batching"]["packs"] == 100
+    assert {"next fit", "best fit, product", "auto"} <= set(rows)
     for row in rows.values():
-        assert row["lower_bound"] <= row["packs"] <= 400
+        assert row["lower_bound"] <= row["packs"] <= 100
         assert row["graphs_per_second"] > 0
-    assert result["training"]["steps"] > 0
     assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
     for picture in result["pictures"]:
         assert Path(picture).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     # Tables go to standard error then, and no progress bar shows outside a terminal.
-    assert "synthetic" in done.stderr
     assert "next fit" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -176,8 +157,8 @@ def test_the_command_line_as_in_the_documentation(tmp_path: Path) -> None:
     shown = [line for line in pages.splitlines() if line.startswith("dgl-tuplepack ") and "example:" in line]
     lines = [line.split()[1:] for line in shown]
     assert {"report", "plot", "limits", "plan"} <= {line[0] for line in lines}
-    for line in lines:
-        done = run_command(*line, folder=tmp_path)
+    (tmp_path / "command.py").write_text(MAIN)
+    for done in run_each(tmp_path / "command.py", *lines, folder=tmp_path, PYTHONPATH=str(ROOT)):
         assert done.returncode == 0, done.stderr
         assert done.stdout or done.stderr.startswith("dgl-tuplepack: wrote ")
     # What was saved is the plan that a sampler takes.
@@ -185,10 +166,3 @@ def test_the_command_line_as_in_the_documentation(tmp_path: Path) -> None:
     sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
     plan = PackPlan.load(tmp_path / "plan.json")
     assert len(PackBatchSampler(sizes, plan.limits, plan=plan)) == plan.num_packs
-
-
-def test_one_command_feeds_another() -> None:
-    done = shell(f"{{}} sizes {EXAMPLE} --csv | {{}} limits - --json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["graphs"] == 32_901
-    assert done.stderr == ""

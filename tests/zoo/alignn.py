@@ -19,12 +19,14 @@ TIES = {"dgl": {"nodes:bonds": "edges:atoms"}, "pyg": {"nodes:bond": "edges:atom
 class DglAlignn(nn.Module):
     """Two graphs by name; the convolutions are those of the gated graph convolution."""
 
+    layer: type[nn.Module] = DglLayer
+
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
         self.encode_lengths, self.encode_cosines = nn.Linear(CENTRES, width), nn.Linear(CENTRES, width)
-        self.on_line_graph = nn.ModuleList(DglLayer(width) for _ in range(layers))
-        self.on_graph = nn.ModuleList(DglLayer(width) for _ in range(layers))
+        self.on_line_graph = nn.ModuleList(self.layer(width) for _ in range(layers))
+        self.on_graph = nn.ModuleList(self.layer(width) for _ in range(layers))
         self.head = nn.Linear(width, 1)
 
     def forward(self, graphs: Any) -> Tensor:
@@ -41,16 +43,10 @@ class DglAlignn(nn.Module):
         return score
 
 
-class PygAlignn(nn.Module):
+class PygAlignn(DglAlignn):
     """The same on a `HeteroData` whose second type of nodes are the bonds."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
-        self.encode_lengths, self.encode_cosines = nn.Linear(CENTRES, width), nn.Linear(CENTRES, width)
-        self.on_line_graph = nn.ModuleList(PygLayer(width) for _ in range(layers))
-        self.on_graph = nn.ModuleList(PygLayer(width) for _ in range(layers))
-        self.head = nn.Linear(width, 1)
+    layer = PygLayer
 
     def forward(self, data: Any) -> Tensor:
         atoms, bonds, angles = data["atom"], data["bond"], data["bond", "angle", "bond"]

@@ -74,10 +74,12 @@ class PygLayer(gnn.MessagePassing):
 class DglGatedGCN(nn.Module):
     """Encoders, layers, a mean and a perceptron."""
 
+    layer: type[nn.Module] = DglLayer
+
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
-        self.layers = nn.ModuleList(DglLayer(width) for _ in range(layers))
+        self.layers = nn.ModuleList(self.layer(width) for _ in range(layers))
         self.head = nn.Sequential(nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, 1))
 
     def forward(self, graph: Any) -> Tensor:
@@ -90,14 +92,10 @@ class DglGatedGCN(nn.Module):
         return score
 
 
-class PygGatedGCN(nn.Module):
+class PygGatedGCN(DglGatedGCN):
     """The same with message passing of PyG."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
-        self.layers = nn.ModuleList(PygLayer(width) for _ in range(layers))
-        self.head = nn.Sequential(nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, 1))
+    layer = PygLayer
 
     def forward(self, data: Any) -> Tensor:
         h, e = self.encode(data.x), self.encode_edges(data.edge_attr)

@@ -56,18 +56,16 @@ class _Maps(nn.Module):
         return filters
 
 
-def _readout(width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, width // 2), ShiftedSoftplus(), nn.Linear(width // 2, 1))
-
-
 class DglSchNet(nn.Module):
     """Distances are computed from positions by message passing."""
+
+    interaction: type[nn.Module] = _Maps
 
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
-        self.interactions = nn.ModuleList(_Maps(width) for _ in range(layers))
-        self.head = _readout(width)
+        self.interactions = nn.ModuleList(self.interaction(width) for _ in range(layers))
+        self.head = nn.Sequential(nn.Linear(width, width // 2), ShiftedSoftplus(), nn.Linear(width // 2, 1))
 
     def forward(self, graph: Any) -> Tensor:
         h = self.encode(graph.ndata["feat"])
@@ -101,14 +99,10 @@ class PygInteraction(gnn.MessagePassing):
         return sent_j * filters
 
 
-class PygSchNet(nn.Module):
+class PygSchNet(DglSchNet):
     """The same with message passing of PyG."""
 
-    def __init__(self, width: int, layers: int, categories: Categories) -> None:
-        super().__init__()
-        self.encode, self.basis = Encoder(categories.nodes, width), RadialBasis()
-        self.interactions = nn.ModuleList(PygInteraction(width) for _ in range(layers))
-        self.head = _readout(width)
+    interaction = PygInteraction
 
     def forward(self, data: Any) -> Tensor:
         h = self.encode(data.x)

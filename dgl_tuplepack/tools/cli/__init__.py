@@ -17,7 +17,7 @@ def main() -> None:
 
         # This import is slow, and libraries run callbacks during it. An interrupt would be lost in such a callback.
         with interrupts_held():
-            from dgl_tuplepack.tools.cli.process import run
+            from dgl_tuplepack.tools.cli.commands import run
 
         code = run()
     except KeyboardInterrupt:

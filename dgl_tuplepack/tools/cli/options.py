@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -22,33 +22,33 @@ from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 
 Value = TypeVar("Value")
 
-# Sources that only the command line accepts: named datasets and histograms.
+# Sources that only the command line accepts.
 NAMED = "an OGB name together with --root"
 COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for a histogram on standard input")
 # Sources that contain graphs.
 GRAPHS = paths([NAMED])
 
 
-def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
+def one_of(names: Collection[str]) -> Callable[[str], str]:
     """Return a callback that accepts only the given names."""
 
-    def check(name: str | None) -> str | None:
-        if name is not None and name not in names:
+    def check(name: str) -> str:
+        if name not in names:
             raise typer.BadParameter(f"{name!r} is unknown; choose one of {', '.join(names)}.")
         return name
 
     return check
 
 
-def at_most(most: int) -> Callable[[int | None], int | None]:
-    """Return a callback that refuses larger numbers. Typer's `max` would show the range in the help."""
+def number(help: str, most: int | None = None, *, least: int = 1, **settings: Any) -> Any:
+    """Return an option for a whole number. Typer's `max` would show the range in the help, so a callback checks it."""
 
-    def check(number: int | None) -> int | None:
-        if number is not None and number > most:
-            raise typer.BadParameter(f"{number} is more than {most}.")
-        return number
+    def check(given: int | None) -> int | None:
+        if given is not None and most is not None and given > most:
+            raise typer.BadParameter(f"{given} is more than {most}.")
+        return given
 
-    return check
+    return typer.Option(metavar="N", min=least, callback=check, help=help, **settings)
 
 
 Source = Annotated[
@@ -56,17 +56,13 @@ Source = Annotated[
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
 Split = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
-MaxGraphs = Annotated[
-    int | None, typer.Option(metavar="N", min=1, callback=at_most(INT64_MAX), help="Maximum graphs per pack.")
-]
+MaxGraphs = Annotated[int | None, number("Maximum graphs per pack.", INT64_MAX)]
 GraphsPerBatch = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        callback=at_most(INT64_MAX),
-        help="Mean number of graphs per batch; corresponds to the batch_size of other loaders; "
+    number(
+        "Mean number of graphs per batch; corresponds to the batch_size of other loaders; "
         f"default: {GRAPHS_PER_BATCH}, if the largest graph allows it.",
+        INT64_MAX,
     ),
 ]
 GivenLimits = Annotated[
@@ -79,10 +75,7 @@ GivenLimits = Annotated[
         f"{FEWEST} to {MOST} times, smallest first.",
     ),
 ]
-MultipleOf = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, callback=at_most(2**31), help="Make padded shapes multiples of this, such as 64."),
-]
+MultipleOf = Annotated[int, number("Make padded shapes multiples of this, such as 64.", 2**31)]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[
     str | None,
@@ -92,7 +85,7 @@ HeuristicName = Annotated[
         help=f"Order of graphs for best_fit and first_fit: {', '.join(NAMES)}, or weights such as 1,0.5.",
     ),
 ]
-Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Random seed.")]
+Seed = Annotated[int, number("Random seed.", least=0)]
 Oversize = Annotated[
     str,
     typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
@@ -103,7 +96,7 @@ Overwrite = Annotated[
         "--overwrite", help="Replace an existing store, or all shards, chunks or parts that an earlier run left."
     ),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Worker processes; default: one per core.")]
+Workers = Annotated[int | None, number("Worker processes; default: one per core.")]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV on standard output.")]
 
@@ -194,6 +187,5 @@ def heuristic(text: str | None) -> str | tuple[float, ...] | None:
     if text is None or text in NAMES:
         return text
     if not any(c.isdigit() for c in text):
-        advice = f"choose one of {', '.join(NAMES)}, or weights such as 1,0.5"
-        raise typer.BadParameter(f"{text!r} is not a heuristic; {advice}.")
+        raise typer.BadParameter(f"{text!r} is unknown; choose one of {', '.join(NAMES)}, or weights such as 1,0.5.")
     return tuple(real("--heuristic", weight) for weight in text.split(","))

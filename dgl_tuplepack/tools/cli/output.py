@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dgl_tuplepack._core.text import printable
-from dgl_tuplepack.errors import FormatError
 
 
 def note(text: str) -> None:
@@ -26,23 +24,6 @@ def note(text: str) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(document, indent=2))
-
-
-def print_result(
-    document: Callable[[], Mapping[str, Any]],
-    csv: Callable[[], str],
-    show: Callable[[], None],
-    *,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
-    """Print a result: `document` as JSON, `csv` as CSV, or call `show` to print tables."""
-    if as_json:
-        print_json(document())
-    elif as_csv:
-        print_csv(csv())
-    else:
-        show()
 
 
 def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
@@ -58,16 +39,8 @@ def print_line(line: str) -> None:
 
 
 def print_csv(text: str) -> None:
-    """Print CSV text unchanged, in UTF-8; on a terminal, escape control characters."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        for line in text.removesuffix("\n").split("\n"):
-            print_line(line)
-        return
-    try:
-        content = text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise FormatError(f"a name in the table cannot be written in UTF-8 ({error}); use --json.") from error
-    typer.echo(content, nl=False)
+    """Print CSV text in UTF-8, whatever the encoding of the terminal."""
+    typer.echo(text.encode("utf-8"), nl=False)
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
@@ -108,7 +81,7 @@ def shown(value: Any) -> str:
 
 
 def of_batches(graphs: float, packs: int) -> str:
-    """Return the mean number of graphs of a batch, and its number of packs, as text."""
+    """Return the mean number of graphs of a batch and its number of packs as text."""
     return f"batches of {graphs:.1f} graphs on average: {packs} pack{'s' if packs > 1 else ''} each"
 
 

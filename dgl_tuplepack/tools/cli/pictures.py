@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +10,16 @@ import typer
 
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import Buckets
-from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import names_for
-from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.limits import search_for_plan
 from dgl_tuplepack.tools.cli.output import note, print_json
-from dgl_tuplepack.tools.cli.source import read_histogram
-from dgl_tuplepack.tools.plots._drawing import ENDINGS, SCALES, columns_of, two_components
-from dgl_tuplepack.tools.report import write_report
+from dgl_tuplepack.tools.cli.planned import search_for_plan
+from dgl_tuplepack.tools.cli.sources import read_histogram
+from dgl_tuplepack.tools.drawing import ENDINGS, SCALES, columns_of, two_components
 
 PICTURES = ("sizes", "distributions", "search", "fill", "methods")
 
@@ -48,6 +45,9 @@ def report(
     limits = _one_shape(options.given_limits(given))
     options.check_file("--out", out, (".html", ".htm"))
     histogram = read_histogram(source, root, split)
+    # This import loads kernels, which --help and wrong usage do not need.
+    from dgl_tuplepack.tools.report import write_report
+
     write_report(
         histogram, out, name=name or _name(source), limits=limits,
         graphs_per_batch=graphs_per_batch or GRAPHS_PER_BATCH, seed=seed, oversize=oversize,
@@ -82,49 +82,36 @@ def plot(
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
     options.check_file("--out", out, ENDINGS)
-    limits = _one_shape(options.given_limits(given, graphs_per_batch))
+    limits: Any = _one_shape(options.given_limits(given, graphs_per_batch))
     histogram = read_histogram(source, root, split)
+    components = component or None
     check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
-        check(histogram.components, component or None, source)
+        check(histogram.components, components, source)
     # Only some pictures need the search.
     search = partial(search_for_plan, histogram, graphs_per_batch, oversize)
     if limits is None and picture in ("fill", "methods"):
         limits = search().best.limits
     if limits is not None:
         histogram, _ = without_oversize(histogram, limits, oversize)
-    ax = _drawn(picture, histogram, limits, search, method, component or None, scale, seed)
+    match picture:
+        case "distributions":
+            ax = plots.plot_distributions(histogram, limits, components=components, scale=scale)
+        case "sizes":
+            ax = plots.plot_sizes(histogram, limits, components=components, scale=scale)
+        case "search":
+            ax = plots.plot_search(search(), components=components)
+        case "fill":
+            ax = plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
+        case _:
+            # Label -> method and heuristic, which only best_fit uses.
+            methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
+            methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
+            methods["auto"] = ("auto", "product")
+            planned = partial(pack, histogram, limits, seed=seed)
+            ax = plots.plot_methods({name: planned(each, heuristic=by) for name, (each, by) in methods.items()})
     plots.save_picture(ax, out, dpi)
     _announce(out, picture, as_json)
-
-
-def _drawn(
-    picture: str,
-    histogram: SizeHistogram,
-    limits: Limits | None,
-    search: Callable[[], LimitsSearch],
-    method: str,
-    components: list[str] | None,
-    scale: str,
-    seed: int,
-) -> Any:
-    """Draw a picture and return its Axes; the pictures "fill" and "methods" need `limits`."""
-    if picture == "distributions":
-        return plots.plot_distributions(histogram, limits, components=components, scale=scale)
-    if picture == "sizes":
-        return plots.plot_sizes(histogram, limits, components=components, scale=scale)
-    if picture == "search":
-        return plots.plot_search(search(), components=components)
-    assert limits is not None
-    if picture == "fill":
-        return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
-    # Label -> (method, heuristic). Of these methods, only best_fit uses the heuristic.
-    methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
-    methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
-    methods["auto"] = ("auto", "product")
-    return plots.plot_methods(
-        {name: pack(histogram, limits, each, heuristic=order, seed=seed) for name, (each, order) in methods.items()}
-    )
 
 
 def _one_shape(limits: Limits | Buckets | None) -> Limits | None:
@@ -133,7 +120,6 @@ def _one_shape(limits: Limits | Buckets | None) -> Limits | None:
 
 
 def _announce(out: Path, kind: str, as_json: bool) -> None:
-    """Report the file that was written."""
     if as_json:
         print_json({"kind": kind, "path": str(out)})
     else:

@@ -21,7 +21,7 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.plan import summarise
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import percent, print_json, print_line, print_table
-from dgl_tuplepack.tools.cli.source import open_source, path_of
+from dgl_tuplepack.tools.cli.sources import open_source, path_of
 
 if TYPE_CHECKING:
     from dgl_tuplepack.storage.graph_store import StoredGraphs
@@ -51,12 +51,7 @@ def preprocess(
     graphs_per_batch: options.GraphsPerBatch = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            callback=options.at_most(2**31),
-            help="Also store the shape of batches with exactly this many graphs, for StaticBatchSampler.",
-        ),
+        options.number("Also store the shape of batches with exactly this many graphs, for StaticBatchSampler.", 2**31),
     ] = None,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
@@ -294,7 +289,6 @@ def _bounds(limits: Any) -> str:
 
 
 _EDGES, _FEATURES = ("csv", "numpy", "parquet"), ("numpy", "parquet")
-_FEW = options.at_most(2**20)
 
 Graphs = Annotated[str, typer.Argument(metavar="SOURCE", help=f"One of: {options.GRAPHS}.", show_default=False)]
 Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph.")]
@@ -303,7 +297,7 @@ Name = Annotated[str, typer.Option("--graph-name", help="Name of the large graph
 def chunk(
     source: Graphs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the chunks.", show_default=False)],
-    chunks: Annotated[int, typer.Option(metavar="N", min=1, callback=_FEW, help="Number of chunks.")] = 8,
+    chunks: Annotated[int, options.number("Number of chunks.", 2**20)] = 8,
     edges_as: Annotated[
         str, typer.Option(help=f"Format of edges: one of {', '.join(_EDGES)}.", callback=options.one_of(_EDGES))
     ] = "csv",
@@ -336,7 +330,7 @@ def chunk(
 def partition(
     source: Graphs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the partition.", show_default=False)],
-    parts: Annotated[int, typer.Option(metavar="N", min=1, callback=_FEW, help="Number of parts.", show_default=False)],
+    parts: Annotated[int, options.number("Number of parts.", 2**20, show_default=False)],
     balance: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Balance this split or node mask too, such as train; may be repeated."),

@@ -1,1 +1,1 @@
-"""A demo on synthetic molecules, from sizes to training: plans, padded batches, a short training run, and pictures."""
+"""A demo on synthetic molecules."""

@@ -1,4 +1,4 @@
-"""The steps of `dgl-tuplepack demo`, its molecules, and the comparison with plain batches."""
+"""A demo on synthetic molecules, from sizes to training: plans, padded batches, a short training run, and pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
@@ -33,17 +32,17 @@ from dgl_tuplepack.compiling.torch_versions import OLDEST, release_of
 from dgl_tuplepack.errors import MissingDependencyError, SizesError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.loading.make_loader import packed_loader
+from dgl_tuplepack.loading.packed_loader import PackedLoader
 from dgl_tuplepack.loading.predictions import Predictions
-from dgl_tuplepack.nn import masked_loss
+from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
 from dgl_tuplepack.planning.plan import PackPlan, summarise
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
-from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import GraphStore
-from dgl_tuplepack.tools.demo.model import MaskedGIN
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
@@ -53,15 +52,17 @@ _WIDTH = 48
 
 
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
-    """Run all steps from sizes to training; return the results as plain data.
+    """Run all steps from sizes to training, print the results, and return them as plain data.
 
-    Print the results to `console`, and write two pictures to the folder `out`, which is created if needed. Use
-    `num_graphs` of the 32,901 sizes of ogbg-molhiv's training graphs; None: all sizes.
+    Write two pictures to the folder `out`. Use `num_graphs` of ogbg-molhiv's training sizes; None: all.
     """
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
-    sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
+    example = load_example("ogbg-molhiv")
+    order = np.repeat(np.arange(len(example)), example.counts)
+    rows = shuffled(order, key_of(seed, 0, example.num_graphs))[:num_graphs]
+    sizes = GraphSizes(example.sizes[rows], example.components)
     histogram = SizeHistogram.from_sizes(sizes)
     console.print(
         f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs with exactly the sizes of the "
@@ -71,17 +72,19 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     )
     with tempfile.TemporaryDirectory() as folder:
         store = GraphStore.write(Path(folder, "store"), Molecules(sizes, seed))
-        return _compare(console, out, store, _framework(console), epochs, seed)
+        return _compare(console, out, histogram, store, epochs, seed)
 
 
-def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
-    histogram = SizeHistogram.from_sizes(store.sizes)
-    rows = contenders(histogram, LIMITS, seed)
+def _compare(
+    console: Console, out: Path, histogram: SizeHistogram, store: GraphStore, epochs: int, seed: int
+) -> dict[str, Any]:
+    framework = _framework(console)
+    rows = _contenders(histogram, seed)
     # Of several plans with the fewest packs, choose the last, because the baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # Without a working compiler, the compiled row would repeat the uncompiled row.
+        # Without a working compiler, this row would repeat another.
         rows = [row for row in rows if not row.compiled]
     losses, accuracy = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
@@ -102,21 +105,10 @@ def _compare(console: Console, out: Path, store: GraphStore, framework: str, epo
         "packs_per_batch": PACKS_PER_BATCH,
         "contenders": [row.to_dict() for row in rows],
         "training": {
-            "plan": best.name,
-            "steps": len(losses),
-            "first_loss": first,
-            "last_loss": last,
-            "accuracy": accuracy,
+            "plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last, "accuracy": accuracy,
         },
         "pictures": [str(path) for path in pictures],
-    }
-
-
-def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
-    """Return the sizes of `number` random graphs of the histogram (None: of all graphs), in random order."""
-    most = histogram.num_graphs
-    rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
-    return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
+    }  # fmt: skip
 
 
 def _framework(console: Console) -> str:
@@ -129,11 +121,8 @@ def _framework(console: Console) -> str:
     return "dgl"
 
 
-def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
-    """Return a sampler of the packs of a plan, and a loader of the batches that the sampler chooses."""
-    sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
-    batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
-    return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
+def _loader(store: GraphStore, plan: PackPlan, seed: int) -> PackedLoader:
+    return packed_loader(store, limits=LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
 
 
 class _Trainer:
@@ -147,11 +136,9 @@ class _Trainer:
         self.compiled_loss = compile(self.loss, disable=release_of(torch.__version__) < OLDEST)
 
     def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
-        """Return the loss of a batch; `count` is the mean number of graphs per batch."""
         return masked_loss(self.losses, self.model(batch), batch.labels, batch, count=count)
 
     def __call__(self, batch: PaddedBatch, count: float, compiled: bool = False) -> float:
-        """Train on one batch and return its loss."""
         loss = self.compiled_loss(batch.tensors, torch.tensor(count)) if compiled else self.loss(batch, count)
         self.optimizer.zero_grad()
         loss.backward()
@@ -159,31 +146,50 @@ class _Trainer:
         return loss.item()
 
 
+# Measured rounds, and steps of each contender in a round.
+_ROUNDS, _STEPS = 5, 4
+
+
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Measure the speed of each contender, and store the speed in its row; return whether compilation succeeded."""
+    """Measure and set the speed of each contender; return whether compilation succeeded.
+
+    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
+    take turns, so that a busy moment of the machine does not slow only one of them.
+    """
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
-        """Yield the batches of a plan, epoch after epoch, without end."""
-        sampler, loader = _loader(store, plan, seed)
+        loader = _loader(store, plan, seed)
         for epoch in itertools.count():
-            sampler.set_epoch(epoch)
+            loader.set_epoch(epoch)
             yield from loader
 
     trainer = _Trainer(framework)
-    # The `count` of the loss does not affect the speed, so any number will do.
-    measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
+    streams = [batches_of(row.plan) for row in rows]
+    seconds: list[list[float]] = [[] for _ in rows]
+    turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
+    for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
+        # Round 0 is not measured: its only step warms up and compiles.
+        for _ in range(_STEPS if round_number else 1):
+            begin = time.perf_counter()
+            batch = next(streams[row])
+            # The `count` of the loss does not affect the speed, so any number will do.
+            trainer(batch, len(batch.graph_mask), rows[row].compiled)
+            if round_number:
+                seconds[row].append(time.perf_counter() - begin)
+    for contender, measured in zip(rows, seconds, strict=True):
+        graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * PACKS_PER_BATCH
+        contender.graphs_per_second = graphs_per_step / statistics.median(measured)
     return getattr(trainer.compiled_loss, "is_compiled", False)
 
 
 def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> tuple[list[float], float]:
-    """Train a new network; return the losses of all steps, and the accuracy of the trained network on all graphs."""
-    (sampler, loader), trainer = _loader(store, plan, seed), _Trainer(framework)
+    """Train a new network; return the losses of all steps, and its accuracy on all graphs."""
+    loader, trainer = _loader(store, plan, seed), _Trainer(framework)
     losses: list[float] = []
     for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        count = sampler.graphs_per_batch
+        loader.set_epoch(epoch)
         bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
-        losses += [trainer(batch, count) for batch in bar]
+        losses += [trainer(batch, loader.graphs_per_batch) for batch in bar]
     predictions = Predictions(len(store))
     trainer.model.eval()
     with torch.no_grad():
@@ -236,13 +242,9 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     return list(pictures)
 
 
-# Measured rounds, and steps of each contender in a round.
-_ROUNDS, _STEPS = 5, 4
-
-
 @dataclass
 class Contender:
-    """One row of the table that the demo prints: a batching method, its plan and its speed in graphs per second."""
+    """One row of the table that the demo prints: a batching method, its plan and its speed."""
 
     name: str
     plan: PackPlan
@@ -254,42 +256,80 @@ class Contender:
         return {"name": self.name, "graphs_per_second": self.graphs_per_second, **summarise(self.plan)}
 
 
-def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Make a plan with each method: plain batching, next fit, best fit with each heuristic, and auto."""
-    methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
-    methods += [("next fit", {"method": "next_fit", "seed": seed})]
-    methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
-    methods += [("auto", {"method": "auto", "seed": seed})]
-    return [Contender(name, pack(histogram, limits, **settings)) for name, settings in methods]
+def _contenders(histogram: SizeHistogram, seed: int) -> list[Contender]:
+    """Make a plan with each method; the baselines come first."""
+    methods: dict[str, dict[str, Any]] = {"plain batching": {"method": "none"}, "next fit": {"method": "next_fit"}}
+    methods |= {f"best fit, {name}": {"method": "best_fit", "heuristic": name} for name in NAMES}
+    methods["auto"] = {"method": "auto"}
+    return [Contender(name, pack(histogram, LIMITS, seed=seed, **settings)) for name, settings in methods.items()]
 
 
-def measure(
-    rows: list[Contender],
-    batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
-    packs_per_batch: int,
-    train_step: Callable[[PaddedBatch, bool], Any],
-) -> None:
-    """Measure how fast each contender fetches, collates and trains on batches, and set its `graphs_per_second`.
+class PlainGINE(nn.Module):
+    """GINE layer on plain tensors: apply a perceptron to the features of each node plus the sum of its messages."""
 
-    `batches_of` yields the batches of a plan, epoch after epoch, without end. `train_step` accepts a batch and whether
-    to run compiled.
+    def __init__(self, perceptron: nn.Module) -> None:
+        super().__init__()
+        self.perceptron = perceptron
 
-    All batches have the same shape, so the time of a step hardly depends on the graphs in the batch. The contenders
-    take turns, so that a busy moment of the machine does not slow only one contender.
+    def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
+        """Return new node features, ``[V, width]``; `messages` has the encoded edge features, ``[E, width]``."""
+        src, dst = edge_index
+        result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
+        return result
+
+
+def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
+    """Return the mean of the rows of `x` in each of `number` graph slots, or 0 for a slot without rows."""
+    counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
+    return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
+
+
+class MaskedGIN(nn.Module):
+    """GIN with edge features (GINE), masked batch norm and a mean readout.
+
+    Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
+
+    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once per layer and
+    returns a module that does so with edge features. `feature` is the name of both features. `framework`, "dgl", "pyg"
+    or "torch", provides the layers.
     """
-    streams = [batches_of(row.plan) for row in rows]
-    seconds: list[list[float]] = [[] for _ in rows]
-    turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
-    for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
-        # Round 0 is not measured: its only step warms up and compiles.
-        for _ in range(_STEPS if round_number else 1):
-            begin = time.perf_counter()
-            train_step(next(streams[row]), rows[row].compiled)
-            if round_number:
-                seconds[row].append(time.perf_counter() - begin)
-    for contender, measured in zip(rows, seconds, strict=True):
-        graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * packs_per_batch
-        contender.graphs_per_second = graphs_per_step / statistics.median(measured)
+
+    def __init__(
+        self,
+        encode_nodes: nn.Module,
+        encode_edges: Callable[[], nn.Module],
+        feature: str,
+        num_outputs: int = 1,
+        width: int = 64,
+        num_layers: int = 3,
+        framework: str = "dgl",
+    ) -> None:
+        super().__init__()
+        modules = {"dgl": "dgl.nn.pytorch", "pyg": "torch_geometric.nn"}
+        gine = load(modules[framework]).GINEConv if framework in modules else PlainGINE
+        self.framework, self.feature = framework, feature
+        self.encode_nodes = encode_nodes
+        self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
+        perceptrons = (
+            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) for _ in range(num_layers)
+        )
+        self.layers = nn.ModuleList(map(gine, perceptrons))
+        self.norms = nn.ModuleList(MaskedBatchNorm1d(width) for _ in range(num_layers))
+        self.head = nn.Linear(width, num_outputs)
+
+    def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
+        """Return the outputs of each graph slot, ``[G, num_outputs]``.
+
+        The outputs of padding slots are arbitrary but finite. In compiled code, pass ``batch.tensors``.
+        """
+        x = self.encode_nodes(batch.node_features[self.feature])
+        graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
+        for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
+            edges = encode_edges(batch.edge_features[self.feature])
+            out = layer(graph, x, edges) if self.framework == "dgl" else layer(x, graph, edges)
+            x = x + torch.relu(norm(out, batch.node_mask))
+        result: Tensor = self.head(_mean_by_slot(x, batch.node_graph_slots, batch.graph_mask.shape[0]))
+        return result
 
 
 # Running sums of the frequencies of atom kinds, in thousandths, roughly as in drug-like molecules: C, N, O, S,
@@ -306,10 +346,9 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 class Molecules(Source):
     """One random molecule-like graph for each size, as plain arrays.
 
-    `sizes` must have the components ("nodes", "edges"). A graph with edges must have nodes. Otherwise, SizesError is
-    raised. `seed` is in 0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature
-    ``"kind"``, int64. The label of a graph, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an
-    oxygen, else 0.
+    `sizes` must have the components ("nodes", "edges"), and a graph with edges must have nodes; otherwise, SizesError
+    is raised. Equal seeds, in 0..2**64-1, give equal graphs on every platform. Nodes and edges have a feature
+    ``"kind"``, int64. The label, float32 ``[1]``, is 1 if the graph has an edge from a nitrogen to an oxygen, else 0.
     """
 
     knows_sizes = True
@@ -336,7 +375,7 @@ class Molecules(Source):
         sizes = self._sizes
         first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
         num_nodes, num_edges = sizes.array.sum(axis=0)
-        # ends: source and destination of each edge, as indices of nodes within its graph. The kernels fill the arrays.
+        # The kernels fill these arrays; ends: source and destination of each edge, as indices within its graph.
         ends = np.empty((2, num_edges), dtype=np.int64)
         atoms, bonds = np.empty(num_nodes, dtype=np.int64), np.empty(num_edges, dtype=np.int64)
         keys = [np.uint64(derive_key(np.uint64(self._seed), np.uint64(0), np.uint64(purpose))) for purpose in range(3)]
@@ -345,7 +384,7 @@ class Molecules(Source):
         draw_kinds(_BONDS, bonds, keys[2])
 
         graph_of_edge = np.repeat(np.arange(len(sizes)), sizes.num_edges)
-        # src, dst: kind of the source atom and of the destination atom of each edge.
+        # Kinds of the atoms at both ends of each edge.
         src, dst = atoms[ends + first_nodes[graph_of_edge]]
         bound = np.bincount(graph_of_edge[(src == _NITROGEN) & (dst == _OXYGEN)], minlength=len(sizes)) > 0
         return GraphBlock(

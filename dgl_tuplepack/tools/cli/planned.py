@@ -1,22 +1,37 @@
-"""``dgl-tuplepack limits``: search for limits."""
+"""``dgl-tuplepack limits`` and ``dgl-tuplepack plan``: search for limits, and pack within limits."""
 
 from __future__ import annotations
 
+import time
 import warnings
-from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from dgl_tuplepack.planning.buckets import FEWEST, MOST
+from dgl_tuplepack._core.text import csv_text
+from dgl_tuplepack.planning.bounds import without_oversize
+from dgl_tuplepack.planning.buckets import FEWEST, MOST, all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import summarise
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits, strategy_of
 from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import note, of_batches, percent, print_json, print_line, print_result, print_table
-from dgl_tuplepack.tools.cli.source import read_histogram
+from dgl_tuplepack.tools.cli.output import (
+    note,
+    of_batches,
+    percent,
+    print_csv,
+    print_json,
+    print_line,
+    print_table,
+    save_to,
+)
+from dgl_tuplepack.tools.cli.sources import read_histogram
 
-PacksPerBatch = Annotated[int | None, typer.Option(metavar="N", min=1, help="Packs per batch; default: 2 if possible.")]
+PacksPerBatch = Annotated[int | None, options.number("Packs per batch; default: 2 if possible.")]
 Target = Annotated[
     list[str] | None, typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency.")
 ]
@@ -56,7 +71,7 @@ def limits(
             "--compare", help="Compare the padding of batch sizes around --graphs-per-batch, exact or packed."
         ),
     ] = False,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Candidates of the Pareto front to show.")] = 12,
+    rows: Annotated[int, options.number("Candidates of the Pareto front to show.")] = 12,
     root: options.Root = None,
     split: options.Split = None,
     as_json: options.Json = False,
@@ -88,6 +103,7 @@ def limits(
             raise typer.BadParameter(f"--compare cannot be combined with --{wrong[0]}; leave out one of them.")
         _compare(read_histogram(source, root, split), graphs_per_batch, as_json)
         return
+    # Report invalid options before the sizes are read, because reading may take long.
     strategy = _other_strategy(asked, smallest, shapes)
     histogram = read_histogram(source, root, split)
     settings: dict[str, Any] = {"graphs": max_graphs, "multiple_of": multiple_of, "oversize": oversize}
@@ -98,14 +114,19 @@ def limits(
             # Raises an error if an option names a component that the graphs do not have.
             strategy.for_histogram(histogram)
         search = search_limits(histogram, **asked, **settings)
-    show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
-    print_result(search.to_dict, search.to_csv, show, as_json=as_json, as_csv=as_csv)
+    if as_json:
+        print_json(search.to_dict())
+    elif as_csv:
+        print_csv(search.to_csv())
+    elif shapes is None:
+        _show(search, rows)
+    else:
+        _show_shapes(search)
 
 
 def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bool) -> None:
-    """Print the table of batch sizes."""
-    # It loads kernels, which --help and wrong usage do not need.
-    from dgl_tuplepack.tools.report.batch_sizes import compare_batch_sizes
+    # This import loads kernels, which --help and wrong usage do not need.
+    from dgl_tuplepack.tools.batch_sizes import compare_batch_sizes
 
     if graphs_per_batch is None:
         graphs_per_batch = min(GRAPHS_PER_BATCH, histogram.num_graphs)
@@ -121,10 +142,7 @@ def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bo
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
-    """Return the strategy that the options select; None for the default, which searches by graphs per batch.
-
-    Report invalid options here, before the sizes are read, because reading may take long.
-    """
+    """Return the strategy that the options select; None for the default, which searches by graphs per batch."""
     if smallest and asked:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
         raise typer.BadParameter(f"--smallest cannot be combined with {names}; leave out --smallest or {names}.")
@@ -207,3 +225,98 @@ def _show_shapes(search: LimitsSearch) -> None:
     print_line(f"node and edge slots of an epoch: {best.padded_slots:,} (candidates tried: {len(search)})")
     more = f", packs_per_batch={packs_each}" if packs_each > 1 else ""
     print_line(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")
+
+
+def plan(
+    source: options.Source,
+    given: options.GivenLimits = None,
+    graphs_per_batch: options.GraphsPerBatch = None,
+    method: options.Method = "auto",
+    heuristic_name: options.HeuristicName = None,
+    seed: options.Seed = 0,
+    effort: Annotated[
+        float, typer.Option(metavar="N", min=0, help="Amount of work for auto; 1 takes at most about a second.")
+    ] = 1.0,
+    oversize: options.Oversize = "error",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the plan to this file, for PackPlan.load and packed_loader(plan=...)."),
+    ] = None,
+    root: options.Root = None,
+    split: options.Split = None,
+    as_json: options.Json = False,
+    as_csv: options.Csv = False,
+) -> None:
+    """Pack the graphs of SOURCE within limits; show the packs, the lower bound, the gap and the efficiencies.
+
+    Without --limits, find limits for --graphs-per-batch, as dgl-tuplepack limits does.
+    """
+    options.check_output(as_json, as_csv)
+    options.check_file("--out", out)
+    limits, packs = options.given_limits(given, graphs_per_batch), 1
+    heuristic = options.heuristic(heuristic_name) or "product"
+    histogram = read_histogram(source, root, split)
+    if limits is None:
+        search = search_for_plan(histogram, graphs_per_batch, oversize)
+        limits, packs = search.best.limits, search.packs_per_batch
+    limits = limits.aligned(histogram.components)
+    # Only graphs that exceed the largest shape are too large.
+    histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
+    begin = time.perf_counter()
+    with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
+        packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
+    summary = summarise(packed) | {"limits": limits.to_dict(), "packs_per_batch": packs, "dropped": dropped}
+    summary["seconds"] = time.perf_counter() - begin
+    save_to(out, packed.save)
+    if as_json:
+        print_json(summary)
+    elif as_csv:
+        print_csv(csv_text([_row(summary)]))
+    else:
+        _show_plan(summary)
+
+
+def _row(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary as one CSV row; a list, with a value for each shape bucket, becomes numbered columns."""
+    row: dict[str, Any] = {}
+    for name, value in summary.items():
+        row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}
+    return row
+
+
+def _show_plan(summary: dict[str, Any]) -> None:
+    """Print the figures of a plan, then a table with a row for each component."""
+    print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], _figures(summary))
+    # limits: plain data of one `Limits`, or a list with an entry for each shape bucket.
+    effective, limits = summary["effective_limits"]["maxima"], summary["limits"]
+    shapes = limits if isinstance(limits, list) else [limits]
+    rows = [
+        [name, " | ".join(f"{each['maxima'][name]:,}" for each in shapes), percent(efficiency),
+         summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
+        for name, efficiency in summary["efficiency"].items()
+    ]  # fmt: skip
+    headings = ["component", "limit", "efficiency", "empty slots", "largest content", "efficiency at largest content"]
+    print_table("Slots of one epoch", headings, rows)
+    packs = summary["packs_per_batch"]
+    print_line(of_batches(summary["graphs"] / -(-summary["packs"] // packs), packs))
+
+
+def _figures(summary: dict[str, Any]) -> list[list[Any]]:
+    """Return the rows (name, value) of the first table about a plan."""
+    packs, gap, limits = summary["packs"], summary["gap"], summary["limits"]
+    proven = "proven optimal" if gap == 0 else f"{gap / summary['lower_bound']:.3%} above"
+    bound = [["lower bound", summary["lower_bound"]], ["gap", f"{gap:,} ({proven})"]]
+    if isinstance(limits, list):
+        # With shape buckets, plans minimise slots, not packs.
+        of_shapes = " | ".join(f"{number:,}" for number in summary["packs_of_shapes"])
+        bound = [["packs of each shape", of_shapes], ["node and edge slots of an epoch", summary["padded_slots"]]]
+    cap = None if isinstance(limits, list) else limits["graphs"]
+    return [
+        ["packs", packs],
+        *bound,
+        ["harmonic mean of efficiencies", percent(summary["harmonic_mean"])],
+        ["graphs in a pack, mean", summary["graphs"] / packs],
+        ["graphs in a pack, most", f"{summary['max_graphs']:,}" + (f" (cap {cap:,})" if cap is not None else "")],
+        *([["graphs left out", summary["dropped"]]] if summary["dropped"] else []),
+        ["seconds", summary["seconds"]],
+    ]

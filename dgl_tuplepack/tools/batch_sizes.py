@@ -24,10 +24,7 @@ MOST = 250_000
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of one kind: their limits (of packs, those of one pack), and their padding relative to real content.
-
-    The padding is None if graphs have no content.
-    """
+    """Batches of one kind: the limits of a pack, and the padding relative to real content, None if there is none."""
 
     limits: Limits
     packs_per_batch: int
@@ -40,7 +37,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """A table of batch sizes around `batch_size`: for each, exact batches and packs, None where they are impossible.
+    """A table of batch sizes: for each, exact batches and packs, None where they are impossible.
 
     `graphs`: the number of graphs; `tried`: how many of them the shapes of exact batches come from.
     """
@@ -108,10 +105,7 @@ def _sizes(histogram: SizeHistogram) -> GraphSizes:
 
 
 def _exact(histogram: SizeHistogram, sizes: GraphSizes, batch_size: int) -> Batches | None:
-    """Return exact batches, and the padding of the shape above a mean batch.
-
-    Return None if sizes are too large for a repair, or if a sample has too few graphs.
-    """
+    """Return exact batches; None if sizes are too large for a repair, or if a sample has too few graphs."""
     if batch_size > len(sizes):
         return None
     try:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import real_number
-from dgl_tuplepack._core.files import write_bytes
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.text import printable
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.planning.histogram import quantiles
 from dgl_tuplepack.planning.sizes import IntArray
 
@@ -36,10 +32,8 @@ _LONG_TAIL = 12
 
 def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
     """Return `ax`; if it is None, the Axes of a new figure of `width` by `height` inches."""
-    if ax is not None:
-        return ax
     # A Figure that is made without pyplot needs no global state and no display.
-    return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
+    return ax or load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def label(name: str) -> str:
@@ -67,7 +61,7 @@ def count_colours() -> Any:
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return the style of line `number`; its colour, dashes and marker all differ from the next line's."""
+    """Return the style of line `number`, which differs from the next line's in colour, dashes and marker."""
     return {
         "color": _COLOURS[number % len(_COLOURS)],
         "linestyle": _LINES[number % len(_LINES)],
@@ -76,10 +70,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Return the column indices of the two `chosen` components, or of all components if `chosen` is None.
-
-    Raise SizesError unless these are two different components.
-    """
+    """Return the column indices as `columns_of` does; raise SizesError unless there are two different ones."""
     columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(f"name two different components for this picture; {what} has {', '.join(components)}.")
@@ -87,10 +78,7 @@ def two_components(components: Sequence[str], chosen: Sequence[str] | None, what
 
 
 def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
-    """Return the column indices of the `chosen` components, or of all components if `chosen` is None.
-
-    Raise SizesError for an unknown component. In messages, `what` names their owner, such as "the plan".
-    """
+    """Return the column indices of the `chosen` components (None: all); messages name their owner `what`."""
     if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
         raise SizesError(f"components is {chosen!r}, but must be None or a non-empty list of names from {components}.")
     names = components if chosen is None else chosen
@@ -101,15 +89,11 @@ def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: st
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
-    """Return whether each axis is logarithmic.
-
-    Each argument except `counts` has an entry for each axis: the scale, the sizes of all size classes, and the end of
-    the axis. `counts` has the number of graphs in each size class.
-    """
+    """Return whether each axis is logarithmic, given for each axis its scale, the sizes of all classes and its end."""
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
-    # tails[a]: end of axis a, divided by the median size.
+    # End of each axis, divided by the median size.
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
     # If one axis has a long tail, half as long a tail is enough for the other axes. If both axes are logarithmic,
     # proportional sizes lie on a straight line.
@@ -135,27 +119,19 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Return the borders of at most about `_MOST_CELLS` histogram cells, which together hold all values.
+    """Return the borders of at most about `_MOST_CELLS` histogram cells, each halfway between two whole numbers.
 
-    Each border is halfway between two whole numbers. The width of a cell is a multiple of the step between values (2 if
-    each edge also has its reverse), since narrower cells would show as stripes.
+    The width of a cell is a multiple of the step between values, since narrower cells would show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
     if high - low < step * _FEWEST_CELLS:
         # A step that occurs so few times may be a coincidence.
         step = 1
-    if log:
-        return _log_cells(low, high, step)
-    # Rounded up, so that _MOST_CELLS cells hold all values.
-    steps_per_cell = -(-(high - low + 1) // (step * _MOST_CELLS))
-    width = step * steps_per_cell
-    return low - 0.5 + width * np.arange((high - low) // width + 2)
-
-
-def _log_cells(low: int, high: int, step: int) -> Any:
-    """Return the borders of cells from `low` to `high` whose widths, multiples of `step`, grow with the values."""
-    # Without rounding, _MOST_CELLS cells would hold all values.
+    if not log:
+        # Rounded up, so that _MOST_CELLS cells hold all values.
+        width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
+        return low - 0.5 + width * np.arange((high - low) // width + 2)
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     starts = [low]
     while starts[-1] <= high:
@@ -183,32 +159,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 ENDINGS = tuple(f".{ending}" for ending in _METADATA)
-
-
-def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> None:
-    """Write the figure of `ax` to a file. On failure, no partial file is left behind.
-
-    Parameters
-    ----------
-    ax
-        Any matplotlib Axes, such as the result of another function of this package.
-    path
-        The file to write, ending in .png, .svg or .pdf.
-    dpi
-        Dots per inch, > 0; in vector files, the resolution of embedded images.
-
-    Raises
-    ------
-    FormatError
-        The path has another ending, or cannot be written.
-    InputError
-        `dpi` is not a number above 0.
-    """
-    dpi = real_number("dpi", dpi, above=0, hint="use 150 for screens, or 300 for print.")
-    ending = Path(path).suffix.lower()
-    if ending not in ENDINGS:
-        raise FormatError(f"the path of a picture must end in {', '.join(ENDINGS)}, but is {path}; rename it.")
-    write_bytes(path, picture_bytes(ax, ending.removeprefix("."), dpi))
 
 
 def picture_bytes(ax: Any, ending: str, dpi: float = 150) -> bytes:

@@ -1,34 +1,42 @@
-"""Find what a report says, and render its page from findings, pictures and a template."""
+"""One self-contained page: the sizes of a dataset, which limits to choose, and what packing saves."""
 
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, whole_number
+from dgl_tuplepack._core.files import writable, write_text
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack._core.text import printable
 from dgl_tuplepack._version import __version__
-from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
-from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.errors import FormatError, InputError, LimitsError
+from dgl_tuplepack.planning.bounds import without_oversize
+from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram, quantiles
+from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.search import LimitsSearch, search_for_batches
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
 from dgl_tuplepack.tools import plots
-from dgl_tuplepack.tools.plots._drawing import picture_bytes
-from dgl_tuplepack.tools.report.batch_sizes import BatchSizes, compare_batch_sizes
+from dgl_tuplepack.tools.batch_sizes import BatchSizes, compare_batch_sizes
+from dgl_tuplepack.tools.drawing import axes_or_new, picture_bytes
+
+__all__ = ["write_report"]
 
 # Size of a picture in inches; a desktop screen shows an inch as 96 pixels. On a phone, a picture is still readable at
 # two thirds of this size.
 _WIDTH, _HEIGHT = 5.2, 4.1
 # Python code on the page. The lines are short enough for a phone.
-_USE = """\
+_CODE = """\
 import dgl_tuplepack as tp
 
 {limits}loader = tp.packed_loader(
@@ -43,11 +51,64 @@ for epoch in range(epochs):
 """
 
 
+def write_report(
+    sizes: object,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "Graphs",
+    limits: Limits | None = None,
+    graphs_per_batch: int = GRAPHS_PER_BATCH,
+    seed: int = 0,
+    oversize: str = "error",
+) -> None:
+    """Write an HTML page about packing a dataset. The page needs no network and no other file.
+
+    Parameters
+    ----------
+    sizes
+        A histogram, or anything that `sizes_of` reads.
+    path
+        The file to write, ending in .html or .htm; an existing file is replaced.
+    name
+        Name of the dataset on the page.
+    limits
+        Limits to pack with; None: the limits that `search_limits` advises.
+    graphs_per_batch
+        Mean number of graphs per batch, >= 1, for the advised limits, as in `packed_loader`. If the largest graph makes
+        this number impossible, the page advises the smallest limits with nearly the best efficiency.
+    seed
+        0..2**64-1; equal seeds give equal pages.
+    oversize
+        What to do with graphs that exceed the given limits: "error", or "drop" (with a warning).
+
+    Raises
+    ------
+    FormatError
+        The path has another ending, or cannot be written; no partial file is left behind.
+    SizesError, LimitsError, InputError
+        As in `pack` and `search_limits`; LimitsError also for an unknown `oversize`.
+    MissingDependencyError
+        matplotlib or Jinja2 is missing.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
+    writable(path)
+    whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
+    whole_number("seed", seed, 0, UINT64_MAX)
+    choice("oversize", oversize, OVERSIZE, LimitsError)
+    load("jinja2")
+    load("matplotlib")
+    histogram, dropped = as_histogram(sizes), 0
+    if limits is not None:
+        histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
+    write_text(path, render(find(histogram, limits, graphs_per_batch, seed, dropped), name, seed))
+
+
 def render(findings: Findings, name: str, seed: int) -> str:
     """Return the HTML of the page."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # Names come from files and may contain any characters, so `finalize` makes every plain str printable. The Python
-    # code keeps its line breaks, because the template's `|e` turns the code into a Markup, which is not a plain str.
+    # `finalize` makes names printable; the template's `|e` makes the Python code a Markup, which keeps its line breaks.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -56,26 +117,19 @@ def render(findings: Findings, name: str, seed: int) -> str:
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
-    template = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
+    template = resources.files(__package__).joinpath("report.html.jinja").read_text(encoding="utf-8")
     # Ignore the user's matplotlib settings, so that equal findings give equal pages.
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         pictures = list(_pictures(findings))
     page: str = environment.from_string(template).render(
-        name=name,
-        findings=findings,
-        histogram=findings.histogram,
-        plan=findings.plan,
-        search=findings.search,
-        pictures=pictures,
-        use=use(findings, seed),
-        seed=seed,
-        version=__version__,
-    )
+        vars(findings), name=name, findings=findings, plan=findings.plan, pictures=pictures, use=_use(findings, seed),
+        seed=seed, version=__version__,
+    )  # fmt: skip
     return page
 
 
-def use(findings: Findings, seed: int) -> str:
+def _use(findings: Findings, seed: int) -> str:
     """Return Python code that loads the dataset in batches of the shape on the page."""
     oversize = '\n    oversize="drop",' if findings.dropped else ""
     search = findings.search
@@ -85,11 +139,11 @@ def use(findings: Findings, seed: int) -> str:
     else:
         limits = f"limits = tp.{findings.limits!r}\n"
         size = f"limits=limits,\n    packs_per_batch={findings.packs_per_batch}"
-    return _USE.format(limits=limits, size=size, seed=seed, oversize=oversize)
+    return _CODE.format(limits=limits, size=size, seed=seed, oversize=oversize)
 
 
 def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of the page with their texts; for a single component, only the last two pictures."""
+    """Yield the pictures of the page with their texts; for a single component, only the last two."""
     histogram, search, plan = findings.histogram, findings.search, findings.plan
     pair = histogram.components[:2]
     shares = "; ".join(
@@ -126,11 +180,11 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
 
 
 def _axes() -> Any:
-    return load("matplotlib.figure").Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained").add_subplot()
+    return axes_or_new(None, _WIDTH, _HEIGHT)
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
-    """Return a picture for the template, with its size in pixels; `alternative` is the text for screen readers."""
+    """Return a picture for the template; `alternative` is the text for screen readers."""
     content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
     return {
@@ -161,10 +215,9 @@ class Batching:
 
 @dataclass(frozen=True)
 class Findings:
-    """All figures of a report. Graphs that were left out are counted only in `dropped`.
+    """All figures of a report; `quantiles` holds the median, the 99th percentile and the largest of each component.
 
-    `quantiles` holds the median, the 99th percentile and the largest size of each component. The last entry of
-    `batchings` is packing.
+    Graphs that were left out are counted only in `dropped`. The last entry of `batchings` is packing.
     """
 
     histogram: SizeHistogram
@@ -245,16 +298,11 @@ def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:
-    """Return component -> slots of an epoch of batches of `batch_size` graphs, all padded to the largest batch.
+    """Return component -> slots of a random epoch of batches of `batch_size` graphs, all padded to the largest batch.
 
-    The graphs are in random order.
-
-    Examples
-    --------
     >>> joined_batches(SizeHistogram.from_counts({(3, 4): 4}), 3, seed=0)
     {'nodes': 18, 'edges': 24}
     """
     order = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, _PURPOSE))
-    # order[i]: size class of the i-th graph of the epoch. contents[b]: total size of batch b.
     contents = np.add.reduceat(histogram.sizes[order], np.arange(0, len(order), batch_size), axis=0)
     return dict(zip(histogram.components, (len(contents) * contents.max(axis=0)).tolist(), strict=True))

@@ -21,10 +21,7 @@ _EXAMPLE = "example:"
 
 
 def read_histogram(source: str, root: Path | None = None, split: str | None = None) -> SizeHistogram:
-    """Return the histogram of all graphs of a SOURCE, or of the graphs of its split `split`.
-
-    Raise BadParameter if SOURCE has no such split, or if SOURCE is a histogram and `root` or `split` is given.
-    """
+    """Return the histogram of all graphs of a SOURCE, or of the graphs of its split `split`."""
     opened = open_source(source, root)
     if split is None:
         return opened.histogram()
@@ -39,13 +36,9 @@ def read_histogram(source: str, root: Path | None = None, split: str | None = No
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Open a SOURCE without reading its graphs; raise BadParameter if SOURCE is a histogram and `root` is given.
-
-    If SOURCE is an OGB folder, `settings` are arguments of `OgbFolder`.
-    """
+    """Open a SOURCE without reading its graphs; if it is an OGB folder, `settings` are arguments of `OgbFolder`."""
     counted = _counted(source)
     if counted is None:
-        # also: further kinds of SOURCE for the error message.
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
     if root is not None:
         _refuse_option(source, "--root")
