@@ -208,7 +208,7 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Grap
         return _nothing(schema)
     graphs = [part.graph for part in parts]
     if schema.pyg is not None or any(map(is_pyg, graphs)):
-        from dgl_tuplepack.graphs.pyg_schema import batch_of
+        from dgl_tuplepack.graphs.pyg_read import batch_of
 
         return batch_of(schema, graphs, where)
     batches = _batched(schema, graphs, where)
@@ -315,7 +315,7 @@ def graph_blocks(
     except StopIteration:
         raise SizesError("the source has no graphs; at least one is needed.") from None
     if begins_with_pyg(first):
-        from dgl_tuplepack.graphs.pyg_schema import read
+        from dgl_tuplepack.graphs.pyg_read import read
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices, number)
     schema = schema_of(first, levels=levels)

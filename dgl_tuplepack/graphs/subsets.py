@@ -73,7 +73,7 @@ def schema_of(
         load("dgl")
     graphs, label, graph_id = parts_of(example, "the example")
     if is_pyg(graphs):
-        from dgl_tuplepack.graphs.pyg_schema import example_schema
+        from dgl_tuplepack.graphs.pyg_read import example_schema
 
         given = [graphs, *(parts_of(other, "an example").graph for other in others)]
         return example_schema(given, levels or {}, graph_id is not None, indices).with_declared(ties, indices)

@@ -230,6 +230,10 @@ def test_what_would_be_lost_of_a_heterodata_is_refused() -> None:
             with refused(SchemaError, "the attribute 'num_nodes'", 'levels={"num_nodes": None}'):
                 stored(gather([other, other]))
             assert len(stored(gather([other, other]), levels={"num_nodes": None})) == 2
+    plain = HeteroData()
+    plain["_N"].x, plain["_N", "_E", "_N"].edge_index = torch.rand(2, 1), torch.zeros(2, 1, dtype=torch.long)
+    with refused(SchemaError, "item 0 is a HeteroData whose types are '_N'", "rename"):
+        stored([plain, plain])
 
 
 def changed(change: Callable[[Any], Any], graphs: Any = None) -> Any:
@@ -482,7 +486,7 @@ def test_sizes_do_not_depend_on_the_order_of_graphs_without_edges(
                 graph[f"edge_attr_{end}"] = torch.tensor([])
                 if attribute == "missing":
                     del graph[f"edge_attr_{end}"]
-    monkeypatch.setattr("dgl_tuplepack.graphs.pyg_schema._GRAPHS", 1)
+    monkeypatch.setattr("dgl_tuplepack.graphs.pyg_read._GRAPHS", 1)
     assert np.array_equal(tp.sizes_of(graphs).array, right.array)
 
 

@@ -123,7 +123,7 @@ def counts_with_levels(graph: Any, where: str, levels: Mapping[str, str | None] 
     """Return the number of nodes (edges) of each type of a graph, of named graphs together, or of a PyG graph."""
     if not is_pyg(graph):
         return counts_of(graph)
-    from dgl_tuplepack.graphs.pyg_schema import counts_of_graph
+    from dgl_tuplepack.graphs.pyg_read import counts_of_graph
 
     return counts_of_graph(graph, where, levels or {})
 
@@ -141,7 +141,7 @@ def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None
     named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
-        from dgl_tuplepack.graphs.pyg_schema import has_usual_types, sizes_of_graphs
+        from dgl_tuplepack.graphs.pyg_read import has_usual_types, sizes_of_graphs
 
         # Other PyG graphs have further types, so their components are known only when the levels are applied.
         if not has_usual_types(graph, levels or {}):

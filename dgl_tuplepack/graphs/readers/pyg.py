@@ -189,7 +189,8 @@ class PygDataset(Items):
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset."""
-        from dgl_tuplepack.graphs.pyg_schema import block_of, schema_of_joined
+        from dgl_tuplepack.graphs.pyg_read import block_of
+        from dgl_tuplepack.graphs.pyg_schema import schema_of_joined
 
         schema = schema_of_joined(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
@@ -200,7 +201,7 @@ class PygDataset(Items):
 
     def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
         """Yield blocks of consecutive graphs, with the values that `_structure` lacks."""
-        from dgl_tuplepack.graphs.pyg_schema import block_of
+        from dgl_tuplepack.graphs.pyg_read import block_of
 
         whole = self._structure
         for first in range(0, len(self._given), _GRAPHS):
