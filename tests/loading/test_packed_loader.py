@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Sequ
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, SamplerError, SearchError
+from dgl_tuplepack.graphs.readers import kinds
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, flat
 from tests.support.loading import ITEMS, LARGE, NUMBER, SIZES
@@ -39,6 +40,34 @@ def test_batches_are_those_of_the_parts_put_together_by_hand() -> None:
     assert loader.plan.fingerprint == tp.pack(SIZES, loader.plan.limits, seed=5).fingerprint
     assert isinstance(loader.collate, tp.PaddedCollate)
     assert loader.sampler.graphs_per_batch == loader.graphs_per_batch
+
+
+def test_a_list_is_recognised_once_and_its_sizes_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, counted = list[Any](), list[int]()
+    first, count = kinds.KINDS[0], tp.SizeHistogram.from_sizes
+
+    class Spy(kinds.Kind):
+        """The first kind of source, which notes what it is asked to recognise."""
+
+        def recognised(self, given: Any, *arguments: Any) -> Any:
+            asked.append(given)
+            return super().recognised(given, *arguments)
+
+    def noting(sizes: tp.GraphSizes) -> tp.SizeHistogram:
+        counted.append(len(sizes))
+        return count(sizes)
+
+    monkeypatch.setattr(kinds, "KINDS", [Spy(first.load), *kinds.KINDS[1:]])
+    monkeypatch.setattr(tp.SizeHistogram, "from_sizes", noting)
+    items = [(dgl.rand_graph(n % 17 + 3, n % 9), n) for n in range(200)]
+    tp.packed_loader(items, 8)
+    assert len(asked) == 1
+    assert asked[0] is items
+    # Writing the list to a temporary store counts each block of graphs, here one; the loader counts all graphs.
+    assert counted == [200, 200]
+    counted.clear()
+    tp.packed_loader(items, 8, in_memory=False)
+    assert counted == [200]
 
 
 def test_batches_without_padding_are_those_of_dgl() -> None:
