@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import UINT64_MAX, as_path, true_or_false, whole_number
+from dgl_tuplepack._core.checks import UINT64_MAX, as_path, whole_number
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
@@ -37,7 +37,7 @@ from dgl_tuplepack.storage.graph_store import (
     train_sizes,
 )
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.write import check_folder, locked, write_graphs
+from dgl_tuplepack.storage.write import WriteSettings, check_folder, locked, write_graphs
 
 
 @dataclass(frozen=True)
@@ -121,26 +121,23 @@ def preprocess(
         otherwise, after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    settings = Planning.of(limits, graphs_per_batch, multiple_of, seed)
+    planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
+    settings = WriteSettings(compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels)
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size, 1, 2**31)
-    planner = _Planner(settings, batch_size, seconds)
+    planner = _Planner(planning, batch_size, seconds)
     opened = resolve(source).with_levels(levels)
     if opened.knows_sizes and pre_transform is None:
         with writing(out):
-            check_folder(out, true_or_false("overwrite", overwrite))
+            check_folder(out, settings.overwrite)
         # Refuse impossible limits before anything is written.
         sizes = opened.sizes()
-        if settings.limits is not None:
-            settings.limits.aligned(sizes.components).check(sizes)
+        if planning.limits is not None:
+            planning.limits.aligned(sizes.components).check(sizes)
         planner.choose(sizes, opened.splits())
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
-        write_graphs(
-            out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices,
-            prepare=planner.plan,
-        )  # fmt: skip
+        write_graphs(out, opened, settings, prepare=planner.plan)
     if planner.failure is not None:
         raise type(planner.failure)(
             f"{planner.failure} The store {out} was written, but without plans; correct the cause and preprocess again "
@@ -197,7 +194,7 @@ class Planning:
 class _Planner:
     """Choose limits for graphs, and pack the graphs."""
 
-    settings: Planning
+    planning: Planning
     batch_size: int | None
     seconds: dict[str, float]
     # The limits and the number of packs per batch; None until they are known.
@@ -213,7 +210,7 @@ class _Planner:
             every = SizeHistogram.from_sizes(sizes).without_ids()
             train = train_sizes(sizes, splits)
             leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
-            self.chosen = self.settings.limits_for(leading, every)
+            self.chosen = self.planning.limits_for(leading, every)
 
     def plan(self, graphs: Selection, data: Path) -> None:
         """Pack the written graphs, and save the plans in their data folder."""
@@ -222,7 +219,7 @@ class _Planner:
                 self.choose(graphs.sizes, graphs.splits)
             assert self.chosen is not None
             with timed(self.seconds, "plan"):
-                plans = _pack_splits(graphs, self.chosen[0], self.settings.seed)
+                plans = _pack_splits(graphs, self.chosen[0], self.planning.seed)
                 if self.batch_size is not None:
                     train = train_sizes(graphs.sizes, graphs.splits)
                     with notice(f"preparing batches of {len(train):,} graphs", len(train)):
