@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
@@ -393,9 +394,14 @@ def run_all(
     results: Iterable[Any] = (_attempt(task, argument) for argument in arguments.values())
     try:
         if pool is not None:
-            for argument in arguments.values():
-                # If a process has died, `submit` and `result` fail.
-                started.append(_attempt(pool.submit, _attempt, sent(task), sent(argument)))
+            # Processes start with Ctrl-C blocked: interrupted during its imports, a process prints a traceback.
+            _hold_interrupts(True)
+            try:
+                for argument in arguments.values():
+                    # If a process has died, `submit` and `result` fail.
+                    started.append(_attempt(pool.submit, _attempt, sent(task), sent(argument)))
+            finally:
+                _hold_interrupts(False)
             results = (_attempt(each.result) if isinstance(each, Future) else each for each in started)
         shown = progress_bar(results, total=len(arguments), desc=unit, unit=f" {unit}")
         done = dict(zip(arguments, shown, strict=True))
@@ -439,7 +445,14 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 def _begin_worker() -> None:
     """Set up a process of the pool: Ctrl-C stops its task, and the process ends when the main process ends."""
     signal.signal(signal.SIGINT, _interrupt)
+    _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _hold_interrupts(held: bool) -> None:
+    """Block or unblock Ctrl-C for this process and the processes that it starts; do nothing on Windows."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _interrupt(*_: object) -> None:
