@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.chunked import FORMATS, METADATA, RECORD_KEY, SHAPE, ChunkedGraph
-from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, text_of
+from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, ends_in_large, text_of
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import as_store, chosen_block
@@ -162,11 +162,8 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 
     `ids` are positions of the graphs in the source; ``firsts[t]`` has the first node of type t of each graph.
     """
-    for e, ends in block.endpoints.items():
-        counts = block.num_edges[e]
-        # Endpoints in a block count from 0 in each graph.
-        columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
-        yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
+    for e in block.endpoints:
+        yield "edges", text_of(e), "", np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
     for t, features in block.node_features.items():
         yield "node_data", t, GRAPH_ID, np.repeat(ids, block.num_nodes[t])
         yield from (("node_data", t, name, values) for name, values in features.items())

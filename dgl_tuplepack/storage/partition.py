@@ -39,6 +39,7 @@ from dgl_tuplepack.graphs.readers.large_graph import (
     check_files,
     checksum_of,
     document_of,
+    ends_in_large,
     text_of,
 )
 from dgl_tuplepack.graphs.schema import ArraySpec, as_tensor
@@ -191,17 +192,15 @@ def partition(
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
     """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
-    sizes = store.sizes
-    for name in names:
-        if name in sizes.components:
-            raise SizesError(f"the component {name!r:.100} in balance is always balanced; leave it out.")
     columns = {name: _counted_nodes(store, name) for name in names}
-    array = np.column_stack([sizes.array, *columns.values()])
-    return GraphSizes(array, (*sizes.components, *columns))
+    array = np.column_stack([store.sizes.array, *columns.values()])
+    return GraphSizes(array, (*store.sizes.components, *columns))
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
     """Return the number of nodes of each graph that are counted for `name`, a split or a node feature."""
+    if name in store.sizes.components:
+        raise SizesError(f"the component {name!r:.100} in balance is always balanced; leave it out.")
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
     if bool(specs) == (name in store.splits):
@@ -387,15 +386,9 @@ def _as_one_graph(block: GraphBlock, part: int, first_node: int, first_edge: int
     first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
     # Node type -> for each small graph, the id of its first node of this type in the homogeneous graph.
     firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
-    src, dst = np.empty((2, sum(map(int, map(np.sum, block.num_edges.values())))), np.int64)
-    begin = 0
-    for e, ends in block.endpoints.items():
-        rows = slice(begin, begin + len(ends[0]))
-        # `own`: endpoints, counted from 0 in each small graph.
-        for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
-            np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
-        begin = rows.stop
-    graph = dgl.graph((torch.from_numpy(src), torch.from_numpy(dst)), num_nodes=sum(totals))
+    no_ends = np.empty((2, 0), np.int64)
+    ends = np.concatenate([no_ends, *(ends_in_large(block, e, firsts) for e in block.endpoints)], axis=1)
+    graph = dgl.graph(tuple(torch.from_numpy(ends)), num_nodes=sum(totals))
     has_types = len(block.num_nodes) + len(block.num_edges) > 2
     for frame, first, counts, inner in (
         (graph.ndata, first_node, block.num_nodes, "inner_node"),
