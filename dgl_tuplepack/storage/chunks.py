@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.chunked import FORMATS, METADATA, RECORD_KEY, SHAPE, ChunkedGraph
-from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, text_of
+from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, RECORD, GraphRecord, ends_in_large, text_of
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import as_store, chosen_block
@@ -113,31 +113,30 @@ def _write(store: StoredGraphs, data: Path, chunks: int, edges_as: str, features
     counts = dict(zip(types, np.add.reduceat(sizes, bounds[:-1], axis=0).T.tolist(), strict=True))
     firsts = dict(zip(types, np.cumsum(sizes, axis=0).T - sizes.T, strict=True))
     formats = {"edges": edges_as, "node_data": features_as, "edge_data": features_as}
-    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
-    # (content, type, name) of an array -> the beginning of the names of its files, and their description.
-    written: dict[tuple[str, str, str], tuple[str, dict[str, Any]]] = {}
+    # (content, type, name) of an array -> the description of its files; every chunk has the same arrays.
+    written: dict[tuple[str, str, str], dict[str, Any]] = {}
     labels: dict[str, list[Array]] = {label: [] for label in schema.labels}
     for chunk in progress_bar(range(len(bounds) - 1), desc="chunks", unit=" chunks"):
         # Positions in `store`, which may be a subset of a store.
         ids = np.arange(bounds[chunk], bounds[chunk + 1])
         block = chosen_block(store, store.ids_in_store(ids))
-        for content, t, name, array in _arrays(block, ids, {t: first[ids] for t, first in firsts.items()}):
-            if (content, t, name) not in written:
-                # File names begin with a number: the names of two arrays may differ only in characters that file names
-                # cannot have.
-                stem = f"{content}/{len(written):02d}_{plain_name([t, name]) or 'all'}"
-                written[content, t, name] = stem, _description(formats[content], array)
-                # Edges have no name.
-                place = described[content] if content == "edges" else described[content].setdefault(t, {})
-                place[t if content == "edges" else name] = written[content, t, name][1]
-            stem, description = written[content, t, name]
+        arrays = _arrays(block, ids, {t: first[ids] for t, first in firsts.items()})
+        for number, (content, t, name, array) in enumerate(arrays):
+            description = written.setdefault((content, t, name), _description(formats[content], array))
             ending, write = _WRITERS[description["format"]["name"]]
-            file = data / f"{stem}-{chunk}.{ending}"
+            # Number the files: the names of two arrays may differ only in characters that file names cannot have.
+            file = data / content / f"{number:02d}_{plain_name([t, name]) or 'all'}-{chunk}.{ending}"
             file.parent.mkdir(exist_ok=True)
             write(file, array)
-            description["data"].append(f"{data.name}/{stem}-{chunk}.{ending}")
+            description["data"].append(f"{data.name}/{content}/{file.name}")
         for label, values in block.labels.items():
             labels[label].append(values)
+    described: dict[str, dict[str, Any]] = {content: {} for content in formats}
+    for (content, t, name), description in written.items():
+        if content == "edges":
+            described[content][t] = description
+        else:
+            described[content].setdefault(t, {})[name] = description
     joined = {label: np.concatenate(values) for label, values in labels.items()}
     GraphRecord(schema, sizes, np.arange(len(store)), joined, store.splits).save(data / RECORD)
     return {
@@ -163,11 +162,8 @@ def _arrays(block: GraphBlock, ids: IntArray, firsts: dict[str, IntArray]) -> It
 
     `ids` are positions of the graphs in the source; ``firsts[t]`` has the first node of type t of each graph.
     """
-    for e, ends in block.endpoints.items():
-        counts = block.num_edges[e]
-        # Endpoints in a block count from 0 in each graph.
-        columns = [end + np.repeat(firsts[t], counts) for t, end in zip((e[0], e[2]), ends, strict=True)]
-        yield "edges", text_of(e), "", np.stack(columns, axis=1).astype(np.int64)
+    for e in block.endpoints:
+        yield "edges", text_of(e), "", np.stack(ends_in_large(block, e, firsts), axis=1).astype(np.int64)
     for t, features in block.node_features.items():
         yield "node_data", t, GRAPH_ID, np.repeat(ids, block.num_nodes[t])
         yield from (("node_data", t, name, values) for name, values in features.items())

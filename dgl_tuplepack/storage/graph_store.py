@@ -42,7 +42,7 @@ from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.format import Manifest, check_unchanged
 from dgl_tuplepack.storage.selection import Segment, Selection
 from dgl_tuplepack.storage.view import BatchView, GraphRows, PaddedBatches, PlainBatches, shapes_of
-from dgl_tuplepack.storage.write import write_graphs
+from dgl_tuplepack.storage.write import WriteSettings, write_graphs
 
 
 class StoredGraphs(Selection):
@@ -291,10 +291,10 @@ class GraphStore(StoredGraphs):
         Only one block of graphs is in memory at a time, but a ``.bin`` file is read completely. If the process is
         killed, an earlier store remains; if there was no earlier store, the folder cannot be opened as a store.
         """
-        write_graphs(
-            path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=levels,
-        )  # fmt: skip
+        settings = WriteSettings(
+            compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
+        )
+        write_graphs(path, source, settings, splits=splits)
         return cls(path)
 
 

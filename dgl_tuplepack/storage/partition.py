@@ -39,6 +39,7 @@ from dgl_tuplepack.graphs.readers.large_graph import (
     check_files,
     checksum_of,
     document_of,
+    ends_in_large,
     text_of,
 )
 from dgl_tuplepack.graphs.schema import ArraySpec, as_tensor
@@ -175,12 +176,10 @@ def partition(
         _write_assignment(store, out, assigned, parts)
         # The large graph has the nodes and edges part by part.
         first_nodes, first_edges = (np.cumsum(each.sum(axis=1)) - each.sum(axis=1) for each in (nodes, edges))
-        tasks = {
-            f"part{part}": PartTask(store, out, part, int(first_nodes[part]), int(first_edges[part]), identity)
-            for part in range(parts)
-        }
+        tasks = {f"part{part}": (part, int(first_nodes[part]), int(first_edges[part])) for part in range(parts)}
+        write = functools.partial(_write_part, store, out, identity)
         with pool_of(processes, executor) as pool:
-            is_new = run_all(pool, write_part, tasks, "parts", "parts").values()
+            is_new = run_all(pool, write, tasks, "parts", "parts").values()
         write_text(out / f"{name}.json", json.dumps(_config(store, name, nodes, edges), indent=1) + "\n")
     return Partitioned(
         out / f"{name}.json",
@@ -193,17 +192,15 @@ def partition(
 
 def _with_masks(store: StoredGraphs, names: Sequence[str]) -> GraphSizes:
     """Return the sizes of the graphs, with one more component for each split or node feature in `names`."""
-    sizes = store.sizes
-    for name in names:
-        if name in sizes.components:
-            raise SizesError(f"the component {name!r:.100} in balance is always balanced; leave it out.")
     columns = {name: _counted_nodes(store, name) for name in names}
-    array = np.column_stack([sizes.array, *columns.values()])
-    return GraphSizes(array, (*sizes.components, *columns))
+    array = np.column_stack([store.sizes.array, *columns.values()])
+    return GraphSizes(array, (*store.sizes.components, *columns))
 
 
 def _counted_nodes(store: StoredGraphs, name: str) -> IntArray:
     """Return the number of nodes of each graph that are counted for `name`, a split or a node feature."""
+    if name in store.sizes.components:
+        raise SizesError(f"the component {name!r:.100} in balance is always balanced; leave it out.")
     of_types = store.schema.node_features.values()
     specs = [specs[name] for specs in of_types if name in specs]
     if bool(specs) == (name in store.splits):
@@ -316,37 +313,25 @@ def _check_folder(out: Path) -> None:
         refuse_others(out, others, "partition")
 
 
-@dataclass(frozen=True)
-class PartTask:
-    """One part to write: its index, its first node and edge in the large graph, and the hash of the partition."""
+def _write_part(store: StoredGraphs, out: Path, partition: str, task: tuple[int, int, int]) -> bool:
+    """Write the folder of a part, completely or not at all. If this part exists and is intact, only return False.
 
-    store: StoredGraphs
-    out: Path
-    part: int
-    first_node: int
-    first_edge: int
-    partition: str
-
-    @property
-    def identity(self) -> str:
-        """Text that identifies the part, with its index: one part must not replace another."""
-        return f"{self.partition} part {self.part}"
-
-
-def write_part(task: PartTask) -> bool:
-    """Write the folder of a part, completely or not at all. If this part exists and is intact, only return False."""
-    folder = task.out / f"part{task.part}"
-    try:
-        if is_there(folder / PART) and check_files(folder) == task.identity:
+    `partition` is the hash of the partition; `task` is the index of the part, and its first node and edge in the large
+    graph.
+    """
+    # With the index of the part: one part must not replace another.
+    folder, identity = out / f"part{task[0]}", f"{partition} part {task[0]}"
+    # A damaged part is written again.
+    with contextlib.suppress(InputError):
+        if is_there(folder / PART) and check_files(folder) == identity:
             return False
-    except InputError:
-        # A damaged part is written again.
-        pass
-    partial = task.out / f".part{task.part}.{secrets.token_hex(8)}.partial"
+    partial = out / f".{folder.name}.{secrets.token_hex(8)}.partial"
     try:
         with writing(folder):
             partial.mkdir()
-            _write(task, partial)
+            _write(store, out, task, partial)
+            checksums = {file.name: checksum_of(file) for file in sorted(partial.iterdir())}
+            PART_FILE.write(partial / PART, {"identity": identity, "files": checksums}, indent=1)
             if folder.exists():
                 shutil.rmtree(folder)
             os.replace(partial, folder)
@@ -355,10 +340,10 @@ def write_part(task: PartTask) -> bool:
     return True
 
 
-def _write(task: PartTask, folder: Path) -> None:
-    store, schema = task.store, task.store.schema
+def _write(store: StoredGraphs, out: Path, task: tuple[int, int, int], folder: Path) -> None:
+    schema = store.schema
     # Positions in `store`, which may be a subset of the whole store.
-    ids = np.flatnonzero(np.load(task.out / ASSIGNED, mmap_mode="r") == task.part)
+    ids = np.flatnonzero(np.load(out / ASSIGNED, mmap_mode="r") == task[0])
     block = chosen_block(store, store.ids_in_store(ids))
     types: list[GraphType] = [*schema.node_types, *schema.edge_types]
     # Type -> for each node (edge) of the part, its row among the nodes (edges) of all graphs of `store`.
@@ -371,7 +356,7 @@ def _write(task: PartTask, folder: Path) -> None:
     save_tensors(str(folder / EDGE_FEATURES), _features_of(block, "edge_feature", schema.edge_features))
     save_tensors(str(folder / "orig_nids.dgl"), {t: originals[t] for t in schema.node_features})
     save_tensors(str(folder / "orig_eids.dgl"), {text_of(e): originals[e] for e in schema.edge_features})
-    load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(task, block)])
+    load("dgl").save_graphs(str(folder / GRAPH_FILE), [_as_one_graph(block, *task)])
     # Position of a graph in `store` -> its position in this part; -1 for a graph of another part.
     position = np.full(len(store), -1)
     position[ids] = np.arange(len(ids))
@@ -380,8 +365,6 @@ def _write(task: PartTask, folder: Path) -> None:
         in_part = position[chosen]
         splits[name] = in_part[in_part >= 0]
     GraphRecord(schema, store.sizes.array[ids], ids, block.labels, splits).save(folder / RECORD)
-    checksums = {file.name: checksum_of(file) for file in sorted(folder.iterdir())}
-    PART_FILE.write(folder / PART, {"identity": task.identity, "files": checksums}, indent=1)
 
 
 def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[str, ArraySpec]]) -> dict[str, Tensor]:
@@ -396,26 +379,20 @@ def _features_of(block: GraphBlock, content: str, by_type: Mapping[Any, Mapping[
     return features
 
 
-def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
+def _as_one_graph(block: GraphBlock, part: int, first_node: int, first_edge: int) -> Any:
     """Return the part as one homogeneous DGLGraph, whose nodes and edges are sorted by type."""
     dgl = load("dgl")
     totals = [int(counts.sum()) for counts in block.num_nodes.values()]
     first_of_type = dict(zip(block.num_nodes, np.cumsum([0, *totals]).tolist(), strict=False))
     # Node type -> for each small graph, the id of its first node of this type in the homogeneous graph.
     firsts = {t: np.cumsum(counts) - counts + first_of_type[t] for t, counts in block.num_nodes.items()}
-    src, dst = np.empty((2, sum(map(int, map(np.sum, block.num_edges.values())))), np.int64)
-    begin = 0
-    for e, ends in block.endpoints.items():
-        rows = slice(begin, begin + len(ends[0]))
-        # `own`: endpoints, counted from 0 in each small graph.
-        for end, t, own in zip((src, dst), (e[0], e[2]), ends, strict=True):
-            np.add(own, np.repeat(firsts[t], block.num_edges[e]), out=end[rows])
-        begin = rows.stop
-    graph = dgl.graph((torch.from_numpy(src), torch.from_numpy(dst)), num_nodes=sum(totals))
+    no_ends = np.empty((2, 0), np.int64)
+    ends = np.concatenate([no_ends, *(ends_in_large(block, e, firsts) for e in block.endpoints)], axis=1)
+    graph = dgl.graph(tuple(torch.from_numpy(ends)), num_nodes=sum(totals))
     has_types = len(block.num_nodes) + len(block.num_edges) > 2
     for frame, first, counts, inner in (
-        (graph.ndata, task.first_node, block.num_nodes, "inner_node"),
-        (graph.edata, task.first_edge, block.num_edges, "inner_edge"),
+        (graph.ndata, first_node, block.num_nodes, "inner_node"),
+        (graph.edata, first_edge, block.num_edges, "inner_edge"),
     ):
         number = torch.tensor([int(own.sum()) for own in counts.values()], dtype=torch.int64)
         total = int(number.sum())
@@ -424,5 +401,5 @@ def _as_one_graph(task: PartTask, block: GraphBlock) -> Any:
         frame[inner] = torch.ones(total, dtype=torch.uint8)
         if has_types:
             frame[dgl.NTYPE] = torch.arange(len(number), dtype=torch.int32).repeat_interleave(number)
-    graph.ndata["part_id"] = torch.full((graph.num_nodes(),), task.part)
+    graph.ndata["part_id"] = torch.full((graph.num_nodes(),), part)
     return graph

@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import UINT64_MAX, as_path, true_or_false, whole_number
+from dgl_tuplepack._core.checks import UINT64_MAX, as_path, whole_number
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
@@ -37,7 +37,7 @@ from dgl_tuplepack.storage.graph_store import (
     train_sizes,
 )
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.write import check_folder, locked, write_graphs
+from dgl_tuplepack.storage.write import WriteSettings, check_folder, locked, write_graphs
 
 
 @dataclass(frozen=True)
@@ -121,37 +121,62 @@ def preprocess(
         otherwise, after the store has been written without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    settings = Planning.of(limits, graphs_per_batch, multiple_of, seed)
+    planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
+    settings = WriteSettings(compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels)
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size, 1, 2**31)
-    planner = _Planner(settings, batch_size, seconds)
     opened = resolve(source).with_levels(levels)
+    # The limits and the number of packs per batch; None until they are known.
+    chosen: tuple[Limits | Buckets, int] | None = None
+    plans: dict[str, PackPlan] = {}
+    static_shape: Limits | None = None
+    # The error that prevented the plans, if any.
+    failure: InputError | None = None
+
+    def plan(graphs: Selection, data: Path) -> None:
+        """Pack the written graphs, and save the plans in their data folder."""
+        nonlocal chosen, plans, static_shape, failure
+        train = train_sizes(graphs.sizes, graphs.splits)
+        try:
+            if chosen is None:
+                with timed(seconds, "limits"):
+                    chosen = _limits_of(planning, graphs.sizes, graphs.splits)
+            with timed(seconds, "plan"):
+                packed = _pack_splits(graphs, chosen[0], planning.seed)
+                if batch_size is not None:
+                    with notice(f"preparing batches of {len(train):,} graphs", len(train)):
+                        static_shape = shape_of(train, batch_size)
+            plans = packed
+        except InputError as error:
+            # Keep the written graphs: the error is raised when the store is complete.
+            failure = error
+        _save_plans(data, plans)
+        if static_shape is not None:
+            save_static_shape(data, static_shape, train)
+
     if opened.knows_sizes and pre_transform is None:
         with writing(out):
-            check_folder(out, true_or_false("overwrite", overwrite))
+            check_folder(out, settings.overwrite)
         # Refuse impossible limits before anything is written.
         sizes = opened.sizes()
-        if settings.limits is not None:
-            settings.limits.aligned(sizes.components).check(sizes)
-        planner.choose(sizes, opened.splits())
+        if planning.limits is not None:
+            planning.limits.aligned(sizes.components).check(sizes)
+        with timed(seconds, "limits"):
+            chosen = _limits_of(planning, sizes, opened.splits())
     earlier = sum(seconds.values())
     with timed(seconds, "write"):
-        write_graphs(
-            out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices,
-            prepare=planner.plan,
-        )  # fmt: skip
-    if planner.failure is not None:
-        raise type(planner.failure)(
-            f"{planner.failure} The store {out} was written, but without plans; correct the cause and preprocess again "
+        write_graphs(out, opened, settings, prepare=plan)
+    if failure is not None:
+        raise type(failure)(
+            f"{failure} The store {out} was written, but without plans; correct the cause and preprocess again "
             "(overwrite=True, --overwrite)."
-        ) from planner.failure
-    assert planner.chosen is not None
-    # The planner runs during the step "write": subtract its time.
+        ) from failure
+    assert chosen is not None
+    # `plan` runs during the step "write": subtract its time.
     seconds["write"] -= seconds["limits"] + seconds["plan"] - earlier
     with timed(seconds, "verify"):
         store = verify(out)
-    return Preprocessed(store, *planner.chosen, planner.plans, seconds, planner.static_shape)
+    return Preprocessed(store, *chosen, plans, seconds, static_shape)
 
 
 @dataclass(frozen=True)
@@ -193,47 +218,12 @@ class Planning:
         return search.best.limits, search.packs_per_batch
 
 
-@dataclass
-class _Planner:
-    """Choose limits for graphs, and pack the graphs."""
-
-    settings: Planning
-    batch_size: int | None
-    seconds: dict[str, float]
-    # The limits and the number of packs per batch; None until they are known.
-    chosen: tuple[Limits | Buckets, int] | None = None
-    plans: Mapping[str, PackPlan] = field(default_factory=dict)
-    static_shape: Limits | None = None
-    # The error that prevented the plans, if any.
-    failure: InputError | None = None
-
-    def choose(self, sizes: GraphSizes, splits: Mapping[str, Any]) -> None:
-        """Choose limits for the split "train", or for all graphs if there is no such split."""
-        with timed(self.seconds, "limits"):
-            every = SizeHistogram.from_sizes(sizes).without_ids()
-            train = train_sizes(sizes, splits)
-            leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
-            self.chosen = self.settings.limits_for(leading, every)
-
-    def plan(self, graphs: Selection, data: Path) -> None:
-        """Pack the written graphs, and save the plans in their data folder."""
-        try:
-            if self.chosen is None:
-                self.choose(graphs.sizes, graphs.splits)
-            assert self.chosen is not None
-            with timed(self.seconds, "plan"):
-                plans = _pack_splits(graphs, self.chosen[0], self.settings.seed)
-                if self.batch_size is not None:
-                    train = train_sizes(graphs.sizes, graphs.splits)
-                    with notice(f"preparing batches of {len(train):,} graphs", len(train)):
-                        self.static_shape = shape_of(train, self.batch_size)
-            self.plans = plans
-        except InputError as error:
-            # Keep the written graphs: the error is raised when the store is complete.
-            self.failure = error
-        _save_plans(data, self.plans)
-        if self.static_shape is not None:
-            save_static_shape(data, self.static_shape, train_sizes(graphs.sizes, graphs.splits))
+def _limits_of(planning: Planning, sizes: GraphSizes, splits: Mapping[str, Any]) -> tuple[Limits | Buckets, int]:
+    """Return limits for the split "train", or for all graphs if there is no such split, and the packs per batch."""
+    every = SizeHistogram.from_sizes(sizes).without_ids()
+    train = train_sizes(sizes, splits)
+    leading = every if train is sizes else SizeHistogram.from_sizes(train).without_ids()
+    return planning.limits_for(leading, every)
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:

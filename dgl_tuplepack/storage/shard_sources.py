@@ -35,16 +35,6 @@ class Shard:
     # Keywords for a source that is a path, such as those of `OgbFolder`; other sources ignore them.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def local_path(self) -> Path | None:
-        """Return the real path of the source; None without files on the local file system."""
-        url = _files_of(self.source)
-        # An error is raised again, and reported, when the source is read.
-        with contextlib.suppress(FormatError, ValueError):
-            files, path = _file_system(url) if url is not None else (None, "")
-            if files is not None and _is_local(files):
-                return Path(os.path.realpath(path))
-        return None
-
     def identity(self) -> str | None:
         """Return a SHA-256 of the settings, and of what the file system reports about the files; None without files."""
         url = _files_of(self.source)
@@ -117,7 +107,11 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
     folders = {Path(os.path.realpath(out / shard.name)) for shard in shards}
     parents = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
-        path = shard.local_path()
+        path, url = None, _files_of(shard.source)
+        # An error is raised again, and reported, when the source is read.
+        with contextlib.suppress(FormatError, ValueError):
+            files, name = _file_system(url) if url is not None else (None, "")
+            path = Path(os.path.realpath(name)) if files is not None and _is_local(files) else None
         if path is not None and (path in parents or not folders.isdisjoint((path, *path.parents))):
             raise SizesError(
                 f"the shard {shard.name} is read from {path}, but a shard would be written to that folder, into it or "

@@ -17,18 +17,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
+from dgl_tuplepack._core.checks import as_path, whole_number
 from dgl_tuplepack._core.files import JsonFormat, writing
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.graphs.transform import GraphTransform, identity_of
 from dgl_tuplepack.planning.buckets import Buckets, Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
@@ -38,7 +38,7 @@ from dgl_tuplepack.storage.graph_store import GraphStore, MultiStore, load_plans
 from dgl_tuplepack.storage.preprocessing import Planning, timed, write_plans
 from dgl_tuplepack.storage.selection import check_same_schema
 from dgl_tuplepack.storage.shard_sources import Shard, as_shards, check_apart
-from dgl_tuplepack.storage.write import LOCK, is_begun, locked, names_in, refuse_others, write_graphs
+from dgl_tuplepack.storage.write import LOCK, WriteSettings, is_begun, locked, names_in, refuse_others, write_graphs
 
 
 @dataclass(frozen=True)
@@ -146,46 +146,41 @@ def preprocess_shards(
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths, schemas and
     histograms; graphs are sent only if a source is an object that holds graphs.
     """
-    settings = Planning.of(limits, graphs_per_batch, multiple_of, seed)
-    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    expected = None
+    planning = Planning.of(limits, graphs_per_batch, multiple_of, seed)
     if pre_transform is not None:
         # Raises TransformError for a wrong transform or seed.
         GraphTransform(pre_transform, transform_seed)
-        expected = PreTransform.after(None, pre_transform, transform_seed, transform_name)
+        # Every process must get the same name.
+        transform_name = identity_of(pre_transform, transform_name)
+    settings = WriteSettings(compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels)
     processes = number_of_processes(workers, executor)
-    relations = {"ties": ties, "indices": indices, "levels": levels}
-    declared = {name: value for name, value in relations.items() if value is not None}
     sources = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(sources, out)
-    write = functools.partial(
-        write_shard, out=out, compact=compact, overwrite=overwrite, pre_transform=pre_transform, expected=expected,
-        declared=declared,
-    )  # fmt: skip
     with locked(out, functools.partial(_check_folder, out)), pool_of(min(processes, len(sources)), executor) as pool:
         with writing(out):
             # A killed process leaves partial manifests behind.
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
         with timed(seconds, "write"):
+            write = functools.partial(write_shard, out=out, settings=settings)
             written = list(run_all(pool, write, {shard.name: shard for shard in sources}, "shards").values())
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
             # The same histogram twice: the graphs to search limits for, and the graphs that the limits must hold.
-            chosen, packs = settings.limits_for(histogram, histogram)
+            chosen, packs = planning.limits_for(histogram, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
-        manifest = Manifest(histogram.num_graphs, chosen, settings.seed, entries)
+        manifest = Manifest(histogram.num_graphs, chosen, planning.seed, entries)
         changed = _manifest(out) != manifest
         if changed:
             # Delete the old manifest now: after an interruption, it would not describe the shards and plans on disk.
             with writing(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
-            plan = functools.partial(plan_shard, out=out, limits=chosen, seed=settings.seed)
+            plan = functools.partial(plan_shard, out=out, limits=chosen, seed=planning.seed)
             planned = run_all(pool, plan, {shard.name: shard.name for shard in written}, "plans")
         if changed:
             manifest.save(out)
@@ -252,6 +247,7 @@ def _check_folder(out: Path) -> None:
 
 # A file next to the arrays of a shard, with the source and the settings from which the store was written.
 SOURCE = "source.json"
+_DECLARED = ("ties", "indices", "levels")
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
 
 
@@ -267,53 +263,42 @@ class WrittenShard:
     kept: bool
 
 
-def write_shard(
-    shard: Shard,
-    out: Path,
-    compact: bool,
-    overwrite: bool,
-    pre_transform: Any,
-    expected: PreTransform | None,
-    declared: Mapping[str, Any],
-) -> WrittenShard:
+def write_shard(shard: Shard, out: Path, settings: WriteSettings) -> WrittenShard:
     """Write the store of a shard, unless an intact store of the same source exists.
 
-    `expected` identifies `pre_transform`; `declared` has the ties, indices and levels that are not None. After an
-    error, an earlier store is unchanged.
+    After an error, an earlier store is unchanged.
     """
-    folder, identity = out / shard.name, shard.identity()
-    store = None if overwrite or identity is None else _finished(folder, identity, compact, expected, declared)
+    folder = out / shard.name
+    content: dict[str, Any] = {"source": shard.identity(), "compact": settings.compact}
+    store = None if settings.overwrite or content["source"] is None else _finished(folder, content, settings)
     kept = store is not None
     if store is None:
-        content = {"source": identity, "compact": compact, **declared}
-        if expected is not None:
-            content["pre_transform"] = asdict(expected)
-        transform: dict[str, Any] = {}
-        if expected is not None:
-            transform = {"transform_seed": expected.seed, "transform_name": expected.transform}
+        content |= {name: value for name in _DECLARED if (value := getattr(settings, name)) is not None}
+        if settings.pre_transform is not None:
+            content["pre_transform"] = {"transform": settings.transform_name, "seed": settings.transform_seed}
         with shard.opened() as source:
             write_graphs(
-                folder, source, compact=compact, overwrite=True, pre_transform=pre_transform, shard=shard.name,
-                prepare=lambda _, data: _SOURCE_FILE.write(data / SOURCE, content, indent=1), **transform, **declared,
+                folder, source, replace(settings, overwrite=True), shard=shard.name,
+                prepare=lambda _, data: _SOURCE_FILE.write(data / SOURCE, content, indent=1),
             )  # fmt: skip
         store = GraphStore(folder)
     has_splits = any(map(len, store.splits.values()))
     return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
 
 
-def _finished(
-    folder: Path, identity: str, compact: bool, expected: PreTransform | None, declared: Mapping[str, Any]
-) -> GraphStore | None:
-    """Return the store in a folder; None if it is missing or damaged, or has another `identity` or `compact`.
+def _finished(folder: Path, content: Mapping[str, Any], settings: WriteSettings) -> GraphStore | None:
+    """Return the store in a folder; None if it is missing or damaged, or its record differs from `content`.
 
     Raise FormatError if the store was written with another transform, or other ties, indices or levels: such a change
     affects all shards, so the user must set `overwrite`.
     """
-    needed = {"pre_transform": expected, "ties": None, "indices": None, "levels": None, **declared}
+    needed: dict[str, Any] = {"pre_transform": None, **{name: getattr(settings, name) for name in _DECLARED}}
+    if settings.pre_transform is not None:
+        needed["pre_transform"] = PreTransform(str(settings.transform_name), settings.transform_seed)
     try:
         store = GraphStore(folder)
         with _SOURCE_FILE.reading(store.segments[0].data / SOURCE) as document:
-            if [document["source"], document["compact"]] != [identity, compact]:
+            if {name: document[name] for name in content} != content:
                 return None
             found = {name: document.get(name) for name in needed}
             if found["pre_transform"] is not None:
@@ -404,35 +389,29 @@ def run_all(
     Raise ShardsError if tasks failed, after all others have ended. `unit` is the unit of the progress bar, `what` the
     noun for tasks in messages.
     """
-    found = _results(pool, task, arguments.values())
-    shown = progress_bar(found, total=len(arguments), desc=unit, unit=f" {unit}")
-    done = dict(zip(arguments, shown, strict=True))
-    refuse({name: each.cause for name, each in done.items() if isinstance(each, Failed)}, len(done), what)
-    return done
-
-
-def _results(pool: Executor | None, task: Callable[[Any], Any], arguments: Iterable[Any]) -> Iterator[Any]:
-    """Yield the result of each task, or `Failed`, in order."""
-    if pool is None:
-        yield from (_attempt(task, argument) for argument in arguments)
-        return
     started: list[Any] = []
     sent = _ByValue if isinstance(pool, ProcessPoolExecutor) else lambda value: value
+    results: Iterable[Any] = (_attempt(task, argument) for argument in arguments.values())
     try:
-        # Block Ctrl-C while processes start: a process that is interrupted during its imports prints a traceback.
-        _hold_interrupts(True)
-        try:
-            for argument in arguments:
-                # If a process has died, `submit` and `result` fail.
-                started.append(_attempt(pool.submit, _attempt, sent(task), sent(argument)))
-        finally:
-            _hold_interrupts(False)
-        yield from (_attempt(each.result) if isinstance(each, Future) else each for each in started)
+        if pool is not None:
+            # Processes start with Ctrl-C blocked: interrupted during its imports, a process prints a traceback.
+            _hold_interrupts(True)
+            try:
+                for argument in arguments.values():
+                    # If a process has died, `submit` and `result` fail.
+                    started.append(_attempt(pool.submit, _attempt, sent(task), sent(argument)))
+            finally:
+                _hold_interrupts(False)
+            results = (_attempt(each.result) if isinstance(each, Future) else each for each in started)
+        shown = progress_bar(results, total=len(arguments), desc=unit, unit=f" {unit}")
+        done = dict(zip(arguments, shown, strict=True))
     finally:
         # If this process stops early, cancel all tasks that have not started.
         for each in started:
             if isinstance(each, Future):
                 each.cancel()
+    refuse({name: each.cause for name, each in done.items() if isinstance(each, Failed)}, len(done), what)
+    return done
 
 
 class _ByValue:

@@ -15,7 +15,7 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -54,19 +54,30 @@ from dgl_tuplepack.storage.format import (
 from dgl_tuplepack.storage.selection import Segment, Selection
 
 
+@dataclass(frozen=True)
+class WriteSettings:
+    """The settings that `GraphStore.write`, `preprocess` and `preprocess_shards` share."""
+
+    compact: bool
+    overwrite: bool
+    pre_transform: Callable[[Any], Any] | None
+    transform_seed: int
+    transform_name: str | None
+    ties: Ties | None
+    indices: Indices | None
+    levels: Levels | None
+
+    def __post_init__(self) -> None:
+        for name in ("compact", "overwrite"):
+            object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
+
+
 def write_graphs(
     path: str | os.PathLike[str],
     source: Any,
+    settings: WriteSettings,
     *,
     splits: Mapping[str, Sequence[int] | IntArray] | None = None,
-    compact: bool = False,
-    overwrite: bool = False,
-    pre_transform: Callable[[Any], Any] | None = None,
-    transform_seed: int = 0,
-    transform_name: str | None = None,
-    ties: Ties | None = None,
-    indices: Indices | None = None,
-    levels: Levels | None = None,
     shard: str = "",
     prepare: Callable[[Selection, Path], None] | None = None,
 ) -> None:
@@ -76,16 +87,15 @@ def write_graphs(
     new graphs and their data folder: files that it saves there become visible together with the store.
     """
     path = as_path(path)
-    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     # `fresh_data` checks the folder first, since reading the source may take long.
-    with fresh_data(path, overwrite) as data:
-        opened = resolve(source).with_levels(levels)
-        if pre_transform is not None:
-            opened = Transformed(opened, pre_transform, transform_seed, transform_name, shard)
+    with fresh_data(path, settings.overwrite) as data:
+        opened = resolve(source).with_levels(settings.levels)
+        if settings.pre_transform is not None:
+            opened = Transformed(opened, settings, shard)
         num_graphs = opened.num_graphs()
         chosen = _checked_splits(source, opened.splits() if splits is None else splits, num_graphs)
-        schema, blocks = blocks_of(opened, ties, indices)
-        written = _write_blocks(data, schema, blocks, num_graphs, chosen, compact)
+        schema, blocks = blocks_of(opened, settings.ties, settings.indices)
+        written = _write_blocks(data, schema, blocks, num_graphs, chosen, settings.compact)
         metadata = replace(written, pre_transform=opened.pre_transform)
         if prepare is not None:
             prepare(Selection(path, [Segment(path, metadata)]), data)
@@ -274,11 +284,11 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
 class Transformed(Source):
     """A source whose graphs are transformed when they are read; its sizes are the sizes after the transform."""
 
-    def __init__(
-        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None, shard: str
-    ) -> None:
+    def __init__(self, source: Source, settings: WriteSettings, shard: str) -> None:
         super().__init__(source.title)
         self.levels, self.is_stream = source.levels, source.is_stream
+        transform: Any
+        transform, seed, name = settings.pre_transform, settings.transform_seed, settings.transform_name
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
         self._stream = zlib.crc32(shard.encode())
         # Identify the transform before its first call, which may change its attributes and thus its `repr`.

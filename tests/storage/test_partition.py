@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, SchemaError, SizesError
-from tests.support.graphs import Content, contents
+from tests.support.graphs import Content, contents, split_item
 from tests.support.messages import refused
 from tests.support.partitions import divided, ids_of
 from tests.support.stores import molecules, purchases
@@ -63,18 +63,17 @@ def test_every_graph_is_in_one_part_as_it_was(content: Content, parts: int) -> N
             assert value == pytest.approx(totals[:, column].max() / mean if mean else 1)
 
 
-def as_large(items: list[Any]) -> Any:
-    """One graph of all graphs, without types as DGL's partitioning has it."""
-    large = dgl.batch([item[0] if isinstance(item, tuple) else item for item in items])
-    return dgl.to_homogeneous(large) if len(large.ntypes) > 1 else large
-
-
 @pytest.mark.parametrize(("items", "parts"), [(molecules(12), 3), (purchases(9), 2), (molecules(2), 4)])
 def test_dgl_opens_each_part_and_its_graph_is_what_dgl_would_cut_out(
     items: list[Any], parts: int, tmp_path: Path
 ) -> None:
     done = divided(items, tmp_path / "out", parts)
-    large, types = as_large(items), items[0][0] if isinstance(items[0], tuple) else items[0]
+    graphs = [split_item(item)[0] for item in items]
+    types, large = graphs[0], dgl.batch(graphs)
+    if len(types.ntypes) > 1:
+        large = dgl.to_homogeneous(large)
+    totals = [sum(graph.num_nodes(t) for graph in graphs) for t in types.ntypes]
+    first = dict(zip(types.ntypes, np.cumsum([0, *totals]).tolist(), strict=False))
     assigned = [np.loadtxt(tmp_path / "out" / f"{t}.txt", np.int64, ndmin=1) for t in types.ntypes]
     # Nodes of a homogeneous graph of several types run type by type, as these files do.
     right, new_to_old, _ = dgl.partition_graph_with_halo(
@@ -90,13 +89,13 @@ def test_dgl_opens_each_part_and_its_graph_is_what_dgl_would_cut_out(
         number = 0 if expected is None else expected.num_nodes()
         assert (graph.num_nodes(), graph.num_edges()) == (number, 0 if expected is None else expected.num_edges())
         folder = tmp_path / "out" / f"part{part}"
-        old = torch.cat([*_starts(folder / "orig_nids.dgl", types, nodes_of=items).values()])
+        originals = _tensors(folder / "orig_nids.dgl")
+        old = torch.cat([originals[t] + first[t] for t in types.ntypes])
         if expected is not None:
             assert bool(expected.ndata["inner_node"].all())
             theirs = expected.ndata["orig_id"]
             assert sorted(old.tolist()) == sorted(theirs.tolist())
             assert _pairs(graph, old) == _pairs(expected, theirs)
-        originals = _tensors(folder / "orig_nids.dgl")
         for t in types.ntypes:
             own = graph.ndata[dgl.NID]
             if len(types.ntypes) > 1:
@@ -107,27 +106,13 @@ def test_dgl_opens_each_part_and_its_graph_is_what_dgl_would_cut_out(
         assert {key: value.dtype for key, value in nodes.items()} == features
         assert all(len(value) == len(originals[key.split("/")[0]]) for key, value in nodes.items())
         assert edges.keys() == {f"{':'.join(e)}/{n}" for e in types.canonical_etypes for n in types.edges[e].data}
-    for t, ids in seen.items():
-        assert sorted(torch.cat(ids).tolist()) == list(range(sum(_graph(item).num_nodes(t) for item in items)))
-
-
-def _graph(item: Any) -> Any:
-    return item[0] if isinstance(item, tuple) else item
+    for ids, total in zip(seen.values(), totals, strict=True):
+        assert sorted(torch.cat(ids).tolist()) == list(range(total))
 
 
 def _tensors(file: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = dgl.data.load_tensors(str(file))
     return tensors
-
-
-def _starts(file: Path, types: Any, nodes_of: list[Any]) -> dict[str, torch.Tensor]:
-    """Original ids of nodes, numbered over all types."""
-    tensors, first = _tensors(file), 0
-    found = {}
-    for t in types.ntypes:
-        found[t] = tensors[t] + first
-        first += sum(_graph(item).num_nodes(t) for item in nodes_of)
-    return found
 
 
 def _pairs(graph: Any, old: torch.Tensor) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import os
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -225,12 +226,15 @@ def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
 
 @pytest.mark.parametrize("new_splits", [{"train": range(9), "extra": [9], "valid": []}, {}], ids=["splits", "none"])
 def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_path: Path, new_splits: Any) -> None:
-    """At each step on the disk all plans are there, and are for the graphs of the store that is there."""
+    """At each step on the disk all plans are there, and are for the graphs of the store that is there.
+
+    Every fourth step, from another one in each run of the tests.
+    """
     old = write_ogb_folder(tmp_path / "old", tp.GraphSizes(np.array([[4, 6], [6, 10]] * 8))) / "ogbg_molhiv"
     new = tp.GraphStore.write(tmp_path / "new", old, splits=new_splits).path
     out, seen = tmp_path / "out", []
     steps = [(os, name) for name in ("replace", "fsync", "unlink", "rmdir", "mkdir")]
-    for step in itertools.count():
+    for step in itertools.count(random.randrange(4), 4):
         preprocess(old, out, overwrite=True)
         code = exit_code_if_killed(lambda: preprocess(new, out, overwrite=True), step, steps)
         store = verify(out)

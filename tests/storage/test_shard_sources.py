@@ -88,8 +88,7 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path, out: Path) ->
         make_shards(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar"])
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("kind", "whole"), [("zip", False), ("tar", True)])
 def test_archives_are_read_and_forged_ones_write_nothing_outside(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, kind: str, whole: bool
 ) -> None:

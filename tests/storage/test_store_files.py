@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +20,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.storage.array_file import npy_header, open_array
-from dgl_tuplepack.storage.format import STORE_FILE, ArrayEntry, StoreMetadata
+from dgl_tuplepack.storage.format import STORE_FILE, StoreMetadata
 from tests.support.messages import refused
 from tests.support.processes import run
 from tests.support.stores import (
@@ -32,7 +29,6 @@ from tests.support.stores import (
     checksum_of,
     data_of,
     files_of,
-    flip,
     molecules,
     purchases,
     rewrite_metadata,
@@ -80,7 +76,8 @@ def test_open_stores_keep_no_file_open_and_go_with_their_last_array(store: Path,
     expected, batch = values.copy(), opened[1].padded(LIMITS)[[0, 1]]
     shutil.rmtree(store)
     assert np.array_equal(values, expected)
-    assert opened[1].padded(LIMITS)[[0, 1]].labels.equal(batch.labels)
+    assert opened[1].subset([0, 1]).padded(LIMITS)[[0, 1]].labels.equal(batch.labels)
+    assert opened[1][1][1].equal(batch.labels[1])
     # The first map lives as long as a slice of its array.
     values = values[1:][:2]
     del opened
@@ -99,25 +96,6 @@ def test_arrays_of_a_store_cannot_be_written(store: Path) -> None:
         assert not array.flags.writeable
         with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
             array.flags.writeable = True
-
-
-@LINUX
-def test_a_file_larger_than_memory_is_mapped(tmp_path: Path) -> None:
-    """A sparse file: it takes no space on the disk, and only what is read takes memory."""
-    rows = 2**42
-    header = npy_header("uint8", (rows,))
-    with open(tmp_path / "large.npy", "wb") as file:
-        file.write(header)
-        try:
-            file.truncate(len(header) + rows)
-        except OSError:
-            pytest.skip("no sparse files of this size here")
-    sample = hashlib.sha256(bytes(8 * 4096)).hexdigest()
-    entry = ArrayEntry("large.npy", "label", None, "", "uint8", "uint8", (rows,), sample, "")
-    array = open_array(tmp_path, entry)
-    assert (len(array), array[0], array[-1]) == (rows, 0, 0)
-    del array
-    assert maps_of(tmp_path) == 0
 
 
 def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> None:
@@ -157,10 +135,7 @@ def test_files_are_read_by_numpy_alone(originals: Path) -> None:
     assert {name: found[f"split {name}"].tolist() for name in SPLITS} == SPLITS
     classes, counts = np.unique(np.stack([nodes, edges], axis=1), axis=0, return_counts=True)
     assert sorted(found["size_classes"].tolist()) == sorted(np.column_stack([classes, counts]).tolist())
-
-
-def test_the_checksum_is_that_of_the_document(originals: Path) -> None:
-    """Anyone can compute it, with json and hashlib."""
+    # Anyone can compute the checksum, with json and hashlib.
     document = json.loads((originals / "plain" / "metadata.json").read_text())
     assert document["checksum"] == checksum_of(document)
     assert (document["format"], document["version"]) == ("dgl_tuplepack.store", 1)
@@ -227,17 +202,6 @@ def test_verify_finds_any_flipped_bit(data: st.DataObject, originals: Path) -> N
         with file.open("r+b") as damaged:
             damaged.write(intact)
     opened.verify()
-
-
-def test_verify_finds_a_flip_between_the_samples(tmp_path: Path) -> None:
-    """Opening looks at samples of large files, `verify` at every byte."""
-    store = tp.GraphStore.write(tmp_path / "store", [(g, y) for g, y in molecules(4, most=60_000)])
-    file = files_of(tmp_path / "store")["node_feature feat"]
-    assert file.stat().st_size > 500_000
-    flip(file, 128 + (file.stat().st_size - 128) // 14)
-    for opened in (tp.GraphStore(tmp_path / "store"), store):
-        with refused(FormatError, file.name, "checksum"):
-            opened.verify()
 
 
 @given(data=st.data())
@@ -327,56 +291,52 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SizesError
 from tests.support.stores import data_of
 
-path = Path(sys.argv[1])
-limits = tp.Limits.from_components(dict.fromkeys(tp.GraphStore(path).sizes.components, 10_000), 60)
 random.seed(1)
-read = refused = 0
-files = sorted(data_of(path).iterdir())
-# Offsets and endpoints are what could lead astray.
-files += 3 * [f for f in files if "offsets" in f.name or "sources" in f.name or "destinations" in f.name]
-intact = {file: file.read_bytes() for file in files}
-for round in range(40):
-    store = tp.GraphStore(path)
-    padded, everything = store.padded(limits), list(range(len(store)))
-    chosen = random.sample(files, random.choice([1, 1, 3]))
-    for file in chosen:
-        data = bytearray(intact[file])
-        for _ in range(random.choice([1, 1, 4, 50])):
-            at = random.randrange(128, len(data))
-            data[at] = random.choice([data[at] ^ (1 << random.randrange(8)), 0xFF, 0x7F, 0x80])
-            if random.random() < 0.3:
-                at -= at % 8
-                data[at : at + 8] = random.choice([2**63 - 1, 2**32, 2**63, 2**64 - 1, 1000]).to_bytes(8, "little")
-        with open(file, "r+b") as opened:
-            opened.write(data[: len(intact[file])])
-    # Each graph apart, then all at once; items as well as batches.
-    tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
-    tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify]
-    # The ids of a split come from a file of the store.
-    tries += [lambda: store.subset(store.splits.get("train", [1, 0])).padded(limits)[[0, 1]]]
-    tries += [lambda: store.to("cpu").padded(limits)[everything]]
-    for one in tries:
-        try:
-            one()
-            read += 1
-        except FormatError as error:
-            assert str(path) in str(error), error
-            refused += 1
-        except (GraphTooLargeError, SizesError):
-            refused += 1
-    for file in chosen:
-        with open(file, "r+b") as opened:
-            opened.write(intact[file])
-print(read, refused)
+for path in map(Path, sys.argv[1:]):
+    limits = tp.Limits.from_components(dict.fromkeys(tp.GraphStore(path).sizes.components, 10_000), 60)
+    read = refused = 0
+    files = sorted(data_of(path).iterdir())
+    # Offsets and endpoints are what could lead astray.
+    files += 3 * [f for f in files if "offsets" in f.name or "sources" in f.name or "destinations" in f.name]
+    intact = {file: file.read_bytes() for file in files}
+    for round in range(40):
+        store = tp.GraphStore(path)
+        padded, everything = store.padded(limits), list(range(len(store)))
+        chosen = random.sample(files, random.choice([1, 1, 3]))
+        for file in chosen:
+            data = bytearray(intact[file])
+            for _ in range(random.choice([1, 1, 4, 50])):
+                at = random.randrange(128, len(data))
+                data[at] = random.choice([data[at] ^ (1 << random.randrange(8)), 0xFF, 0x7F, 0x80])
+                if random.random() < 0.3:
+                    at -= at % 8
+                    data[at : at + 8] = random.choice([2**63 - 1, 2**32, 2**63, 2**64 - 1, 1000]).to_bytes(8, "little")
+            with open(file, "r+b") as opened:
+                opened.write(data[: len(intact[file])])
+        # Each graph apart, then all at once; items as well as batches.
+        tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
+        tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify]
+        # The ids of a split come from a file of the store.
+        tries += [lambda: store.subset(store.splits.get("train", [1, 0])).padded(limits)[[0, 1]]]
+        tries += [lambda: store.to("cpu").padded(limits)[everything]]
+        for one in tries:
+            try:
+                one()
+                read += 1
+            except FormatError as error:
+                assert str(path) in str(error), error
+                refused += 1
+            except (GraphTooLargeError, SizesError):
+                refused += 1
+        for file in chosen:
+            with open(file, "r+b") as opened:
+                opened.write(intact[file])
+    assert read > 100 and refused > 100, (path, read, refused)
 """
 
 
-@pytest.mark.parametrize("which", ["plain", "hetero"])
-def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path, which: str) -> None:
+def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path) -> None:
     """In a process of its own, so that a crash is seen; what is read is right or refused, and there is some of both."""
-    shutil.copytree(originals / which, tmp_path / "store")
-    found = run("-c", FLIPPED, tmp_path / "store")
+    shutil.copytree(originals, tmp_path / "stores")
+    found = run("-c", FLIPPED, tmp_path / "stores" / "plain", tmp_path / "stores" / "hetero")
     assert found.returncode == 0, found.stderr[-3000:]
-    read, stopped = map(int, re.fullmatch(r"(\d+) (\d+)\n", found.stdout).groups())  # type: ignore[union-attr]
-    assert read > 100
-    assert stopped > 100

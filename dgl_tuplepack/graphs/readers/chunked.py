@@ -95,31 +95,23 @@ class ChunkedGraph:
         if not types:
             raise ValueError("it names no edge types")
 
+        opened = functools.partial(RowFiles, self.path, self._absolute)
+
         def data_of(key: str, t: str, number: int) -> dict[str, RowFiles]:
             """Return the files of each feature of a type, by name."""
             specs = document.get(key, {}).get(t, {})
-            return {name: self._files(f"{key} {t} {name}", spec, number) for name, spec in specs.items()}
+            return {name: opened(f"{key} {t} {name}", spec, number) for name, spec in specs.items()}
 
         for key, known in (("node_data", nodes), ("edge_data", edges), ("edges", edges)):
             if unknown := document.get(key, {}).keys() - known.keys():
                 raise ValueError(f"it has {key} of {min(unknown)!r}, but its types are {[*known]}")
         totals = {name: _total(numbers) for name, numbers in edges.items()}
         self._edges = {
-            types[name]: self._files(f"edges {name}", document["edges"][name], number, pairs=True)
+            types[name]: opened(f"edges {name}", document["edges"][name], number, pairs=True)
             for name, number in totals.items()
         }
         self._node_data = {t: data_of("node_data", t, number) for t, number in self._num_nodes.items()}
         self._edge_data = {types[name]: data_of("edge_data", name, number) for name, number in totals.items()}
-
-    def _files(self, what: str, spec: Any, number: int, pairs: bool = False) -> RowFiles:
-        """Return the files that `spec` lists; raise FormatError unless they have `number` rows."""
-        files = RowFiles(what, spec, self.path, self._absolute, pairs)
-        if len(files) != number:
-            raise FormatError(
-                f"the files of {what} hold {len(files):,} rows, but {METADATA} counts {number:,} in all chunks of "
-                f"{self.path}; a file is missing, truncated or of another graph."
-            )
-        return files
 
     def _check_record(self, schema: Any) -> None:
         """Raise FormatError unless the files have the types and features of the recorded `schema`."""
@@ -266,10 +258,11 @@ SHAPE = b"shape"
 class RowFiles:
     """The rows of several files, numbered from 0 over all files; with `pairs`, each row is an edge: two integers.
 
-    Only one numpy file is memory-mapped at a time; CSV and parquet files are read once and stay in memory.
+    `spec` lists the files, which must have `number` rows; `what` is their content, for messages. Only one numpy file is
+    memory-mapped at a time; CSV and parquet files are read once and stay in memory.
     """
 
-    def __init__(self, what: str, spec: Any, folder: Path, absolute: bool, pairs: bool = False) -> None:
+    def __init__(self, folder: Path, absolute: bool, what: str, spec: Any, number: int, pairs: bool = False) -> None:
         form = spec["format"]
         name, delimiter = form["name"], form.get("delimiter", " " if pairs else ",")
         if name not in FORMATS or not isinstance(spec["data"], list) or len(delimiter) != 1:
@@ -290,6 +283,11 @@ class RowFiles:
             self.empty = self._arrays[0][:0]
         lengths = [len(self._array(i)) for i in range(len(self._files))]
         self._offsets = np.cumsum([0, *lengths], dtype=np.int64)
+        if len(self) != number:
+            raise FormatError(
+                f"the files of {what} hold {len(self):,} rows, but {METADATA} counts {number:,} in all chunks of "
+                f"{folder}; a file is missing, truncated or of another graph."
+            )
 
     def __len__(self) -> int:
         return int(self._offsets[-1])

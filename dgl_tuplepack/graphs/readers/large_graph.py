@@ -120,6 +120,16 @@ def pairs_of(edges: Rows, e: EdgeType, num_nodes: Mapping[str, int], title: str)
         yield begin, pairs.astype(np.int64)
 
 
+def ends_in_large(block: GraphBlock, e: EdgeType, firsts: Mapping[str, IntArray]) -> list[IntArray]:
+    """Return the sources and the destinations of the edges of type `e`, as nodes of the large graph.
+
+    ``firsts[t]`` has the number of the first node of type `t` of each small graph in the large graph.
+    """
+    # Endpoints in a block count from 0 in each small graph.
+    counts = block.num_edges[e]
+    return [own + np.repeat(firsts[t], counts) for t, own in zip((e[0], e[2]), block.endpoints[e], strict=True)]
+
+
 def text_of(edge_type: EdgeType) -> str:
     """Return the name of an edge type in DGL's files, "source:relation:destination"."""
     return ":".join(edge_type)
