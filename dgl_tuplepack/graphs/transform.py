@@ -31,7 +31,7 @@ from dgl_tuplepack.graphs.named import (
     own_type,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.items import counts_with_levels
+from dgl_tuplepack.graphs.readers.datasets import counts_with_levels
 
 # Identifier of the random stream that transforms use.
 _GRAPHS = 5

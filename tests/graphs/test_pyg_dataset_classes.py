@@ -218,7 +218,7 @@ def test_datasets_with_numbers_of_nodes_but_without_x_are_read_in_blocks(
     right = tp.GraphStore.write(tmp_path / "right", items)
     source = resolve(dataset)
     assert type(source).__name__ == "PygDataset"
-    monkeypatch.setattr("dgl_tuplepack.graphs.readers.pyg._GRAPHS", 7)
+    monkeypatch.setattr("dgl_tuplepack.graphs.readers.pyg_dataset._GRAPHS", 7)
     store = assert_stored(dataset, tmp_path / "store")
     arrays = [[array.sha256 for array in s.segments[0].metadata.arrays] for s in (store, right)]
     assert arrays[0] == arrays[1]
