@@ -9,7 +9,7 @@ from dgl_tuplepack._core import registry
 from dgl_tuplepack._version import __version__ as __version__
 
 # Lower rooms (subpackages) must not import these objects of higher rooms, so the registry finds the objects by name.
-registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
+registry.register("histogram_of", "dgl_tuplepack.graphs.readers.kinds:histogram_of")
 registry.register("stored", "dgl_tuplepack.storage.reader:Stored")
 
 # Not imported from `typing`: that import is slow, and Ctrl-C during an import shows a traceback on the command line.
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
     from dgl_tuplepack.graphs.items import with_ids as with_ids
     from dgl_tuplepack.graphs.readers.chunked import ChunkedGraph as ChunkedGraph
+    from dgl_tuplepack.graphs.readers.kinds import sizes_of as sizes_of
     from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
-    from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
     from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
     from dgl_tuplepack.loading.make_loader import packed_loader as packed_loader
     from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 # Public name -> its module, imported when the name is first used, so that planning needs neither torch nor DGL.
 _PUBLIC = {
-    "sizes_of": "graphs.readers.sizes_of",
+    "sizes_of": "graphs.readers.kinds",
     "GraphSizes": "planning.sizes",
     "SizeHistogram": "planning.histogram",
     "load_example": "planning.histogram",

@@ -86,7 +86,15 @@ def parts_of(item: Any, where: str) -> Parts:
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     graph = item[0] if item else None
     if not is_graph(graph):
-        graph = _named_graphs(given, item, where)
+        if not isinstance(graph, Mapping) or (graph and not holds_graphs(graph)):
+            # `item is given` if the dataset returned a tuple or list.
+            begins = f" that begins with {type(graph).__name__}" if item is given and item else ""
+            raise SchemaError(
+                f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
+                "(DGLGraph, label, id), one of these with a dict of named graphs in place of the DGLGraph, or a PyG "
+                "Data or HeteroData; let the dataset return one of them."
+            )
+        graph = checked_graphs(graph, where)
     if len(item) > 3:
         raise SchemaError(
             f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); put "
@@ -104,23 +112,6 @@ def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | Non
     where = [f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
     return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
-
-
-def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the named graphs that an item begins with, or raise SchemaError.
-
-    `given` is the item as the dataset returned it; `item` is the sequence of its parts.
-    """
-    graphs = item[0] if item else None
-    # `item is given` if the dataset returned a tuple or list.
-    if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
-        begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
-        raise SchemaError(
-            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), one of these with a dict of named graphs in place of the DGLGraph, or a PyG Data "
-            "or HeteroData; let the dataset return one of them."
-        )
-    return checked_graphs(graphs, where)
 
 
 def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[str]]]:

@@ -124,11 +124,6 @@ def _joined(items: Iterable[Any], levels: Levels, is_settled: bool) -> Iterator[
         last = group.without_values()
 
 
-def example_schema(graphs: Sequence[Any], levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
-    """Return the schema of some graphs; raise SchemaError if the level of an attribute is unclear."""
-    return schema_of_joined(join_graphs(graphs, ["the example"] * len(graphs), levels), levels, has_ids, indices)
-
-
 def has_usual_types(data: Any, levels: Levels) -> bool:
     """Return whether PyG shifts only `edge_index` (the endpoints), and `levels` define no further types."""
     others = {*data.keys()} - {ENDPOINTS}

@@ -16,10 +16,7 @@ import torch
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.pyg_join import (
-    Joined,
-    JoinedData,
-)
+from dgl_tuplepack.graphs.pyg_join import Joined, JoinedData
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
     EDGE_KEYS,
@@ -372,8 +369,15 @@ def _owner(attribute: Attribute, group: JoinedData, types: Types, levels: Levels
         expected = np.full_like(joined.rows, joined.rows[0]) if owner == _GRAPH else possible[owner]
         check_rows(attribute, owner, joined.rows, expected, group.where)
         return owner
-    suggested = _suggested(key, fitting, types)
-    if len(suggested) > 1:
+    # What the name suggests. The first hint counts most; a hint that fits none of the remaining owners has no effect.
+    is_plain = types.edges.keys() == {EDGE_TYPE}
+    names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in fitting}
+    by_level = [owner for owner in fitting if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)]
+    by_name = [owner for owner, name in names.items() if key == name]
+    by_suffix = [owner for owner, name in names.items() if is_alike(key, name)]
+    for hinted in (by_level, by_name, by_suffix):
+        fitting = [owner for owner in fitting if owner in hinted] or fitting
+    if len(fitting) > 1:
         raise SchemaError(
             f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: several "
             f'choices fit the {len(group.where)} graphs that were read; declare the right one: levels={{"{key}": '
@@ -381,7 +385,7 @@ def _owner(attribute: Attribute, group: JoinedData, types: Types, levels: Levels
             "name of the attribute that counts the nodes, or holds the endpoints, of the right type, such as "
             '"edge_index_s".'
         )
-    return suggested[0]
+    return fitting[0]
 
 
 def _chosen(key: str, possible: Mapping[_Owner, Any], types: Types, levels: Levels) -> list[_Owner]:
@@ -400,19 +404,6 @@ def _chosen(key: str, possible: Mapping[_Owner, Any], types: Types, levels: Leve
     # An attribute that counts the nodes (edges) of a type belongs to this type.
     name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
     return [own[name]] if name in own and name else list(possible)
-
-
-def _suggested(key: str, owners: list[_Owner], types: Types) -> list[_Owner]:
-    """Return those owners that the name of an attribute suggests, or all owners if it suggests none."""
-    is_plain = types.edges.keys() == {EDGE_TYPE}
-    names = {owner: "" if is_plain else _counter(owner, types).replace("_index", "") for owner in owners}
-    by_level = [owner for owner in owners if LEVELS[owner[0]] in key or (owner == _GRAPH and key == LABEL)]
-    by_name = [owner for owner, name in names.items() if key == name]
-    by_suffix = [owner for owner, name in names.items() if is_alike(key, name)]
-    # The first hint counts most. A hint that suggests none of the remaining owners has no effect.
-    for hinted in (by_level, by_name, by_suffix):
-        owners = [owner for owner in owners if owner in hinted] or owners
-    return owners
 
 
 def _counter(owner: _Owner, types: Types) -> str:

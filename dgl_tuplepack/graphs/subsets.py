@@ -73,10 +73,12 @@ def schema_of(
         load("dgl")
     graphs, label, graph_id = parts_of(example, "the example")
     if is_pyg(graphs):
-        from dgl_tuplepack.graphs.pyg_read import example_schema
+        from dgl_tuplepack.graphs.pyg_join import join_graphs
+        from dgl_tuplepack.graphs.pyg_schema import schema_of_joined
 
         given = [graphs, *(parts_of(other, "an example").graph for other in others)]
-        return example_schema(given, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
+        group = join_graphs(given, ["the example"] * len(given), levels or {})
+        return schema_of_joined(group, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
     refuse_levels(levels, "the example")
     check_alike(graphs, "the example")
     located = located_types(graphs)

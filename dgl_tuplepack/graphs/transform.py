@@ -31,7 +31,7 @@ from dgl_tuplepack.graphs.named import (
     own_type,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.items import counts_with_levels
+from dgl_tuplepack.graphs.readers.datasets import counts_with_levels
 
 # Identifier of the random stream that transforms use.
 _GRAPHS = 5
@@ -94,41 +94,33 @@ class GraphTransform:
         return found
 
     def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
-        """Return `found`, the result of the transform for `given`; raise TransformError if it is not allowed."""
-        if is_pyg(given):
-            self._check_returned(is_pyg(found), found, where, "a PyG Data or HeteroData")
-        else:
-            found = self._checked_graphs(found, graph_names(given), where)
-        if not self.may_grow:
-            self._check_size(found, counts, where)
-        return found
+        """Return `found`, the result of the transform for `given`, with named graphs sorted by name.
 
-    def _check_returned(self, is_allowed: bool, found: Any, where: str, what: str, names: Sequence[str] = ()) -> None:
-        """Raise TransformError unless `is_allowed`; `what` describes the results that are allowed."""
+        Raise TransformError if the result is not allowed.
+        """
+        names = graph_names(given)
+        if is_pyg(given):
+            is_allowed, what = is_pyg(found), "a PyG Data or HeteroData"
+        else:
+            if isinstance(found, dict) and all(isinstance(name, str) for name in found):
+                found = {name: found[name] for name in sorted(found)}
+            # With `may_grow`, one graph may become several named graphs, such as a graph and its line graph.
+            is_allowed = graph_names(found) == names or (self.may_grow and found != {})
+            is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
+            what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
                 f"{'the dict, even if its graphs are' if names else 'the graph, even if it is'} changed in place."
             )
-
-    def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
-        """Check a result, and return the DGLGraph, or the named graphs sorted by name.
-
-        `names` has the names of graphs before the transform.
-        """
-        if isinstance(found, dict) and all(isinstance(name, str) for name in found):
-            found = {name: found[name] for name in sorted(found)}
-        # With `may_grow`, one graph may become several named graphs, such as a graph and its line graph.
-        is_allowed = graph_names(found) == names or (self.may_grow and found != {})
-        is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
-        what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
-        self._check_returned(is_allowed, found, where, what, names)
-        for graph in by_name(found).values():
+        for graph in () if is_pyg(found) else by_name(found).values():
             if graph.batch_size != 1:
                 raise TransformError(
                     f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
                     "return one graph; if it pads or joins graphs, apply it to whole batches instead."
                 )
+        if not self.may_grow:
+            self._check_size(found, counts, where)
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:

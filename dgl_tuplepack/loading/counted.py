@@ -12,7 +12,7 @@ from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.errors import GraphTooLargeError
 from dgl_tuplepack.graphs.items import shape_index_of
 from dgl_tuplepack.graphs.named import counts_of, is_graph, is_pyg
-from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.graphs.readers.datasets import sizes_of_items
 from dgl_tuplepack.loading.opened import Graphs
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray

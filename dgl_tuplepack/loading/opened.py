@@ -21,8 +21,7 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.kinds import resolve
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.graphs.readers.kinds import resolve, sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.subsets import chosen_from, ids_in
@@ -181,7 +180,7 @@ def repeats_items(dataset: Any) -> bool:
         return True
     if "torch_geometric.data" not in sys.modules:
         return False
-    from dgl_tuplepack.graphs.readers.pyg import PygDataset
+    from dgl_tuplepack.graphs.readers.pyg_dataset import PygDataset
 
     return PygDataset.of_object(dataset) is not None
 

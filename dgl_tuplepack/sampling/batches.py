@@ -12,7 +12,7 @@ import numpy as np
 from dgl_tuplepack._core.checks import UINT64_MAX, choice, shown, true_or_false, whole_number
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import PlanError, SamplerError
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.graphs.readers.kinds import sizes_of
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits

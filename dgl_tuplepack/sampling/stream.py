@@ -15,7 +15,7 @@ from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE, choice, shown, true_
 from dgl_tuplepack._core.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from dgl_tuplepack.graphs.items import is_iterable
-from dgl_tuplepack.graphs.readers.items import SizeReader
+from dgl_tuplepack.graphs.readers.datasets import SizeReader
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.sampling.ranks import replicas
 

@@ -32,7 +32,7 @@ from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphBlock
 from dgl_tuplepack.graphs.build import graph_blocks, items_of
 from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.graphs.readers.datasets import sizes_of_items
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints, check_values

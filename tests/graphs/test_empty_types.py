@@ -54,7 +54,7 @@ def relations(*numbers: int) -> Any:
     return graph
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(
     content=contents(min_graphs=1), data=st.data(), block=st.integers(1, 3),
     cuts=st.lists(st.integers(1, 5), max_size=3), compact=st.booleans(),
@@ -88,7 +88,7 @@ def test_stores_and_shards_of_any_order_make_equal_batches(
             each.verify()
 
 
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(content=contents(min_graphs=1), data=st.data())
 def test_items_read_one_by_one_make_the_batches_of_a_store(content: Content, data: st.DataObject) -> None:
     first = content.example[0] if content.has_labels else content.example
@@ -138,8 +138,7 @@ def test_transforms_see_all_examples() -> None:
 
 
 def test_the_loader_that_is_dgls_copies_such_lists() -> None:
-    items = [(graph, float(i)) for i, graph in enumerate(BONDLESS_FIRST)]
-    items = [(graph, torch.tensor(label)) for graph, label in items]
+    items = [(graph, torch.tensor(float(i))) for i, graph in enumerate(BONDLESS_FIRST)]
     found = tp.GraphDataLoader(items, batch_size=4)
     assert isinstance(found.dataset, WholeBatches)
     for batch, right in zip(found, GraphDataLoader(items, batch_size=4), strict=True):
@@ -169,18 +168,15 @@ def test_a_graph_that_lacks_features_of_its_edges_is_refused(tmp_path: Path) -> 
     assert not [*tmp_path.iterdir()]
 
 
-def test_an_example_that_shows_no_features_is_named_and_nothing_is_to_be_deleted() -> None:
+def test_an_example_that_shows_no_features_is_named() -> None:
     collate = tp.PaddedCollate(tp.Limits(20, 20, 5), BONDLESS_FIRST[0])
     assert collate(BONDLESS_FIRST[:2]).num_real_graphs == 2
-    with pytest.raises(
-        SchemaError, match=r"item 1 has the edge features \['w'\].*give an example with such edges"
-    ) as found:
+    with refused(SchemaError, "item 1 has the edge features ['w']", "give an example with such edges"):
         collate(BONDLESS_FIRST[1:3])
-    assert "delete" not in str(found.value)
 
 
 @pytest.mark.parametrize("attribute", [None, torch.zeros(0), torch.zeros(0, 2, dtype=torch.int64)], ids=str)
-def test_a_pyg_example_without_edges_is_named_and_nothing_is_to_be_deleted(attribute: Any) -> None:
+def test_a_pyg_example_without_edges_is_named(attribute: Any) -> None:
     def graph(bonds: int) -> Data:
         own = torch.ones(bonds, 2) if bonds else attribute
         ends = torch.zeros(2, bonds, dtype=torch.int64)
@@ -188,9 +184,8 @@ def test_a_pyg_example_without_edges_is_named_and_nothing_is_to_be_deleted(attri
 
     collate = tp.PaddedCollate(tp.Limits(20, 20, 5), graph(0))
     assert collate([graph(0), graph(0)]).num_real_graphs == 2
-    with pytest.raises(SchemaError, match=r"edge_attr.* The example has no rows of .*; give an example that") as found:
+    with refused(SchemaError, "edge_attr", "The example has no rows of", "; give an example that"):
         collate([graph(0), graph(2)])
-    assert not {"delete", "convert", "shape"} & {*str(found.value).split()}
     # Differences of other types are told in full.
     bare = graph(2)
     del bare.x

@@ -25,6 +25,8 @@ from tests.support.stores import purchases, write_shards
 
 ROWS = [[n, 2 * (n - 1)] for n in (3, 9, 4, 7, 5, 8, 6, 3)]
 LIMITS = tp.Limits(nodes=12, edges=20)
+# The same limits for the command line.
+OF_A_PACK = ("--limits", "12,20")
 # The order in which shards hold the graphs whose subset has the order above.
 MIXED = [5, 2, 7, 0, 4, 1, 6, 3]
 BACK = np.argsort(MIXED)
@@ -124,15 +126,26 @@ def written(given: Any, folder: Path) -> list[dict[Any, str]]:
 
 
 def shown(run: Run, source: Path | str, folder: Path) -> list[Any]:
-    """What each command that takes a SOURCE makes of it."""
-    limits = limits_of_a_pack()
-    said = [run("sizes", source, "--csv"), run("limits", source, "--csv"), run("plan", source, *limits, "--json")]
+    """What each command that reads only the sizes of a SOURCE makes of it."""
     drawn, page = folder / "drawn.png", folder / "page.html"
-    plot = run("plot", "sizes", source, "--out", drawn, "--dpi", 30)
-    report = run("report", source, "--out", page, "--name", "these", *limits)
-    assert [done.code for done in (*said, plot, report)] == [0] * 5, [done.err for done in (*said, plot, report)]
-    plan = {name: value for name, value in json.loads(said[2].out).items() if name != "seconds"}
-    return [said[0].out, said[1].out, plan, drawn.read_bytes(), page.read_bytes()]
+    plan = done(run, "plan", source, *OF_A_PACK, "--json")
+    done(run, "plot", "sizes", source, "--out", drawn, "--dpi", 30)
+    done(run, "report", source, "--out", page, "--name", "these", *OF_A_PACK)
+    return [
+        done(run, "sizes", source, "--csv"), done(run, "limits", source, "--csv"), without_seconds(plan),
+        drawn.read_bytes(), page.read_bytes(),
+    ]  # fmt: skip
+
+
+def done(run: Run, *arguments: Any) -> str:
+    """Output of a command, which must succeed."""
+    found = run(*arguments)
+    assert found.code == 0, found.err
+    return str(found.out)
+
+
+def without_seconds(plan: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(plan).items() if name != "seconds"}
 
 
 @pytest.mark.parametrize("which", WITH_GRAPHS)
@@ -172,36 +185,33 @@ def test_an_iterator_is_written_only(given: dict[str, Any], tmp_path: Path) -> N
             use(iter(given["list"]))
 
 
-def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_path: Path) -> None:
-    histogram = tp.SizeHistogram.from_sizes(tp.GraphSizes(np.array(ROWS)))
+def test_every_command_takes_a_path_and_histograms(given: dict[str, Any], run: Run, tmp_path: Path) -> None:
+    """All commands open a SOURCE in the same way, so one path with graphs stands for all."""
+    histogram, path = tp.SizeHistogram.from_sizes(tp.GraphSizes(np.array(ROWS))), given["root of an OGB folder"]
     for name in ("h.json", "h.csv"):
         histogram.save(tmp_path / name)
-    expected = shown(run, tmp_path / "h.json", tmp_path)
-    assert shown(run, tmp_path / "h.csv", tmp_path) == expected
-    for number, which in enumerate(PATHS):
-        assert shown(run, given[which], tmp_path) == expected
-        for out, more in ((f"one-{number}", ()), (f"shards-{number}/x", ("--workers", 1))):
-            place = tmp_path / out
-            done = run(
-                "preprocess", given[which], "-o", place if not more else place.parent, *limits_of_a_pack(), *more
-            )
-            assert done.code == 0, done.err
-        for command, number_of in (("chunk", "--chunks"), ("partition", "--parts")):
-            made = tmp_path / f"{command}-{number}"
-            workers = ("--workers", 1) if command == "partition" else ()
-            done = run(command, given[which], "-o", made, number_of, 2, "--json", *workers)
-            assert done.code == 0, done.err
-            folders = [made] if command == "chunk" else [made / "part0", made / "part1"]
-            found = [row for folder in folders for row in tp.sizes_of(folder).array.tolist()]
-            assert sorted(found) == sorted(ROWS)
-        (name,) = (shard.name for shard in tp.MultiStore(tmp_path / f"shards-{number}").manifest.shards)
-        shard = tp.GraphStore(tmp_path / f"shards-{number}" / name)
-        assert arrays_of(tp.GraphStore(tmp_path / f"one-{number}")) == arrays_of(shard) == arrays_of(given["store"])
+    expected, *others = (shown(run, source, tmp_path) for source in (tmp_path / "h.json", tmp_path / "h.csv", path))
+    assert others == [expected] * 2
+    done(run, "preprocess", path, "-o", tmp_path / "one", *OF_A_PACK)
+    done(run, "preprocess", path, "-o", tmp_path / "shards", *OF_A_PACK, "--workers", 1)
+    done(run, "chunk", path, "-o", tmp_path / "chunk", "--chunks", 2, "--json")
+    done(run, "partition", path, "-o", tmp_path / "parts", "--parts", 2, "--json", "--workers", 1)
+    (name,) = (shard.name for shard in tp.MultiStore(tmp_path / "shards").manifest.shards)
+    for store in (tmp_path / "one", tmp_path / "shards" / name):
+        assert arrays_of(tp.GraphStore(store)) == arrays_of(given["store"])
+    for folders in (["chunk"], ["parts/part0", "parts/part1"]):
+        found = [row for folder in folders for row in tp.sizes_of(tmp_path / folder).array.tolist()]
+        assert sorted(found) == sorted(ROWS)
 
 
-def limits_of_a_pack() -> tuple[str, ...]:
-    """As an option of the command line."""
-    return ("--limits", "12,20")
+@pytest.mark.parametrize("which", PATHS)
+def test_commands_take_every_path(given: dict[str, Any], which: str, run: Run, tmp_path: Path) -> None:
+    """One command that reads sizes, and one that reads graphs."""
+    histogram = tp.SizeHistogram.from_sizes(tp.GraphSizes(np.array(ROWS)))
+    histogram.save(tmp_path / "h.json")
+    assert done(run, "sizes", given[which], "--csv") == done(run, "sizes", tmp_path / "h.json", "--csv")
+    done(run, "preprocess", given[which], "-o", tmp_path / "one", *OF_A_PACK)
+    assert arrays_of(tp.GraphStore(tmp_path / "one")) == arrays_of(given["store"])
 
 
 def test_splits_come_along(given: dict[str, Any], tmp_path: Path) -> None:
@@ -226,7 +236,7 @@ def test_a_subset_of_heterographs_in_several_stores_is_read_in_its_order(tmp_pat
     assert from_file.array.tolist() == from_items.array.tolist()
 
 
-def test_opened_stores_are_read_in_blocks_as_their_paths_are(given: dict[str, Any], tmp_path: Path) -> None:
+def test_opened_stores_are_read_in_blocks_as_their_paths_are(given: dict[str, Any]) -> None:
     for which in ("store", "shards", "subset of a store", "subset of shards", "shards with ids", "path of shards"):
         assert resolve(given[which]).blocks() is not None
 

@@ -11,7 +11,6 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError, TransformError
-from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.named import LIMITS, path_graph, path_item
 
@@ -52,9 +51,7 @@ def test_keys_of_a_batch_are_the_names_and_the_types_of_heterographs() -> None:
     assert graphs["mol"].num_nodes("C") == batch.graphs["mol"].num_nodes("C")
     assert graphs["atoms"].ndata["x"] is batch.node_features["atoms"]["x"]
     assert batch.graphs["atoms"].ndata["x"] is batch.node_features["atoms"]["x"]
-    moved = batch.to("cpu")
-    assert_same_batch(moved, batch)
-    graphs, labels = moved
+    graphs, labels = batch
     assert labels is None
     assert set(graphs) == {"atoms", "mol"}
 
@@ -83,28 +80,20 @@ def test_one_named_graph_is_another_thing_than_a_graph() -> None:
         ({}, ["empty dict", "at least one"]),
         ({"atoms": path_graph(2), "y": 3}, ["has 3 under 'y'", "put labels after it"]),
         ({"a/b": path_graph(2)}, ["called 'a/b'", "'/'"]),
-        ({"a:b": path_graph(2)}, ["called 'a:b'", "':'"]),
-        ({"": path_graph(2)}, ["called ''", "not empty"]),
         ({3: path_graph(2)}, ["called 3", "strings"]),
         ({"y": 3}, ["is dict", "dict of named graphs"]),
-        (({"y": 3}, 1), ["begins with dict", "dict of named graphs"]),
         ({"atoms": path_graph(2), "bonds": path_graph(2).int()}, ["'bonds'", "index type", "torch.int32"]),
         ({"atoms": path_graph(2), "bonds": dgl.batch([path_graph(2)] * 2)}, ["'bonds'", "batch size", "2"]),
     ],
 )
 def test_dicts_that_are_not_named_graphs_are_refused(wrong: Any, parts: list[str], tmp_path: Path) -> None:
-    for place, call in (
-        ("the example", lambda: tp.PaddedCollate(LIMITS, wrong)),
-        ("item 1", lambda: tp.PaddedCollate(LIMITS, path_item())([path_item(), wrong])),
-        ("item 1", lambda: tp.GraphStore.write(tmp_path / "store", [path_item(), wrong])),
-    ):
-        known = parts if wrong or place == "the example" else parts[:1]
-        with pytest.raises(SchemaError) as caught:
-            call()
-        message = str(caught.value)
-        assert place in message
-        # Before its index type, an item is told to have other graphs than the example.
-        assert all(part in message for part in known), message
+    with refused(SchemaError, "the example", *parts):
+        tp.PaddedCollate(LIMITS, wrong)
+    # An empty dict has other graphs than the example.
+    known = parts if wrong else parts[:1]
+    for call in (tp.PaddedCollate(LIMITS, path_item()), lambda items: tp.GraphStore.write(tmp_path / "store", items)):
+        with refused(SchemaError, "item 1", *known):
+            call([path_item(), wrong])
     assert not (tmp_path / "store" / "metadata.json").exists()
 
 
@@ -119,15 +108,10 @@ def test_dicts_that_are_not_named_graphs_are_refused(wrong: Any, parts: list[str
 )
 def test_items_that_differ_are_named(other: Any, parts: list[str], tmp_path: Path) -> None:
     items = [path_item(), other]
-    with refused(SchemaError, "item 1", *parts):
-        tp.PaddedCollate(LIMITS, items[0])(items)
-    with refused(SchemaError, "item 1", *parts):
-        tp.GraphStore.write(tmp_path / "store", items)
-    if "features" not in parts:
+    calls: list[Any] = [tp.PaddedCollate(LIMITS, items[0]), lambda items: tp.GraphStore.write(tmp_path / "s", items)]
+    for call in calls if "features" in parts else [*calls, tp.sizes_of]:
         with refused(SchemaError, "item 1", *parts):
-            tp.sizes_of(items)
-    with pytest.raises(SchemaError):
-        tp.PaddedCollate(LIMITS, path_item())([(path_item(), 1)])
+            call(items)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def by_ogb(
     return ogb.DglGraphPropPredDataset("ogbg-own", meta_dict=known)
 
 
-@pytest.fixture(params=[1, 2, 4096])
+@pytest.fixture(params=[1, 4096])
 def graphs_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of one graph, some without any edge; of two; and the usual ones."""
+    """Blocks of one graph, some without any edge; and the usual ones."""
     monkeypatch.setattr(ogb_folder, "_GRAPHS", request.param)
 
 
@@ -100,15 +100,10 @@ def test_edges_may_begin_late(tmp_path: Path) -> None:
     folder = write_raw_folder(tmp_path / "own", **parts)
     store = tp.GraphStore.write(tmp_path / "store", OgbFolder(folder, add_inverse_edge=False))
     assert_same_items(store, by_ogb(folder))
-    alone = {**parts, "edges": [np.empty((0, 2), np.int64)] * 6, "tables": {"node-feat": parts["tables"]["node-feat"]}}
-    folder = write_raw_folder(tmp_path / "alone", **alone)
-    store = tp.GraphStore.write(tmp_path / "alone store", OgbFolder(folder, add_inverse_edge=True))
-    assert store.sizes.array.tolist() == [[n, 0] for n in parts["nodes"]]
 
 
-@pytest.mark.parametrize("features", ["int", "float"])
-def test_tables_may_begin_with_a_byte_order_mark(tmp_path: Path, features: str) -> None:
-    parts = {**raw_parts(features=features), "splits": {"random": {"train": [0, 3, 4], "valid": [1], "test": [5, 2]}}}
+def test_tables_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    parts = {**raw_parts(), "splits": {"random": {"train": [0, 3, 4], "valid": [1], "test": [5, 2]}}}
     folders = [write_raw_folder(tmp_path / name, **parts) for name in ("plain", "marked")]
     for path in folders[1].rglob("*.csv.gz"):
         path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + gzip.decompress(path.read_bytes())))
@@ -144,32 +139,19 @@ def test_labels_are_as_ogb_has_them(tmp_path: Path, kind: str) -> None:
     assert not isinstance(bare[0], tuple)
 
 
-@pytest.mark.parametrize("values", ["whole", "missing"])
-def test_the_folder_of_a_known_dataset(tmp_path: Path, values: str) -> None:
+def test_the_folder_of_a_known_dataset(tmp_path: Path) -> None:
     """Its name tells the inverse edges, the task and the usual split."""
     ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
-    sizes = tp.load_example("ogbg-molhiv").sizes[::40]
-    root = write_ogb_folder(tmp_path, tp.GraphSizes(sizes))
-    if values == "missing":
-        labels = (np.arange(len(sizes)) % 2).astype(float)[:, None]
-        labels[3] = np.nan
-        write_table_with_words(root / "ogbg_molhiv" / "raw" / "graph-label.csv.gz", labels)
+    root = write_ogb_folder(tmp_path, tp.GraphSizes(tp.load_example("ogbg-molhiv").sizes[::40]))
     expected = ogb.DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
     for source in (root, root / "ogbg_molhiv", str(root), OgbFolder(root, "ogbg-molhiv")):
         store = tp.GraphStore.write(tmp_path / "store", source, overwrite=True)
         assert len(store) == len(expected)
         for i in range(0, len(store), 7):
             assert_same_item(store[i][0], expected[i][0])
-        assert torch.equal(store[3][1].isnan(), expected[3][1].isnan())
         assert store[3][1].dtype == expected[3][1].dtype
     split = expected.get_idx_split()
     assert {p: ids.tolist() for p, ids in store.splits.items()} == {p: ids.tolist() for p, ids in split.items()}
-
-
-def write_table_with_words(path: Path, table: np.ndarray) -> None:
-    """Missing values by the word nan: a table of one column with empty fields would have empty lines."""
-    with gzip.open(path, "wt") as file:
-        file.writelines("nan\n" if row[0] != row[0] else f"{row[0]}\n" for row in table.tolist())
 
 
 @pytest.mark.usefixtures("graphs_at_once")
@@ -199,10 +181,6 @@ def test_several_splits(tmp_path: Path) -> None:
         OgbFolder(folder, add_inverse_edge=False, split="scaffold").splits  # noqa: B018
     store = tp.GraphStore.write(tmp_path / "store", OgbFolder(folder, add_inverse_edge=False, split="time"))
     assert {part: ids.tolist() for part, ids in store.splits.items()} == second
-    mine = tp.GraphStore.write(
-        tmp_path / "mine", OgbFolder(folder, add_inverse_edge=False, split="time"), splits={"all": range(6)}
-    )
-    assert {part: ids.tolist() for part, ids in mine.splits.items()} == {"all": list(range(6))}
     named = write_raw_folder(tmp_path / "ogbg_molbace", **parts, splits={"scaffold": first, "time": second})
     assert {part: ids.tolist() for part, ids in OgbFolder(named).splits.items()} == first
 
@@ -219,8 +197,6 @@ def rewritten(change: Callable[[str], str]) -> Callable[[Path], None]:
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
-    "flipped": lambda path: path.write_bytes(path.read_bytes()[:15] + b"\xff\x00\xff" + path.read_bytes()[18:]),
-    "no gzip": lambda path: path.write_text("1,2\n"),
     "removed": lambda path: path.unlink(),
     "too few rows": rewritten(lambda text: text[: text.rindex("\n", 0, -1) + 1]),
     "too many rows": rewritten(lambda text: text + text[text.rindex("\n", 0, -1) + 1 :]),
@@ -252,14 +228,9 @@ def test_damaged_tables_are_refused(tmp_path: Path, table: str, damage: str) -> 
 @pytest.mark.parametrize(
     ("change", "error", "part"),
     [
-        (
-            lambda rows: rows + [0, 99] * (np.arange(len(rows)) == 5)[:, None],
-            SchemaError,
-            "graph 2 has an edge at node",
-        ),
-        (lambda rows: rows - [1, 0] * (np.arange(len(rows)) == 0)[:, None] * 9, SchemaError, "graph 0 has an edge"),
+        (lambda rows: np.where(np.arange(13)[:, None] == 5, 99, rows), SchemaError, "graph 2 has an edge at node"),
+        (lambda rows: rows - [[9, 0]], SchemaError, "graph 0 has an edge at node"),
         (lambda rows: rows + 0.5, FormatError, "edge.csv.gz"),
-        (lambda rows: rows[:, :1], FormatError, "edge.csv.gz"),
         (lambda rows: rows[:, [0, 1, 1]], FormatError, "edge.csv.gz"),
     ],
 )
@@ -299,7 +270,7 @@ def test_impossible_sizes_and_splits_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "member", "short", "long", "objects", "strings", "label"])
+@pytest.mark.parametrize("damage", ["cut", "member", "short", "long", "objects", "strings", "label"])
 def test_damaged_archives_are_refused(tmp_path: Path, damage: str) -> None:
     folder = write_raw_folder(tmp_path / "own", **raw_parts(), binary=True)
     path = folder / "raw" / "data.npz"
@@ -309,8 +280,6 @@ def test_damaged_archives_are_refused(tmp_path: Path, damage: str) -> None:
         arrays = dict(opened)
     if damage in ("cut", "label"):
         path.write_bytes(path.read_bytes()[:-30])
-    elif damage == "text":
-        path.write_text("no archive")
     elif damage == "member":
         del arrays["num_edges_list"]
         np.savez(path, **arrays)

@@ -1,4 +1,4 @@
-"""Dataset classes of PyG itself, on raw files that the tests write: TU, MoleculeNet, and their views."""
+"""Dataset classes of PyG itself, on raw files that the tests write: TU, and views of datasets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.messages import refused
 from tests.support.pyg import InMemory, assert_same, batch_of
 
 from torch_geometric.data import Data, HeteroData, InMemoryDataset  # isort: skip
-from torch_geometric.datasets import MoleculeNet, TUDataset  # isort: skip
+from torch_geometric.datasets import TUDataset  # isort: skip
 from torch_geometric.transforms import Compose, Constant, OneHotDegree  # isort: skip
 
 # Nodes and edges (both directions are written) of the graphs of a dataset; the last one has an edge.
@@ -47,21 +47,6 @@ def tu_dataset(root: Path, contents: tuple[str, ...], **settings: Any) -> Any:
         else:
             write(name, generator.random((rows[level], 2)), "%.4f")
     return TUDataset(str(root), "TINY", **settings)
-
-
-def molecules(root: Path, **settings: Any) -> Any:
-    """A dataset of MoleculeNet; a text of n letters is a path of n atoms."""
-
-    def graph_of(smiles: str) -> Any:
-        ends = torch.arange(len(smiles) - 1)
-        pairs = torch.stack([torch.cat([ends, ends + 1]), torch.cat([ends + 1, ends])])
-        x = torch.tensor([[ord(letter), 1] for letter in smiles])
-        return Data(x=x, edge_index=pairs, edge_attr=torch.ones(pairs.shape[1], 3).long(), smiles=smiles)
-
-    (root / "esol" / "raw").mkdir(parents=True)
-    lines = ["name,y,smiles", *(f"m{i},{'' if i == 2 else 0.5 * i},{'CNO' * (1 + i % 3)}" for i in range(7))]
-    (root / "esol" / "raw" / "delaney-processed.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return MoleculeNet(str(root), "esol", from_smiles=graph_of, **settings)
 
 
 def assert_stored(dataset: Any, path: Path, **settings: Any) -> tp.GraphStore:
@@ -142,16 +127,13 @@ def test_transforms_and_filters_of_datasets_of_tu_are_seen(tmp_path: Path) -> No
     assert store.schema.node_features["_N"]["x"].shape == (5,)
 
 
-@pytest.mark.parametrize("view", ["all", "shuffled", "mask", "joined"])
-def test_datasets_of_moleculenet_are_read_without_their_texts(view: str, tmp_path: Path) -> None:
-    dataset = VIEWS[view](molecules(tmp_path / "raw"))
+@pytest.mark.parametrize("view", ["all", "mask", "joined"])
+def test_datasets_are_read_without_their_texts(view: str, tmp_path: Path) -> None:
+    graphs = [Data(x=torch.rand(n, 1), edge_index=torch.randint(n, (2, n + 2)), smiles="C" * n) for n in range(1, 8)]
+    dataset = VIEWS[view](InMemory(graphs))
     with pytest.warns(UserWarning, match="'smiles' is text"):
         tp.GraphStore.write(tmp_path / "loud", dataset)
-    store = assert_stored(dataset, tmp_path / "store", levels={"smiles": None})
-    assert store.schema.labels[""].shape == (1,)
-    labels = store.batched(framework="pyg")[range(len(store))].y
-    # A label that is not there stays so.
-    assert torch.equal(labels.isnan(), torch.cat([dataset[i].y for i in range(len(dataset))]).isnan())
+    assert_stored(dataset, tmp_path / "store", levels={"smiles": None})
 
 
 class Saved(InMemoryDataset):
@@ -175,15 +157,10 @@ class Saved(InMemoryDataset):
 @pytest.mark.parametrize("transform", [None, Constant()], ids=["plain", "transform"])
 def test_datasets_of_ones_own_are_read_from_their_processed_file(number: int, transform: Any, tmp_path: Path) -> None:
     """Those of one graph, too, which PyG does not collate."""
+    sizes = [(4, 7), (2, 3), (5, 0), (1, 4), (3, 2), (6, 6)][:number]
     graphs = [
-        Data(
-            x=torch.rand(n, 2),
-            edge_index=torch.randint(n, (2, e)),
-            edge_attr=torch.rand(e),
-            y=torch.tensor(float(n)),
-            id=n,
-        )
-        for n, e in [(4, 7), (2, 3), (5, 0), (1, 4), (3, 2), (6, 6)][:number]
+        Data(x=torch.rand(n, 2), edge_index=torch.randint(n, (2, e)), edge_attr=torch.rand(e), y=torch.tensor(n), id=n)
+        for n, e in sizes
     ]
     Saved(str(tmp_path / "saved"), graphs)
     dataset = Saved(str(tmp_path / "saved"), transform=transform)
@@ -218,7 +195,7 @@ def test_datasets_with_numbers_of_nodes_but_without_x_are_read_in_blocks(
     right = tp.GraphStore.write(tmp_path / "right", items)
     source = resolve(dataset)
     assert type(source).__name__ == "PygDataset"
-    monkeypatch.setattr("dgl_tuplepack.graphs.readers.pyg._GRAPHS", 7)
+    monkeypatch.setattr("dgl_tuplepack.graphs.readers.pyg_dataset._GRAPHS", 7)
     store = assert_stored(dataset, tmp_path / "store")
     arrays = [[array.sha256 for array in s.segments[0].metadata.arrays] for s in (store, right)]
     assert arrays[0] == arrays[1]

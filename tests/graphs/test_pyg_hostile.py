@@ -22,7 +22,7 @@ from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, pair, ring, stored
 
-from torch_geometric import EdgeIndex, Index  # isort: skip
+from torch_geometric import EdgeIndex  # isort: skip
 from torch_geometric.data import Data, HeteroData, TemporalData  # isort: skip
 from torch_geometric.transforms import RandomLinkSplit  # isort: skip
 
@@ -66,9 +66,6 @@ def test_a_later_graph_whose_class_does_not_shift_an_attribute_is_refused() -> N
     for given in (graphs, iter(graphs), graphs[:1] + graphs[20:]):
         with refused(SchemaError, "'thing' of item", "is shifted by"):
             stored(given)
-    collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), graphs[0])
-    with refused(SchemaError, "'thing' of item 1", "shifted by 0"):
-        collate([graphs[0], graphs[20]])
     # A graph without nodes shifts by 0 whatever its class says.
     empty = shifting(
         x=torch.zeros(0, 3, dtype=torch.long), edge_index=torch.zeros(2, 0, dtype=torch.long),
@@ -86,27 +83,22 @@ def test_declared_indices_of_a_class_that_does_not_shift_them_are_taken() -> Non
     assert found.thing.tolist() == [0, 3]
 
 
-@pytest.mark.parametrize("least", [True, False])
-def test_graphs_in_memory_that_shift_by_their_size_are_refused(least: bool) -> None:
+@pytest.mark.parametrize("gather", [list, InMemory])
+def test_graphs_that_shift_only_above_some_size_are_refused(gather: Any) -> None:
     # All graphs together have more nodes than each of them.
-    kind = thing_by(lambda data: data.num_nodes if (data.num_nodes >= 5) == least else 0)
-    for gather in (list, InMemory):
+    for least in (True, False):
+        kind = thing_by(lambda data, least=least: data.num_nodes if (data.num_nodes >= 5) == least else 0)
         with refused(SchemaError, "'thing'"):
             stored(gather(things(kind)))
 
 
-@GATHERED
-@pytest.mark.parametrize("shape", [(2,), (1, 2)])
-def test_increments_of_the_two_ends_must_be_a_column(gather: Any, shape: tuple[int, ...], gen: Any) -> None:
+def test_increments_of_the_two_ends_must_be_a_column(gen: torch.Generator) -> None:
     # PyG adds them to the columns of an edge_index of two edges.
-    def increment(data: Any, key: str) -> Any:
-        sizes = torch.tensor([len(data.x_s), len(data.x_t)])
-        return sizes.view(shape) if key == "edge_index" else NotImplemented
-
-    kind = class_of(increment)
+    kind = class_of(lambda data, key: torch.tensor([len(data.x_s), len(data.x_t)]) if "edge" in key else NotImplemented)
     graphs = [kind(x_s=torch.rand(n, 1), x_t=torch.rand(n + 1, 1), edge_index=ends(gen, n, n + 1, 2)) for n in (2, 3)]
-    with refused(SchemaError, "the edge_index of", "a row for each end: [["):
-        stored(gather(graphs))
+    for gather in (list, InMemory):
+        with refused(SchemaError, "the edge_index of", "a row for each end: [["):
+            stored(gather(graphs))
 
 
 @GATHERED
@@ -120,28 +112,11 @@ def test_methods_that_fail_for_one_graph_are_named(gather: Any) -> None:
                 stored(gather(things(class_of(None, axis))))
 
 
-def test_an_increment_that_is_the_value_of_an_attribute_names_what_is_shifted() -> None:
-    with refused(SchemaError, "the attribute 'thing' of item 0", "number of nodes or edges", 'levels={"thing": None}'):
-        stored(things(thing_by(lambda data: data.k), k=3))
-
-
-@pytest.mark.parametrize("name", ["x", "num_node_types"])
-def test_a_number_does_not_tell_the_number_of_nodes(name: str) -> None:
-    graphs = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), **{name: torch.tensor(3.0)}) for _ in range(2)]
+def test_a_number_does_not_tell_the_number_of_nodes() -> None:
+    graphs = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), x=torch.tensor(3.0)) for _ in range(2)]
     for read in (stored, tp.sizes_of):
         with refused(SchemaError, "number of nodes of item 0 is unknown", "set num_nodes"):
             read(graphs)
-
-
-def test_endpoints_beyond_32_bits_are_refused_beside_graphs_of_32_bits() -> None:
-    x = torch.rand(3, 1)
-    graphs = [
-        Data(x=x, edge_index=torch.zeros(2, 2, dtype=torch.int32)),
-        Data(x=x, edge_index=torch.tensor([[2**32 + 1], [1]])),
-    ]
-    for gather in (list, iter):
-        with refused(SchemaError, "item 1 has an edge at node 4294967297", "only 3 nodes"):
-            stored(gather(graphs))
 
 
 @GATHERED
@@ -151,14 +126,14 @@ def test_endpoints_of_32_and_64_bits_together_have_64_as_in_pyg(gather: Any) -> 
         for n, dtype in ((2, torch.int32), (3, torch.int64))
     ]
     assert_same(stored(gather(graphs)).batched(framework="pyg")[[0, 1]], batch_of(graphs))
+    graphs[1].edge_index[0, 0] = 2**32 + 1
+    with refused(SchemaError, "item 1 has an edge at node 4294967297", "only 3 nodes"):
+        stored(gather(graphs))
 
 
-@GATHERED
-def test_labels_of_links_of_one_number_belong_to_the_links_of_their_name(gather: Any, gen: torch.Generator) -> None:
+def test_labels_of_links_of_one_number_belong_to_the_links_of_their_name() -> None:
     split = RandomLinkSplit(num_val=0.3, num_test=0.0, split_labels=True)
-    graphs = [split(molecule(9, 20 + i, i))[0] for i in range(3)]
-    store = stored(gather(graphs))
-    assert_same(store.batched(framework="pyg")[[2, 0]], batch_of([graphs[2], graphs[0]]))
+    store = stored([split(molecule(9, 20 + i, i))[0] for i in range(3)])
     assert {e[1]: [*own] for e, own in store.schema.edge_features.items()} == {
         "edge_index": ["edge_attr"], "pos_edge_label_index": ["pos_edge_label"],
         "neg_edge_label_index": ["neg_edge_label"],
@@ -193,10 +168,8 @@ def test_indices_that_may_count_nodes_or_edges_are_asked_for() -> None:
 def test_tensors_of_other_classes_are_refused_by_name() -> None:
     link = torch.tensor([[0], [1]])
     nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
-    for key, value, name in (
-        ("edge_index", EdgeIndex(link, sparse_size=(2, 2)), "EdgeIndex"), ("thing", Index([0, 1]), "Index"),
-        ("thing", EdgeIndex(link), "EdgeIndex"), ("thing", nested, "nested_tensor"),
-    ):  # fmt: skip
+    edges = EdgeIndex(link, sparse_size=(2, 2))
+    for key, value, name in (("edge_index", edges, "EdgeIndex"), ("thing", nested, "nested_tensor")):
         data = Data(x=torch.rand(2, 1), edge_index=link)
         data[key] = value
         with refused(SchemaError, key, f"is {name}", "must be a dense tensor", ".as_tensor()"):
@@ -230,8 +203,7 @@ def test_what_would_be_lost_of_a_heterodata_is_refused() -> None:
             with refused(SchemaError, "the attribute 'num_nodes'", 'levels={"num_nodes": None}'):
                 stored(gather([other, other]))
             assert len(stored(gather([other, other]), levels={"num_nodes": None})) == 2
-    plain = HeteroData()
-    plain["_N"].x, plain["_N", "_E", "_N"].edge_index = torch.rand(2, 1), torch.zeros(2, 1, dtype=torch.long)
+    plain = HeteroData({"_N": {"x": torch.rand(2, 1)}, ("_N", "_E", "_N"): {"edge_index": torch.zeros(2, 1).long()}})
     with refused(SchemaError, "item 0 is a HeteroData whose types are '_N'", "rename"):
         stored([plain, plain])
 
@@ -248,16 +220,10 @@ def test_a_dataset_in_memory_has_the_attributes_that_its_graphs_have() -> None:
     assert "z" not in dataset[0]
     assert_same(stored(dataset).batched(framework="pyg")[range(4)], batch_of([*dataset]))
     assert "z" in dataset._data
-    dataset = changed(lambda d: delattr(d._data, "edge_attr"))
-    assert_same(stored(dataset).batched(framework="pyg")[range(4)], batch_of([*dataset]))
 
 
-@pytest.mark.parametrize("key", ["x", "y", "edge_index", "edge_attr"])
-@pytest.mark.parametrize(
-    "wrong",
-    [lambda o: o[:-1], lambda o: torch.cat([o, o[-1:]]), lambda o: o.flip(0), lambda o: o + 1, lambda o: o - 1],
-    ids=["short", "long", "falling", "beyond", "negative"],
-)
+@pytest.mark.parametrize("key", ["x", "y", "edge_index"])
+@pytest.mark.parametrize("wrong", [lambda o: o[:-1], lambda o: o.flip(0), lambda o: o + 1, lambda o: o - 1])
 def test_slices_that_do_not_divide_the_rows_are_refused(key: str, wrong: Callable[[Any], Any]) -> None:
     dataset = changed(lambda d: d.slices.update({key: wrong(d.slices[key])}))
     parts = ("the slices divide the", "the dataset has") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
@@ -292,39 +258,31 @@ def test_datasets_of_other_things_are_no_collated_graphs() -> None:
         stored(InMemory([events, events]))
     with pytest.raises(SizesError, match="no graphs"):
         stored(changed(lambda d: setattr(d, "slices", {})))
-    found = changed(lambda d: setattr(d, "slices", {k: v.numpy().astype(np.int32) for k, v in d.slices.items()}))
-    assert_same(stored(found).batched(framework="pyg")[range(4)], batch_of([*found]))
 
 
 class Rooted(HeteroData):
-    """A class of its own, whose root is a node of one type."""
+    """A class that shifts an attribute of the graph by the nodes of one type."""
 
     def __inc__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
         return self["a"].num_nodes if key == "root" else super().__inc__(key, value, store, *args, **kwargs)
-
-    def __cat_dim__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return 1 if key == "wide" else super().__cat_dim__(key, value, store, *args, **kwargs)
 
 
 def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
     graphs = []
     for n in (2, 3):
         data = Rooted()
-        data["a"].x, data["b"].x, data["b"].wide = torch.rand(n, 1), torch.rand(n + 1, 2), torch.rand(4, n + 1)
-        data["a", "to", "a"].edge_index = torch.zeros(2, n, dtype=torch.long)
+        data["a"].x, data["b"].x = torch.rand(n, 1), torch.rand(n + 1, 2)
         data["a", "to", "b"].edge_index = torch.tensor([[0] * n, [n] * n])
         data.root = torch.tensor([n - 1])
         graphs.append(data)
-    # There are as many nodes "a" as edges of each type.
+    # There are as many nodes "a" as edges.
     with refused(SchemaError, "'root' of item 0 may refer to nodes or edges", 'indices={"root": "nodes:a"}'):
         stored(graphs)
-    store = stored(graphs, indices={"root": "nodes:a"})
-    assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
-    dataset = store.batched(framework="pyg")
-    found = [dataset[0], copy.copy(dataset[1])]
-    assert_same(batch_of(found), batch_of(graphs))
-    assert_same(batch_of(batch_of(pickle.loads(pickle.dumps(found))).to_data_list()), batch_of(graphs))
-    assert type(stored([of_hetero() for _ in range(2)]).batched(framework="pyg")[0]) is HeteroData
+    dataset = stored(graphs, indices={"root": "nodes:a"}).batched(framework="pyg")
+    assert_same(dataset[[0, 1]], batch_of(graphs))
+    # Single graphs have a class of ours, which PyG joins, pickles and splits in the same way.
+    found = pickle.loads(pickle.dumps([dataset[0], copy.copy(dataset[1])]))
+    assert_same(batch_of(batch_of(found).to_data_list()), batch_of(graphs))
 
 
 def of_hetero() -> HeteroData:
@@ -363,7 +321,7 @@ def trade(items: int, attribute: str) -> Any:
 
 @pytest.mark.parametrize("make", [ion, trade])
 @pytest.mark.parametrize("attribute", ["missing", "no columns"])
-@pytest.mark.parametrize("order", [(0, 0, 2), (0, 2, 0), (2, 0, 0)])
+@pytest.mark.parametrize("order", [(0, 0, 2), (2, 0, 0)])
 def test_pyg_graphs_of_any_order_make_equal_batches(
     make: Any, attribute: str, order: tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -377,9 +335,7 @@ def test_pyg_graphs_of_any_order_make_equal_batches(
         for found, alone in pairs:
             assert_same_batch(found, alone)
     assert tp.GraphStore.write(tmp_path, iter(items)).schema == tp.GraphStore.write(tmp_path / "right", right).schema
-    # The user's graphs are unchanged.
-    for item, own in zip(items, before, strict=True):
-        assert str(item.to_dict()) == str(own)
+    assert str([item.to_dict() for item in items]) == str(before), "the user's graphs are unchanged"
 
 
 def test_pyg_graphs_that_lack_attributes_of_their_edges_are_refused() -> None:
@@ -396,13 +352,6 @@ def test_pyg_graphs_that_lack_attributes_of_their_edges_are_refused() -> None:
 # Iterators ---------------------------------------------------------------------------------------------------
 
 
-def read_one_by_one(graphs: list[Any], read: list[int]) -> Iterator[Any]:
-    """An iterator that notes what was read."""
-    for i, graph in enumerate(graphs):
-        read.append(i)
-        yield graph
-
-
 def test_an_iterator_is_read_block_by_block_without_a_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,23 +359,21 @@ def test_an_iterator_is_read_block_by_block_without_a_temporary_file(
     right = tp.GraphStore.write(tmp_path / "right", graphs)
     monkeypatch.setattr("dgl_tuplepack.graphs.items._ITEMS_PER_BLOCK", 3)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    _, blocks = blocks_of(resolve(read_one_by_one(graphs, read)))
+    _, blocks = blocks_of(resolve(read.append(i) or graph for i, graph in enumerate(graphs)))  # type: ignore[func-returns-value]
     for number, block in enumerate(blocks):
         assert len(block) in (3, 2)
         assert len(read) <= 3 * (number + 2)
     assert read == [*range(20)]
 
-    class Endless(torch.utils.data.IterableDataset[Any]):
-        """A stream whose length is known."""
-
+    class Stream(torch.utils.data.IterableDataset[Any]):
         def __len__(self) -> int:
             return len(graphs)
 
         def __iter__(self) -> Iterator[Any]:
             return iter(graphs)
 
-    for name, given in {"iterator": iter(graphs), "stream": Endless(), "ids": tp.with_ids(Endless())}.items():
-        store = tp.GraphStore.write(tmp_path / name, given)
+    for number, given in enumerate((iter(graphs), Stream(), tp.with_ids(Stream()))):
+        store = tp.GraphStore.write(tmp_path / str(number), given)
         for found, expected in zip(*(s.segments[0].metadata.arrays for s in (store, right)), strict=True):
             assert (found.content, found.sha256) == (expected.content, expected.sha256)
 
@@ -464,11 +411,8 @@ def test_an_iterator_that_begins_with_too_many_graphs_without_edges_says_so(
     make: Any, first: str, attribute: str
 ) -> None:
     graphs = [make(0, attribute)] * 512 + [make(2, attribute)]
-    with pytest.raises(SchemaError) as found:
+    with refused(SchemaError, "item 512", repr(first), "the first 512 graphs have none", "give a list"):
         stored(iter(graphs))
-    words = ("item 512", repr(first), "the first 512 graphs have none", "with such nodes or edges first", "give a list")
-    assert all(word in str(found.value) for word in words), found.value
-    assert "delete" not in str(found.value)
     # One graph less, and the first block shows all attributes.
     assert stored(graphs).schema == stored(iter(graphs[1:])).schema
 
@@ -492,7 +436,7 @@ def test_sizes_do_not_depend_on_the_order_of_graphs_without_edges(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
 @pytest.mark.parametrize("number", [1, 2000])
-def test_a_full_folder_for_temporary_files_is_an_error_of_ours(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_folder_for_temporary_files_is_refused(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large data fails at once, little data when it is flushed."""
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda _: open("/dev/full", "w+b"))  # noqa: SIM115
     with refused(FormatError, "cannot write a temporary file: No space left on device", "TMPDIR"):

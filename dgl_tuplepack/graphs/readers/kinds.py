@@ -1,4 +1,4 @@
-"""Recognise a path or an object as a source of graphs or sizes, for every function and command."""
+"""Recognise a path or an object as a source of graphs or sizes, for every function and command; read its sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds
 from dgl_tuplepack.graphs.readers.chunked import ChunkedSource
-from dgl_tuplepack.graphs.readers.items import BinFile, Items
+from dgl_tuplepack.graphs.readers.datasets import BinFile, Items
 from dgl_tuplepack.graphs.readers.large_graph import PartSource
 from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbSource
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class Wrapped(Source):
@@ -71,7 +73,7 @@ class Kind:
 
 
 def _pyg_dataset() -> type[Source]:
-    from dgl_tuplepack.graphs.readers.pyg import PygDataset
+    from dgl_tuplepack.graphs.readers.pyg_dataset import PygDataset
 
     return PygDataset
 
@@ -162,3 +164,61 @@ def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
     if as_path(given).suffix.lower() in (".pt", ".pth", ".pkl", ".pickle"):
         hint = " A pickle may run any code: load it yourself, and write a store, tp.GraphStore.write(path, dataset)."
     raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.{hint}")
+
+
+def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> GraphSizes:
+    """Return the sizes of all graphs of a source, in the order of the source.
+
+    Parameters
+    ----------
+    source
+        Graphs, a path or sizes.
+
+        Graphs may be given as a list or dataset whose items are DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or
+        PyG's Data or HeteroData. A dict of named graphs ``{"atoms": g, "bonds": h}`` may take the place of the
+        DGLGraph. A dataset is anything with a length and such items: a DGLDataset, a PyG InMemoryDataset, a dataset
+        object of OGB, or a subset of a dataset. Graphs may also be given as a `GraphStore`, a `MultiStore`, an
+        `OgbFolder` or a `ChunkedGraph` (DGL's chunked graph format).
+
+        A path may lead to a store, a dataset of shards, an OGB folder, a folder in DGL's chunked graph format, a part
+        that `partition` wrote, or a ``.bin`` file of `dgl.save_graphs`.
+
+        Sizes may be given as a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; as an array ``[N, k]``, or a
+        list of N rows of k numbers; or as `GraphSizes`, which is returned unchanged.
+    levels
+        For PyG graphs: a dict from attributes to their levels, as in `GraphStore.write`. An attribute that holds
+        endpoints of edges, such as `edge_label_index`, is an edge type and has a component, unless `levels` assigns
+        another level to the attribute.
+
+    Returns
+    -------
+    GraphSizes
+        Components ``("nodes", "edges")``; for heterographs one component for each node type and each
+        canonical edge type, such as ``"nodes:user"`` and ``"edges:user:follows:user"``; for named graphs
+        ``"nodes:atoms"`` and ``"edges:atoms"``.
+
+    Raises
+    ------
+    SizesError
+        The source is empty or cannot be read as graphs or sizes, or its sizes are malformed.
+    SchemaError
+        An item is not a graph, or graphs differ in their node or edge types.
+    FormatError
+        The path does not exist, cannot be read as graphs or sizes, or is damaged.
+
+    Notes
+    -----
+    Takes time O(N) for N graphs. Every item is read once. Features are copied only if PyG graphs have more
+    types than `edge_index` shows, so that they must be joined before their sizes can be read.
+
+    Examples
+    --------
+    >>> sizes_of(([3, 2], [4, 2])).array.tolist()
+    [[3, 4], [2, 2]]
+    """
+    return resolve(source).with_levels(levels).sizes()
+
+
+def histogram_of(source: Any) -> SizeHistogram:
+    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned unchanged."""
+    return resolve(source).histogram()

@@ -22,7 +22,7 @@ from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of, rows_of_spans
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
-from dgl_tuplepack.graphs.readers.items import Items
+from dgl_tuplepack.graphs.readers.datasets import Items
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.subsets import chosen_from
