@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.batches.transforms.batches import AddNoise, FlipSigns, MaskNodes
+from dgl_tuplepack.batches.transforms.random_changes import AddNoise, FlipSigns, MaskNodes
 
 if TYPE_CHECKING:
     from dgl_tuplepack.batches.transforms.pad_to_limits import PadToLimits as PadToLimits

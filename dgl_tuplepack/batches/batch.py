@@ -60,7 +60,10 @@ class PaddedBatch(BatchContent):
         # Reading `node_features` also takes over changes of the features of the graph. Dicts are copied, so that later
         # changes to the dicts of the batch do not change the result.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
-        for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
+        for name, by_type in (
+            ("node_features", self.node_features_by_type),
+            ("edge_features", self.edge_features_by_type),
+        ):
             values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
         if isinstance(self.labels, dict):
             values["labels"] = dict(self.labels)
@@ -118,12 +121,12 @@ class PaddedBatch(BatchContent):
     def _up_to_date(self) -> Any:
         """Return the graph, or the named graphs, with the features of the batch."""
         if self._graph is None:
-            self._graph = self._build_graph()
+            self._graph = self.build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
         # If the user has changed the number of nodes or edges in the graph, return the graph unchanged:
-        # `_sync_with_graph` would raise.
+        # `sync_with_graph` would raise.
         elif not self._changed_shape():
-            self._sync_with_graph()
+            self.sync_with_graph()
         return self._graph
 
     @property
@@ -142,16 +145,17 @@ class PaddedBatch(BatchContent):
         """
         return _to_pyg()(self)
 
-    def _build_graph(self) -> Any:
+    def build_graph(self) -> Any:
+        """Return a new graph, or new named graphs, which the batch does not keep."""
         return build_batches(
             self.graph_names,
-            {t: (self._src[t], self._dst[t]) for t in self.edge_types},
-            self._node_features,
-            self._edge_features,
-            self._nodes_per_graph,
-            self._edges_per_graph,
-            {t: len(mask) for t, mask in self._node_masks.items()},
-            *([] if self._row_pointers is None else [self._row_pointers]),
+            {t: (self.src_by_type[t], self.dst_by_type[t]) for t in self.edge_types},
+            self.node_features_by_type,
+            self.edge_features_by_type,
+            self.nodes_per_graph_by_type,
+            self.edges_per_graph_by_type,
+            {t: len(mask) for t, mask in self.node_masks_by_type.items()},
+            *([] if self.row_pointers_by_type is None else [self.row_pointers_by_type]),
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -175,22 +179,24 @@ class PaddedBatch(BatchContent):
                 return {key: mapped(inner) for key, inner in value.items()}
             return function(value) if isinstance(value, Tensor) else value
 
-        self._sync_with_graph()
+        self.sync_with_graph()
         changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name not in ("_graph", "_agreed")}
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
         # Do not send the graph to another process: it can be built from the tensors there.
-        self._sync_with_graph()
+        self.sync_with_graph()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
-            for name in ("_node_features", "_edge_features")
+            for name in ("node_features_by_type", "edge_features_by_type")
         }
         return {**self.__dict__, **features, "_graph": None, "_agreed": {}}
 
     def __repr__(self) -> str:
-        nodes, edges = (sum(len(m) for m in masks) for masks in (self._node_masks.values(), self._edge_masks.values()))
-        real = f"{sum(self._num_real_nodes.values())} nodes, {sum(self._num_real_edges.values())} edges"
+        nodes, edges = (
+            sum(len(m) for m in masks) for masks in (self.node_masks_by_type.values(), self.edge_masks_by_type.values())
+        )
+        real = f"{sum(self.num_real_nodes_by_type.values())} nodes, {sum(self.num_real_edges_by_type.values())} edges"
         return (
             f"PaddedBatch({nodes} nodes, {edges} edges, {len(self.graph_mask)} graphs; "
             f"real: {real}, {self.num_real_graphs} graphs; device {self.device})"

@@ -19,7 +19,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, as_label, listed, specs_of
 from dgl_tuplepack.graphs.transform import Draws, check_callable, kept_generators, seed_generators, states
 
 # Fields of a batch that a transform may change, directly or through the graph of the batch.
-_CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
+_CHANGEABLE = ("labels", "node_features_by_type", "edge_features_by_type", "_graph", "_agreed")
 # A column is a feature or label. A group of columns has a content, "node feature", "edge feature" or "label", and a
 # type, which is None for labels.
 _Group = tuple[str, Any]
@@ -89,11 +89,12 @@ class BatchTransform:
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
                 "batch; change the batch in place and return it."
             )
-        batch._sync_with_graph()
+        batch.sync_with_graph()
         changed = [name for name, value in _structure(batch).items() if not _same(value, structure[name])]
         if changed:
+            names = ", ".join(name.removesuffix("_by_type") for name in changed)
             raise TransformError(
-                f"the transform {self.name} changed {', '.join(name.lstrip('_') for name in changed)} of {where}, but "
+                f"the transform {self.name} changed {names} of {where}, but "
                 "may change only features and labels; transform graphs before they are batched (transform=)."
             )
         for (content, t), columns, _, slots in _columns(batch):
@@ -129,11 +130,11 @@ def _key(seed: int, epoch: int, ids: Sequence[int]) -> int:
 
 def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], int, int]]:
     """Yield, for each group of columns: content and type, tensors by name, number of real rows, number of all rows."""
-    for t, features in batch._node_features.items():
-        yield ("node feature", t), features, batch._num_real_nodes[t], len(batch._node_masks[t])
-    for e, features in batch._edge_features.items():
-        yield ("edge feature", e), features, batch._num_real_edges[e], len(batch._edge_masks[e])
-    yield ("label", None), batch._labels_by_name(), batch.num_real_graphs, len(batch.graph_mask)
+    for t, features in batch.node_features_by_type.items():
+        yield ("node feature", t), features, batch.num_real_nodes_by_type[t], len(batch.node_masks_by_type[t])
+    for e, features in batch.edge_features_by_type.items():
+        yield ("edge feature", e), features, batch.num_real_edges_by_type[e], len(batch.edge_masks_by_type[e])
+    yield ("label", None), batch.labels_by_name(), batch.num_real_graphs, len(batch.graph_mask)
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
     """Return copies of the padding rows of all features and labels."""
-    batch._sync_with_graph()
+    batch.sync_with_graph()
     return {
         group: {name: value[real:].clone() for name, value in columns.items()}
         for group, columns, real, _ in _columns(batch)
@@ -185,4 +186,4 @@ def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> No
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
-    batch._sync_with_graph()
+    batch.sync_with_graph()

@@ -1,9 +1,9 @@
-"""Collate a list of graphs into one padded batch, and read batches of a dataset by ids."""
+"""Collate a list of graphs into one padded batch, sort its edges, and read batches of a dataset by ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Coordinates, Fill, Key, PaddedShape, batch_of, number_of_shape
-from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import joined
@@ -32,8 +31,8 @@ from dgl_tuplepack.graphs.items import (
     taken_apart,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
-from dgl_tuplepack.graphs.schema import as_array
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values, sorting_order
+from dgl_tuplepack.graphs.schema import as_array, as_label
 from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
@@ -338,3 +337,112 @@ class CollatedView:
             return replace(item, epoch=epoch)
         own = parts_of(item, f"item {position}").id if self.ids == "own" else None
         return item if own is None else Identified(own, item, epoch)
+
+
+# Node or edge type -> name of a feature -> feature.
+Features = dict[Any, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class ReorderableTensors:
+    """The tensors that depend on the order of edges: endpoints and features by type, and labels by name."""
+
+    src: dict[EdgeType, Tensor]
+    dst: dict[EdgeType, Tensor]
+    node_features: Features
+    edge_features: Features
+    labels: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, batch: PaddedBatch) -> ReorderableTensors:
+        """Return the tensors of a batch, with the edges in their current order."""
+        nodes, edges = batch.node_features_by_type, batch.edge_features_by_type
+        return cls(
+            dict(batch.src_by_type), dict(batch.dst_by_type), _copied(nodes), _copied(edges), batch.labels_by_name()
+        )
+
+    def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
+        """Move edge ``order[j]`` of type `e` to position j, for each j."""
+        self.src[e], self.dst[e] = self.src[e][order], self.dst[e][order]
+        self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
+
+    def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
+        """Renumber the indices of each type t in `positions`, in features and labels: i becomes ``positions[t][i]``."""
+        for column, target in batch.indices.items():
+            content, t, name = column
+            by_type: Any = self.node_features if content == "node_feature" else self.edge_features
+            columns = self.labels if content == "label" else by_type[t]
+            # The user may have deleted the feature or label, or replaced its indices.
+            if target in positions and name in columns and batch.indexed_by(column, columns[name]) is not None:
+                columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
+
+
+def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
+    """Return a batch with the edges of each type sorted by destination. No operation makes the CPU wait for the GPU.
+
+    The nodes of a graph are consecutive, and graphs are in order. Therefore each edge stays within the edge slots of
+    its graph, and masks and counts do not change.
+    """
+    content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch.ties.items()}
+    # orders[e][j]: old position of the edge of type e that is now at position j. pointers[e][v]: position of the first
+    # edge to node v. positions[t][i]: new position of the node (edge) of type t that was at position i.
+    orders: dict[EdgeType, Tensor] = {}
+    pointers: dict[EdgeType, Tensor] = {}
+    positions: dict[Any, Tensor] = {}
+    # Edge types with tied nodes come first: the endpoints of other edges need the new positions of these nodes.
+    for e in sorting_order(batch.edge_types, batch.ties):
+        for ends, t in ((content.src, e[0]), (content.dst, e[2])):
+            if t in positions:
+                ends[e] = positions[t][ends[e].long()].to(ends[e].dtype)
+        orders[e] = order = torch.argsort(content.dst[e], stable=True)
+        content.reorder_edges(e, order)
+        dst, number = content.dst[e], len(batch.node_masks_by_type[e[2]])
+        pointers[e] = torch.searchsorted(dst, torch.arange(number + 1, dtype=dst.dtype, device=batch.device))
+        if e in tied:
+            t = tied[e]
+            content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
+            positions[t] = inverse(order)
+        if e in batch.indices.values():
+            positions[e] = inverse(order)
+    content.renumber(positions, batch)
+    return replace(
+        batch,
+        labels=as_label(content.labels),
+        src_by_type=content.src,
+        dst_by_type=content.dst,
+        node_features_by_type=content.node_features,
+        edge_features_by_type=content.edge_features,
+        row_pointers_by_type={e: pointers[e] for e in batch.edge_types},
+        edge_orders={e: orders[e] for e in batch.edge_types},
+    )
+
+
+def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
+    """Return the tensors of a batch, with nodes and edges in the order of the original graphs."""
+    content = ReorderableTensors.of(batch)
+    if batch.edge_orders is None:
+        return content
+    # orders[t][j]: original position of the node (edge) of type t that is now at position j.
+    orders: dict[Any, Tensor] = dict(batch.edge_orders)
+    for t, e in batch.ties.items():
+        orders[t] = orders[e]
+        positions = inverse(orders[e])
+        content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
+    for e in batch.edge_types:
+        content.reorder_edges(e, inverse(orders[e]))
+        for ends, t in ((content.src, e[0]), (content.dst, e[2])):
+            if t in batch.ties:
+                ends[e] = orders[t][ends[e].long()].to(ends[e].dtype)
+    content.renumber(orders, batch)
+    return content
+
+
+def inverse(order: Tensor) -> Tensor:
+    """Return the inverse `positions` of the permutation `order`: ``positions[order[j]] = j``."""
+    positions = torch.empty_like(order)
+    positions[order] = torch.arange(len(order), device=order.device)
+    return positions
+
+
+def _copied(features: Mapping[Any, dict[str, Tensor]]) -> Features:
+    return {t: dict(own) for t, own in features.items()}

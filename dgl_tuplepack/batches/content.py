@@ -41,28 +41,28 @@ class BatchContent:
     graph_mask: Tensor
     graph_ids: Tensor | None
     num_real_graphs: int
-    _num_real_nodes: dict[str, int]
-    _num_real_edges: dict[EdgeType, int]
-    _src: dict[EdgeType, Tensor]
-    _dst: dict[EdgeType, Tensor]
-    _node_features: dict[str, dict[str, Tensor]]
-    _edge_features: dict[EdgeType, dict[str, Tensor]]
-    _nodes_per_graph: dict[str, Tensor]
-    _edges_per_graph: dict[EdgeType, Tensor]
-    _node_masks: dict[str, Tensor]
-    _edge_masks: dict[EdgeType, Tensor]
+    num_real_nodes_by_type: dict[str, int]
+    num_real_edges_by_type: dict[EdgeType, int]
+    src_by_type: dict[EdgeType, Tensor]
+    dst_by_type: dict[EdgeType, Tensor]
+    node_features_by_type: dict[str, dict[str, Tensor]]
+    edge_features_by_type: dict[EdgeType, dict[str, Tensor]]
+    nodes_per_graph_by_type: dict[str, Tensor]
+    edges_per_graph_by_type: dict[EdgeType, Tensor]
+    node_masks_by_type: dict[str, Tensor]
+    edge_masks_by_type: dict[EdgeType, Tensor]
     # With sorted edges: the first incoming edge of each node, and the position of each edge before sorting.
-    _row_pointers: dict[EdgeType, Tensor] | None = None
-    _edge_orders: dict[EdgeType, Tensor] | None = None
+    row_pointers_by_type: dict[EdgeType, Tensor] | None = None
+    edge_orders: dict[EdgeType, Tensor] | None = None
     graph_names: tuple[str, ...] = ()
-    # _ties: node type -> edge type whose edges are these nodes. _indices: feature or label -> node type or edge type
+    # ties: node type -> edge type whose edges are these nodes. indices: feature or label -> node type or edge type
     # that it indexes.
-    _ties: dict[str, EdgeType] = field(default_factory=dict)
-    _indices: dict[Column, GraphType] = field(default_factory=dict)
+    ties: dict[str, EdgeType] = field(default_factory=dict)
+    indices: dict[Column, GraphType] = field(default_factory=dict)
     # How PyG attributes become features and labels; None if the graphs are not PyG graphs.
-    _pyg: PygLayout | None = None
+    pyg_layout: PygLayout | None = None
     # Index type of the graphs before they were padded.
-    _idtype: torch.dtype = torch.int64
+    idtype: torch.dtype = torch.int64
     # The DGLGraph of the batch, or a dict with one for each graph name; None until it is built.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # The features of each type at the last time when the batch and its graph had equal features.
@@ -77,37 +77,37 @@ class BatchContent:
             return next(iter(by_type.values()))
         return dict(by_type)
 
-    src = _by_type("_src", "Source node of each edge, integers ``[E]``.")
-    dst = _by_type("_dst", "Destination node of each edge, integers ``[E]``.")
-    node_mask = _by_type("_node_masks", "Bool ``[V]``.")
-    edge_mask = _by_type("_edge_masks", "Bool ``[E]``.")
-    nodes_per_graph = _by_type("_nodes_per_graph", "Nodes in each graph slot, int64 ``[G]``.")
-    edges_per_graph = _by_type("_edges_per_graph", "Edges in each graph slot, int64 ``[G]``.")
-    num_real_nodes = _by_type("_num_real_nodes", "Number of real nodes.")
-    num_real_edges = _by_type("_num_real_edges", "Number of real edges.")
-    tied_node_types = property(lambda batch: tuple(batch._ties), doc="Node types that are tied to edge types.")
+    src = _by_type("src_by_type", "Source node of each edge, integers ``[E]``.")
+    dst = _by_type("dst_by_type", "Destination node of each edge, integers ``[E]``.")
+    node_mask = _by_type("node_masks_by_type", "Bool ``[V]``.")
+    edge_mask = _by_type("edge_masks_by_type", "Bool ``[E]``.")
+    nodes_per_graph = _by_type("nodes_per_graph_by_type", "Nodes in each graph slot, int64 ``[G]``.")
+    edges_per_graph = _by_type("edges_per_graph_by_type", "Edges in each graph slot, int64 ``[G]``.")
+    num_real_nodes = _by_type("num_real_nodes_by_type", "Number of real nodes.")
+    num_real_edges = _by_type("num_real_edges_by_type", "Number of real edges.")
+    tied_node_types = property(lambda batch: tuple(batch.ties), doc="Node types that are tied to edge types.")
 
     @property
     def node_features(self) -> Any:
         """Feature name -> tensor ``[V, ...]``."""
-        self._sync_with_graph()
-        return self._one_or_all(self._node_features)
+        self.sync_with_graph()
+        return self._one_or_all(self.node_features_by_type)
 
     @property
     def edge_features(self) -> Any:
         """Feature name -> tensor ``[E, ...]``."""
-        self._sync_with_graph()
-        return self._one_or_all(self._edge_features)
+        self.sync_with_graph()
+        return self._one_or_all(self.edge_features_by_type)
 
     @property
     def node_graph_slots(self) -> Any:
         """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
-        return self._graph_slots(self._nodes_per_graph, self._node_masks)
+        return self._graph_slots(self.nodes_per_graph_by_type, self.node_masks_by_type)
 
     @property
     def edge_graph_slots(self) -> Any:
         """Graph slot of each edge, int64 ``[E]``."""
-        return self._graph_slots(self._edges_per_graph, self._edge_masks)
+        return self._graph_slots(self.edges_per_graph_by_type, self.edge_masks_by_type)
 
     def _graph_slots(self, counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> Any:
         return self._one_or_all({t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in counts.items()})
@@ -118,7 +118,7 @@ class BatchContent:
 
         The incoming edges of node v are the edges ``row_pointers[v]`` to ``row_pointers[v + 1] - 1``.
         """
-        return None if self._row_pointers is None else self._one_or_all(self._row_pointers)
+        return None if self.row_pointers_by_type is None else self._one_or_all(self.row_pointers_by_type)
 
     @property
     def type_names(self) -> tuple[str, EdgeType] | None:
@@ -135,13 +135,13 @@ class BatchContent:
 
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Yield each type, its features in the graph, and its features in the batch."""
-        own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
+        own_features: dict[Any, dict[str, Tensor]] = {**self.node_features_by_type, **self.edge_features_by_type}
         for t, graph, type_in_graph in located_types(self._graph):
             yield t, features_of(graph, type_in_graph), own_features[t]
 
     def _changed_shape(self) -> list[str]:
         """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots."""
-        masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
+        masks: dict[Any, Tensor] = {**self.node_masks_by_type, **self.edge_masks_by_type}
         counts = [
             (t, count(graph, type_in_graph), len(masks[t])) for t, graph, type_in_graph in located_types(self._graph)
         ]
@@ -151,7 +151,7 @@ class BatchContent:
             if number != slots
         ]
 
-    def _sync_with_graph(self) -> None:
+    def sync_with_graph(self) -> None:
         """If the graph of the batch is built, make the features of batch and graph equal; see `_equalise`.
 
         Raise SchemaError if the user has changed the number of nodes or edges of the graph.
@@ -169,20 +169,22 @@ class BatchContent:
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return the mask and the number of real rows of each component, by name, for ``tp.nn.masked(batch)``."""
-        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t], t in self._ties) for t in self.node_types]
-        masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
+        masks = [
+            RowMask(self.node_masks_by_type[t], self.num_real_nodes_by_type[t], t in self.ties) for t in self.node_types
+        ]
+        masks += [RowMask(self.edge_masks_by_type[t], self.num_real_edges_by_type[t]) for t in self.edge_types]
         masks.append(RowMask(self.graph_mask, self.num_real_graphs))
         names = components_of(self.node_types, self.edge_types, bool(self.graph_names))
         return dict(zip((*names, "graphs"), masks, strict=True))
 
-    def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
+    def indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
         """Return the node type or edge type that a feature or label indexes; None if its values are not indices.
 
         The result is also None if the user has replaced the indices by values that are not int32 or int64.
         """
-        return self._indices.get(column) if values.dtype in INDEX_TYPES else None
+        return self.indices.get(column) if values.dtype in INDEX_TYPES else None
 
-    def _labels_by_name(self) -> dict[str, Tensor]:
+    def labels_by_name(self) -> dict[str, Tensor]:
         """Return the labels by name; a single label has the empty name."""
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
 

@@ -81,11 +81,11 @@ def _of_padded(batch: BatchContent, of: str) -> OutputRows:
     ids, number, num_graphs = _ids(batch.graph_ids), batch.num_real_graphs, len(batch.graph_mask)
     if of == GRAPHS:
         return OutputRows(ids, number, num_graphs)
-    orders: dict[Any, Tensor] = dict(batch._edge_orders or {})
+    orders: dict[Any, Tensor] = dict(batch.edge_orders or {})
     # Nodes of type t that are tied to edges of type e are sorted like these edges.
-    orders |= {t: orders[e] for t, e in batch._ties.items() if e in orders}
-    nodes, edges = batch._nodes_per_graph, batch._edges_per_graph
-    slots = [len(batch._node_masks[t]) for t in nodes] + [len(batch._edge_masks[e]) for e in edges]
+    orders |= {t: orders[e] for t, e in batch.ties.items() if e in orders}
+    nodes, edges = batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type
+    slots = [len(batch.node_masks_by_type[t]) for t in nodes] + [len(batch.edge_masks_by_type[e]) for e in edges]
     return _rows(of, ids, number, num_graphs, nodes, edges, slots, orders=orders, named=bool(batch.graph_names))
 
 

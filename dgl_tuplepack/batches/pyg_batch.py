@@ -39,7 +39,7 @@ class Origin:
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
     # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # As `_ties` and `_indices` of `BatchContent`.
+    # As `ties` and `indices` of `BatchContent`.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
     is_padded: bool = False
@@ -195,31 +195,33 @@ class Template:
 
 def pyg_batch(batch: BatchContent) -> Any:
     """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
-    batch._sync_with_graph()
+    batch.sync_with_graph()
     columns: list[Column] = []
     values: list[Tensor] = []
-    contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)
+    contents: Any = ("node_feature", batch.node_features_by_type), ("edge_feature", batch.edge_features_by_type)
     for content, features in contents:
         for t, own in features.items():
             columns += [(content, t, name) for name in own]
             values += own.values()
-    labels = batch._labels_by_name()
+    labels = batch.labels_by_name()
     columns += [("label", None, name) for name in labels]
     values += labels.values()
     ids, graph_mask = batch.graph_ids, batch.graph_mask
-    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), _Same(batch._pyg), ids is not None)
+    template = _cached_template(
+        batch.node_types, batch.edge_types, tuple(columns), _Same(batch.pyg_layout), ids is not None
+    )
     origin = Origin(
         template.names, graph_mask.shape[0], batch.num_real_graphs,
-        (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
-        bool(batch.graph_names), batch.row_masks(),
+        (batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type), batch.edge_orders or {}, batch.ties,
+        batch.indices, True, bool(batch.graph_names), batch.row_masks(),
     )  # fmt: skip
     # In the order of `Template`.
-    others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
+    others: list[Any] = [joined_ends(batch.src_by_type[e], batch.dst_by_type[e]) for e in batch.edge_types]
     for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
-        mask = batch._node_masks[t]
-        others += slots_and_pointers(t, batch._nodes_per_graph[t], mask.shape[0])
+        mask = batch.node_masks_by_type[t]
+        others += slots_and_pointers(t, batch.nodes_per_graph_by_type[t], mask.shape[0])
         others += [mask] if attribute.number is None else [mask.shape[0], mask]
-    others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
+    others += [*(batch.edge_masks_by_type[e] for e in batch.edge_types), graph_mask]
     return template.new(origin, values, others if ids is None else [*others, ids])
 
 

@@ -330,23 +330,27 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
         graph_mask=tensors["mask", None],
         graph_ids=tensors.get(("graph_ids", None)),
         num_real_graphs=totals[None],
-        _num_real_nodes={t: totals[t] for t in node_types},
-        _num_real_edges={e: totals[e] for e in edge_types},
-        _src={e: tensors["sources", e] for e in edge_types},
-        _dst={e: tensors["destinations", e] for e in edge_types},
-        _node_features={t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types},
-        _edge_features={e: {n: tensors["edge_feature", e, n] for n in schema.edge_features[e]} for e in edge_types},
-        _nodes_per_graph={t: tensors["per_graph", t] for t in node_types},
-        _edges_per_graph={e: tensors["per_graph", e] for e in edge_types},
-        _node_masks={t: tensors["mask", t] for t in node_types},
-        _edge_masks={e: tensors["mask", e] for e in edge_types},
-        _row_pointers=pointers,
-        _edge_orders=orders,
+        num_real_nodes_by_type={t: totals[t] for t in node_types},
+        num_real_edges_by_type={e: totals[e] for e in edge_types},
+        src_by_type={e: tensors["sources", e] for e in edge_types},
+        dst_by_type={e: tensors["destinations", e] for e in edge_types},
+        node_features_by_type={
+            t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types
+        },
+        edge_features_by_type={
+            e: {n: tensors["edge_feature", e, n] for n in schema.edge_features[e]} for e in edge_types
+        },
+        nodes_per_graph_by_type={t: tensors["per_graph", t] for t in node_types},
+        edges_per_graph_by_type={e: tensors["per_graph", e] for e in edge_types},
+        node_masks_by_type={t: tensors["mask", t] for t in node_types},
+        edge_masks_by_type={e: tensors["mask", e] for e in edge_types},
+        row_pointers_by_type=pointers,
+        edge_orders=orders,
         graph_names=schema.graph_names,
-        _ties=schema.tied,
-        _indices=schema.index_columns,
-        _pyg=schema.pyg,
-        _idtype=schema.idtype,
+        ties=schema.tied,
+        indices=schema.index_columns,
+        pyg_layout=schema.pyg,
+        idtype=schema.idtype,
     )
 
 

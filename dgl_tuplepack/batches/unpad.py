@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.sorted_edges import in_order_of_graphs
+from dgl_tuplepack.batches.collate import in_order_of_graphs
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.schema import as_label
@@ -53,12 +53,12 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     number = batch.num_real_graphs
     if not number:
         return []
-    batch._sync_with_graph()
+    batch.sync_with_graph()
     content = in_order_of_graphs(batch)
     # counts[t][i]: number of nodes (edges) of type t in the real graph i.
-    per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
+    per_type: dict[Any, Tensor] = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
-    src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
+    src, dst = ({t: ends.to(batch.idtype) for t, ends in each.items()} for each in (content.src, content.dst))
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
     labels = _with_targets(batch, "label", None, content.labels)
@@ -85,7 +85,7 @@ _Columns = list[tuple[str, Tensor, Any]]
 
 def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
     """Return each feature of the type t, or each label, with the type that it indexes."""
-    return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
+    return [(name, values, batch.indexed_by((content, t, name), values)) for name, values in columns.items()]
 
 
 def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         # A framework that rebuilds the loader passes our own collate functions back.
         is_ours = collate_fn is None or collate_fn is as_collated or isinstance(collate_fn, CollateWithIds)
         is_batched = kwargs.get("batch_size", 1) is not None
-        if isinstance(dataset, WholeBatches) and not is_ours:
+        if isinstance(dataset, WholeBatches) and not (is_ours or dataset.is_packed):
             # The user's collate function needs the user's dataset.
             dataset = dataset.dataset
         if is_ours and is_batched:

@@ -217,7 +217,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         # DGL's collate accepts an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
         # `batch.graph` would also note its features, to copy later changes of them to `batch`, which is not kept here.
-        return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
+        return batch.build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
         return (self[i] for i in range(self._length(self.epoch)))

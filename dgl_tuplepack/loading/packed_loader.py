@@ -43,14 +43,17 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class _WholeBatches(Dataset[Any]):
-    """The dataset of a `PackedLoader`; `view` maps ids to a batch, and `sampler` has the ids.
+class WholeBatches(Dataset[Any]):
+    """A view as the dataset of a loader: for the ids of a batch it returns one batch, not a list of items.
 
-    Its length is the number of graphs in an epoch, without graphs that `oversize` drops.
+    The attributes of the user's `dataset` can be read from this object too. In a `PackedLoader`, the ids come from
+    `sampler`, and the length is the number of graphs in an epoch, without graphs that `oversize` drops.
     """
 
-    def __init__(self, view: Any, sampler: PackBatchSampler) -> None:
-        self.view, self.sampler, self._length = view, sampler, sampler._num_graphs
+    def __init__(self, dataset: Any, view: Any, sampler: PackBatchSampler | None = None) -> None:
+        self.dataset, self.view, self.sampler = dataset, view, sampler
+        self.is_packed = sampler is not None
+        self._length = len(view) if sampler is None else sampler._num_graphs
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers need no sampler.
@@ -60,12 +63,23 @@ class _WholeBatches(Dataset[Any]):
         return self._length
 
     def __getitem__(self, ids: Any) -> Any:
-        if is_one_id(ids):
+        if self.is_packed and is_one_id(ids):
             raise InputError(
                 f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; {_REMEDIES} Single "
                 "graphs are in loader.view."
             )
         return self.view[ids]
+
+    def __getitems__(self, ids: Sequence[int]) -> Any:
+        """Return the batch of the graphs `ids`; torch's loaders pass it on to their `collate_fn`."""
+        # Another sampler than that of a packed loader asks for single graphs here, which raises.
+        return [self[i] for i in ids] if self.is_packed else self.view[ids]
+
+    def __getattr__(self, name: str) -> Any:
+        # `copy` and `pickle` look up attributes before `dataset` is set; `getattr` below would then recurse forever.
+        if name.startswith("__") or name in ("dataset", "view"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.dataset, name)
 
 
 def _checked(sampler: Any) -> PackBatchSampler:
@@ -76,7 +90,7 @@ def _checked(sampler: Any) -> PackBatchSampler:
     if isinstance(sampler, PackBatchSampler):
         return sampler
     dataset = getattr(sampler, "data_source", None)
-    if type(sampler) is SequentialSampler and isinstance(dataset, _WholeBatches) and dataset.sampler is not None:
+    if type(sampler) is SequentialSampler and isinstance(dataset, WholeBatches) and dataset.sampler is not None:
         return dataset.sampler._unshuffled()
     raise InputError(f"a packed loader needs its PackBatchSampler, but the sampler is {shown(sampler)}; {_REMEDIES}")
 
@@ -151,7 +165,8 @@ class PackedLoader(DataLoader[Any]):
         sampler = _checked(sampler)
         if isinstance(dataset, BatchView) and settings.get("num_workers"):
             log_workers()
-        whole = _WholeBatches(dataset.view if isinstance(dataset, _WholeBatches) else dataset, sampler)
+        view = dataset.view if isinstance(dataset, WholeBatches) else dataset
+        whole = WholeBatches(view, view, sampler)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -347,38 +362,12 @@ def refuse_collate(collate: object, padded: bool) -> None:
 _log = logging.getLogger(__name__)
 
 
-class WholeBatches(Dataset[Any]):
-    """A store as the dataset of a loader: for the ids of a batch it returns one batch, not a list of items.
-
-    The attributes of the user's `dataset` can be read from this object too.
-    """
-
-    def __init__(self, dataset: Any, view: BatchView) -> None:
-        self.dataset, self.view = dataset, view
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getitem__(self, ids: Any) -> Any:
-        return self.view[ids]
-
-    def __getitems__(self, ids: Sequence[int]) -> Any:
-        """Return the batch of the graphs `ids`; torch's loaders pass it on to their `collate_fn`."""
-        return self.view[ids]
-
-    def __getattr__(self, name: str) -> Any:
-        # `copy` and `pickle` look up attributes before `dataset` is set; `getattr` below would then recurse forever.
-        if name.startswith("__") or name in ("dataset", "view"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.dataset, name)
-
-
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
     """Return `WholeBatches` for a store or OGB folder, its path, a subset of a store, or a view without padding.
 
     Return None for other datasets, and for a view of another framework.
     """
-    if isinstance(dataset, WholeBatches):
+    if isinstance(dataset, WholeBatches) and not dataset.is_packed:
         # Lightning, for instance, rebuilds a loader from the loader's attributes.
         return dataset
     # Only views of padded batches have shapes.

@@ -82,8 +82,8 @@ def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, An
             else:
                 assert one == other
     for counts, slots, kinds in (
-        (batch._nodes_per_graph, t.node_graph_slots, content.node_types),
-        (batch._edges_per_graph, t.edge_graph_slots, content.edge_types),
+        (batch.nodes_per_graph_by_type, t.node_graph_slots, content.node_types),
+        (batch.edges_per_graph_by_type, t.edge_graph_slots, content.edge_types),
     ):
         for kind in kinds:
             expected = [g for g, number in enumerate(counts[kind].tolist()) for _ in range(number)]

@@ -159,8 +159,8 @@ def test_a_transform_never_writes_into_the_graphs_of_the_dataset() -> None:
 def anything(batch: tp.PaddedBatch) -> tp.PaddedBatch:
     """Write into every row of every feature and label, in place and by new tensors, and make new columns."""
     for features, mask in [
-        *((f, batch._node_masks[t]) for t, f in batch._node_features.items()),
-        *((f, batch._edge_masks[t]) for t, f in batch._edge_features.items()),
+        *((f, batch.node_masks_by_type[t]) for t, f in batch.node_features_by_type.items()),
+        *((f, batch.edge_masks_by_type[t]) for t, f in batch.edge_features_by_type.items()),
     ]:
         for i, name in enumerate(list(features)):
             if i % 2:
@@ -176,8 +176,16 @@ def anything(batch: tp.PaddedBatch) -> tp.PaddedBatch:
 
 
 def padding_of(batch: tp.PaddedBatch) -> dict[Any, Any]:
-    rows = {("node", t, n): v[~batch._node_masks[t]] for t, f in batch._node_features.items() for n, v in f.items()}
-    rows |= {("edge", t, n): v[~batch._edge_masks[t]] for t, f in batch._edge_features.items() for n, v in f.items()}
+    rows = {
+        ("node", t, n): v[~batch.node_masks_by_type[t]]
+        for t, f in batch.node_features_by_type.items()
+        for n, v in f.items()
+    }
+    rows |= {
+        ("edge", t, n): v[~batch.edge_masks_by_type[t]]
+        for t, f in batch.edge_features_by_type.items()
+        for n, v in f.items()
+    }
     labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
     return rows | {("label", n): v[~batch.graph_mask] for n, v in labels.items() if v is not None}
 
@@ -204,7 +212,7 @@ def test_padding_stays_padding_whatever_a_transform_of_a_batch_writes(
         assert rows.contiguous().flatten().view(torch.uint8).tolist() == (
             expected.contiguous().flatten().view(torch.uint8).tolist()
         )
-    for name in ("_src", "_dst", "_node_masks", "_edge_masks"):
+    for name in ("src_by_type", "dst_by_type", "node_masks_by_type", "edge_masks_by_type"):
         for t, value in getattr(found, name).items():
             assert torch.equal(value, getattr(plain, name)[t])
 
@@ -222,9 +230,9 @@ def test_pad_to_limits_pads_any_batched_graph_as_the_collate_does(content: Conte
     expected = tp.PaddedCollate(content.limits, joined[0], content.packs_per_batch, **_idtype(batch), **extra)(joined)
     found = tp.transforms.PadToLimits(content.limits, content.packs_per_batch, **extra)(batch)
     for t in found.ntypes:
-        assert torch.equal(found.nodes[t].data.pop("node_mask"), expected._node_masks[t])
+        assert torch.equal(found.nodes[t].data.pop("node_mask"), expected.node_masks_by_type[t])
     for t in found.canonical_etypes:
-        assert torch.equal(found.edges[t].data.pop("edge_mask"), expected._edge_masks[t])
+        assert torch.equal(found.edges[t].data.pop("edge_mask"), expected.edge_masks_by_type[t])
     assert_same_dgl_batch(found, expected.graph)
     for graph, same in zip(dgl.unbatch(batch), untouched, strict=True):
         assert_same_graph(graph, same)

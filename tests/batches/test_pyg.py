@@ -214,7 +214,7 @@ def test_batches_of_a_store_become_those_of_pyg_without_a_copy(
     assert (batch.edge_index.is_contiguous(), batch.edge_index.dtype) == (True, idtype)
     assert torch.equal(batch.edge_index, torch.stack([padded.src, padded.dst]))
     # A step may change endpoints on their own; then they do not lie together any more.
-    padded._src = {t: src.clone() for t, src in padded._src.items()}
+    padded.src_by_type = {t: src.clone() for t, src in padded.src_by_type.items()}
     assert torch.equal(padded.pyg.edge_index, batch.edge_index)
 
 

@@ -39,19 +39,22 @@ def test_edges_are_those_of_a_stable_sort(content: Content, cover: bool, idtype:
     batch = padded(content, cover_padding=cover, idtype=idtype, sort_edges=True)
     assert plain.row_pointers is None
     for t in content.edge_types:
-        order = torch.from_numpy(np.argsort(plain._dst[t].numpy(), kind="stable"))
-        assert_equal_tensors(batch._src[t], plain._src[t][order])
-        assert_equal_tensors(batch._dst[t], plain._dst[t][order])
-        assert batch._edge_features[t].keys() == plain._edge_features[t].keys()
-        for name, value in plain._edge_features[t].items():
-            assert_equal_tensors(batch._edge_features[t][name], value[order])
-        incoming = np.bincount(plain._dst[t].numpy(), minlength=len(plain._node_masks[t[2]]))
+        order = torch.from_numpy(np.argsort(plain.dst_by_type[t].numpy(), kind="stable"))
+        assert_equal_tensors(batch.src_by_type[t], plain.src_by_type[t][order])
+        assert_equal_tensors(batch.dst_by_type[t], plain.dst_by_type[t][order])
+        assert batch.edge_features_by_type[t].keys() == plain.edge_features_by_type[t].keys()
+        for name, value in plain.edge_features_by_type[t].items():
+            assert_equal_tensors(batch.edge_features_by_type[t][name], value[order])
+        incoming = np.bincount(plain.dst_by_type[t].numpy(), minlength=len(plain.node_masks_by_type[t[2]]))
         pointers = batch.row_pointers[t] if len(content.node_types) > 1 else batch.row_pointers
         assert pointers.dtype == torch.int64
         assert pointers.tolist() == [0, *np.cumsum(incoming).tolist()]
         # Real edges come first, and those of a graph stay together.
-        assert not batch._edge_masks[t].int().diff().gt(0).any()
-    same = {name: getattr(plain, name) for name in ("_src", "_dst", "_edge_features", "_row_pointers", "_edge_orders")}
+        assert not batch.edge_masks_by_type[t].int().diff().gt(0).any()
+    same = {
+        name: getattr(plain, name)
+        for name in ("src_by_type", "dst_by_type", "edge_features_by_type", "row_pointers_by_type", "edge_orders")
+    }
     assert_same_batch(replace(batch, **same), plain)
 
 
@@ -61,11 +64,11 @@ def test_unpadding_gives_each_graph_its_own_order_back(content: Content, by_grap
     batch = padded(content, sort_edges=True)
     for t in content.edge_types:
         # What stands beside an edge in the sorted batch: twice the position that it had before.
-        value = 2 * batch._edge_orders[t]
+        value = 2 * batch.edge_orders[t]
         if by_graph:
             batch.graph.edges[t].data["twice"] = value
         else:
-            batch._edge_features[t]["twice"] = value
+            batch.edge_features_by_type[t]["twice"] = value
     first = dict.fromkeys(content.edge_types, 0)
     for moved in (copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each)), lambda each: each.to("cpu")):
         assert_same_batch(moved(batch), batch)
@@ -129,7 +132,7 @@ VIEWS: dict[str, Callable[[Any, Any], Any]] = {
 def test_the_graph_is_that_of_its_endpoints(content: Content, idtype: torch.dtype, view: str) -> None:
     """DGL builds it of row pointers; nobody can tell, whatever is asked first."""
     batch = padded(content, idtype=idtype, sort_edges=True)
-    right = replace(batch, _row_pointers=None).graph
+    right = replace(batch, row_pointers_by_type=None).graph
     for t in content.edge_types:
         assert all_equal(VIEWS[view](batch.graph, t), VIEWS[view](right, t))
     assert_same_graph(batch.graph, right)

@@ -189,8 +189,8 @@ def test_narrowing_loses_nothing(data: st.DataObject, content: Content, block: i
         if isinstance(plain.labels, dict):
             tensors = [(("label", None, n), plain.labels[n], narrow.labels[n]) for n in plain.labels]
         for kind, wide, small in (
-            ("node", plain._node_features, narrow._node_features),
-            ("edge", plain._edge_features, narrow._edge_features),
+            ("node", plain.node_features_by_type, narrow.node_features_by_type),
+            ("edge", plain.edge_features_by_type, narrow.edge_features_by_type),
         ):
             tensors += [((kind, t, n), wide[t][n], small[t][n]) for t in wide for n in wide[t]]
         assert len(tensors) == len(expected)

@@ -228,7 +228,7 @@ def assert_same_batch(found: Any, expected: Any) -> None:
 def _fields_of(batch: PaddedBatch) -> dict[str, Any]:
     """All that a batch holds and gives, except for its graph, which is made of it."""
     # Features that were written into the graph come into the fields first.
-    batch._sync_with_graph()
+    batch.sync_with_graph()
     names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed")]
     return {name: getattr(batch, name) for name in [*names, *BatchTensors._fields]}
 

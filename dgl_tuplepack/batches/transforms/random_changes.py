@@ -126,21 +126,21 @@ def _with_feature(
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
-    batch._sync_with_graph()
-    types = [t for t, features in batch._node_features.items() if name in features]
+    batch.sync_with_graph()
+    types = [t for t, features in batch.node_features_by_type.items() if name in features]
     if not types:
-        known = sorted({n for features in batch._node_features.values() for n in features})
+        known = sorted({n for features in batch.node_features_by_type.values() for n in features})
         raise SchemaError(
             f"the batch has no node feature {shown(name)}; its node features are {known}; correct the name."
         )
     slots = batch.node_graph_slots
     for t in types:
-        dtype = batch._node_features[t][name].dtype
+        dtype = batch.node_features_by_type[t][name].dtype
         if floating and not dtype.is_floating_point:
             raise SchemaError(f"the node feature {name!r} is {dtype}, but must be floating-point; convert it first.")
-        if batch._indexed_by(("node_feature", t, name), batch._node_features[t][name]) is not None:
+        if batch.indexed_by(("node_feature", t, name), batch.node_features_by_type[t][name]) is not None:
             raise SchemaError(
                 f"the node feature {name!r} holds indices, which the transform would break; name another feature."
             )
         type_slots = slots[t] if isinstance(slots, dict) else slots
-        yield batch._node_features[t], batch._num_real_nodes[t], type_slots
+        yield batch.node_features_by_type[t], batch.num_real_nodes_by_type[t], type_slots
