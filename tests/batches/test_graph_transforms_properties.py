@@ -107,7 +107,7 @@ def test_batches_are_equal_for_any_number_of_workers_from_a_dataset_and_from_a_s
     plain = epochs_of(GraphDataLoader(dataset, batch_sampler=sampler, collate_fn=collate), sampler)
     assert len({str(shapes_of(batch)) for batch in plain}) == 1
     ways = [GraphDataLoader(pickle.loads(pickle.dumps(view)), sampler=sampler, batch_size=None)]
-    if name in ("DropEdge", "LapPE", "python"):
+    if name in ("DropEdge", "python"):
         ways += [
             GraphDataLoader(view, sampler=sampler, batch_size=None, num_workers=2, persistent_workers=True),
             GraphDataLoader(dataset, batch_sampler=sampler, collate_fn=collate, num_workers=2),

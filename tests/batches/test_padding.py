@@ -85,12 +85,10 @@ def test_fills_at_the_ends_of_a_dtype(dtype: torch.dtype, fill: Any) -> None:
         (np.float64(0.5), torch.tensor(0.5, dtype=torch.float64)),
         (np.array([1, 2], dtype=np.int32), torch.tensor([1, 2], dtype=torch.int32)),
         ([1, 2], torch.tensor([1, 2])),
-        (torch.zeros(0), torch.zeros(0)),
         (torch.zeros(2, 3, dtype=torch.float16), torch.zeros(2, 3, dtype=torch.float16)),
         # Arrays of any layout.
         (np.array([1, 2], ">i8"), torch.tensor([1, 2])),
         (np.array([2, 1])[::-1], torch.tensor([1, 2])),
-        (np.ma.array([1, 2]), torch.tensor([1, 2])),
     ],
 )
 def test_kinds_of_labels(label: Any, expected: torch.Tensor) -> None:
@@ -112,9 +110,10 @@ def test_ids_are_filled_by_with_ids() -> None:
 
 
 @pytest.mark.parametrize("heterogeneous", [False, True])
-@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("cover", [False, True])
-@pytest.mark.parametrize("sort_edges", [False, True])
+@pytest.mark.parametrize(
+    ("idtype", "cover", "sort_edges"),
+    [(torch.int32, False, True), (torch.int64, True, False), (torch.int64, True, True)],
+)
 def test_the_bytes_of_a_batch_are_those_of_its_tensors(
     heterogeneous: bool, idtype: torch.dtype, cover: bool, sort_edges: bool
 ) -> None:

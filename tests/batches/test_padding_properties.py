@@ -58,11 +58,17 @@ def test_unpadding_gives_the_graphs_back(content: Content, settings: dict[str, A
 
 
 @given(contents(), PADDING)
-def test_every_batch_has_the_static_shape(content: Content, settings: dict[str, Any]) -> None:
-    """The shape follows from limits and schema alone, also for no graphs and for fewer of them."""
+def test_shape_masks_counts_and_padding_edges(content: Content, settings: dict[str, Any]) -> None:
     pad = collate_of(content, **settings)
-    batch, hetero = pad(content.items), len(content.node_types) > 1
-    p, maxima = content.packs_per_batch, pad.shape.limits.maxima
+    batch = pad(content.items)
+    assert_static_shape(content, settings, pad, batch)
+    assert_masks_and_counts(content, batch)
+    assert_padding_edges_stay_apart(content, settings, batch)
+
+
+def assert_static_shape(content: Content, settings: dict[str, Any], pad: tp.PaddedCollate, batch: Any) -> None:
+    """The shape follows from limits and schema alone, also for no graphs and for fewer of them."""
+    hetero, p, maxima = len(content.node_types) > 1, content.packs_per_batch, pad.shape.limits.maxima
     slots = {}
     for t in content.node_types:
         slots[t] = p * maxima[f"nodes:{t}" if hetero else "nodes"] + 1
@@ -75,10 +81,8 @@ def test_every_batch_has_the_static_shape(content: Content, settings: dict[str, 
     assert shapes_of(batch) == shapes_of(pad([])) == shapes_of(pad(content.items[:1]))
 
 
-@given(contents(), PADDING)
-def test_masks_and_counts(content: Content, settings: dict[str, Any]) -> None:
+def assert_masks_and_counts(content: Content, batch: Any) -> None:
     """Real content first, counted truly; the last slot owns all padding, empty slots own nothing."""
-    batch = collate_of(content, **settings)(content.items)
     number = len(content.items)
     assert batch.num_real_graphs == number == batch.graph_mask.sum()
     assert batch.graph_mask[:number].all()
@@ -103,9 +107,8 @@ def test_masks_and_counts(content: Content, settings: dict[str, Any]) -> None:
         assert per_graph.sum() == len(mask)
 
 
-@given(contents(), PADDING)
-def test_padding_edges_stay_apart_and_even(content: Content, settings: dict[str, Any]) -> None:
-    batch = collate_of(content, **settings)(content.items)
+def assert_padding_edges_stay_apart(content: Content, settings: dict[str, Any], batch: Any) -> None:
+    """Padding edges join padding nodes only, as evenly as possible."""
     for t in content.edge_types:
         mask = of_type(batch.edge_mask, t)
         for end, node_type in ((of_type(batch.src, t), t[0]), (of_type(batch.dst, t), t[2])):

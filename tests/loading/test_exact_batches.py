@@ -134,7 +134,7 @@ def test_torchdata_resumes_in_mid_epoch(workers: int) -> None:
         return StatefulDataLoader(range(GRAPHS), batch_sampler=sampler, collate_fn=list, num_workers=workers)  # type: ignore[arg-type]
 
     whole = list(made().batch_sampler)
-    for batches in (0, 1, 5, len(whole) - 1, len(whole)):
+    for batches in (0, 5, len(whole)):
         first = made()
         iterator = iter(first)
         assert [next(iterator) for _ in range(batches)] == whole[:batches]

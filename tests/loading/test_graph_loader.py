@@ -285,8 +285,7 @@ def test_a_loader_is_made_again_from_its_parts(store: tp.GraphStore) -> None:
     assert_same_value(list(again), list(GraphDataLoader(ITEMS, batch_size=None)))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("kind", [GraphDataLoader, DataLoader])
+@pytest.mark.parametrize(("kind", "workers"), [(GraphDataLoader, 1), (DataLoader, 0)])
 def test_a_loader_of_dgl_or_torch_refuses_the_view(store: tp.GraphStore, kind: Any, workers: int) -> None:
     for view in (store.batched(), store.to("cpu").batched()):
         with refused(InputError, "single graphs", "tp.GraphDataLoader(store, batch_size=64, shuffle=True)"):

@@ -118,8 +118,15 @@ CASES: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("case", "workers"),
+    [
+        *((case, 0) for case in CASES),
+        ("in a later epoch", 2),
+        ("behind the last batch", 2),
+        ("validation in mid-epoch", 2),
+    ],
+)
 def test_every_batch_comes_once_over_both_runs(tmp_path: Path, workers: int, case: str) -> None:
     assert LENGTH > 10
     when, stop, settings = CASES[case]
@@ -129,8 +136,7 @@ def test_every_batch_comes_once_over_both_runs(tmp_path: Path, workers: int, cas
     assert seen == expected()
 
 
-@pytest.mark.parametrize("steps", [4, LENGTH + 3])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("steps", "workers"), [(4, 0), (LENGTH + 3, 2)])
 def test_a_checkpoint_that_is_saved_after_the_last_step(tmp_path: Path, workers: int, steps: int) -> None:
     """Lightning has closed the epoch then; what is left of it comes in the next one, whose number is used up."""
     trainer, model = trainer_of(tmp_path, Callback(), max_epochs=None, max_steps=steps), Model(workers, None)
@@ -145,8 +151,7 @@ def test_a_checkpoint_that_is_saved_after_the_last_step(tmp_path: Path, workers:
     assert seen == whole
 
 
-@pytest.mark.parametrize("stop", [LENGTH + 4, LENGTH - 1], ids=["amid", "last"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("stop", "workers"), [(LENGTH + 4, 2), (LENGTH - 1, 0)], ids=["amid", "last"])
 def test_a_batch_that_failed_is_not_repeated(tmp_path: Path, workers: int, stop: int) -> None:
     """The loader has delivered it; all others come once."""
     with pytest.raises(Stopped):

@@ -51,16 +51,19 @@ def stopped(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
     return state
 
 
-@pytest.mark.parametrize("content", ["fixed", "resample", "exchange"])
 @pytest.mark.parametrize(
-    "settings",
-    [{"workers": 0}, {"workers": 2}, {"workers": 2, "snapshot_every_n_steps": 3, "persistent_workers": True}],
-    ids=str,
+    ("content", "settings"),
+    [
+        ("fixed", {"workers": 0}),
+        ("exchange", {"workers": 0}),
+        ("resample", {"workers": 2}),
+        ("resample", {"workers": 2, "snapshot_every_n_steps": 3, "persistent_workers": True}),
+    ],
 )
-def test_the_rest_of_an_epoch_and_the_next(settings: dict[str, Any], content: str) -> None:
+def test_the_rest_of_an_epoch_and_the_next(content: str, settings: dict[str, Any]) -> None:
     """The sampler has no state: the loop sets the epoch, and the loader leaves out the batches that it delivered."""
     whole, following = expected(1, content), expected(2, content)
-    for batches in (0, 1, 5, len(whole) - 1, len(whole)):
+    for batches in (0, 5, len(whole)):
         state = stopped(loader_of(content=content, **settings), 1, batches)
         loader = loader_of(content=content, **settings)
         loader.load_state_dict(state)

@@ -210,14 +210,18 @@ def test_the_sampler_is_its_own_sampler() -> None:
     assert isinstance(s, torch.utils.data.Sampler)
 
 
-def test_numpy_integers_are_integers() -> None:
+def test_settings_may_be_values_of_numpy() -> None:
     s = sampler(
         packs_per_batch=np.int64(2), seed=np.uint64(3), num_replicas=np.int32(2), rank=np.int8(1),
+        shuffle=np.bool_(False), drop_last=np.bool_(True),
     )  # fmt: skip
     s.set_epoch(np.int64(1))
-    other = sampler(packs_per_batch=2, seed=3, num_replicas=2, rank=1)
+    other = sampler(packs_per_batch=2, seed=3, num_replicas=2, rank=1, shuffle=False, drop_last=True)
     other.set_epoch(1)
     assert list(s) == list(other)
+    assert s.content == "fixed"
+    state = PackedLoader([], s).state_dict()
+    assert json.loads(json.dumps(state)) == state
 
 
 # What is refused ----------------------------------------------------------------------------------------------
@@ -231,21 +235,14 @@ def test_numpy_integers_are_integers() -> None:
         ({"content": "resample", "shuffle": False}, ("content='resample'", "content='fixed' or shuffle=True")),
         ({"content": "exchange", "shuffle": False}, ("content='exchange'", "shuffle=False")),
         ({"content": "repack"}, ("content='repack'", "use content='exchange'")),
-        ({"content": "repack", "shuffle": False}, ("content='repack'", "use content='exchange'")),
-        ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("use content='exchange'",)),
-        *[({"replan_every": v}, (f"replan_every={v!r}", "use content='exchange'", "without")) for v in (1, 5, 0, "2")],
-        *[
-            ({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v)))
-            for v in (0, 1.0, "2", True)
-        ],
-        *[({"seed": v}, ("seed must be an integer in 0..2**64-1", repr(v))) for v in (-1, 2**64, 0.5, None)],
+        ({"replan_every": 5}, ("replan_every=5", "use content='exchange'", "without")),
+        *[({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v))) for v in (0, 1.0, True)],
+        *[({"seed": v}, ("seed must be an integer in 0..2**64-1", repr(v))) for v in (-1, 2**64, None)],
         # Any text counts as true in Python, "False" too.
-        *[({"shuffle": v}, ("shuffle must be True or False", repr(v))) for v in ("False", 0, None)],
+        *[({"shuffle": v}, ("shuffle must be True or False", repr(v))) for v in ("False", 0)],
         ({"drop_last": [True]}, ("drop_last must be True or False", "[True]")),
         ({"num_replicas": 2}, ("num_replicas and rank go together", "2 and None", "both or neither")),
-        ({"rank": 0}, ("None and 0", "both or neither")),
         ({"num_replicas": 0, "rank": 0}, ("num_replicas must be an integer in 1..", "0")),
-        ({"num_replicas": 2.0, "rank": 0}, ("num_replicas", "2.0")),
         *[({"num_replicas": 2, "rank": v}, ("rank must be an integer in 0..1", repr(v))) for v in (2, -1, "0")],
     ],
     ids=str,
@@ -260,7 +257,7 @@ def test_exchange_needs_one_shape() -> None:
         tp.PackBatchSampler(SIZES, [LIMITS, tp.Limits(99, 99)], content="exchange")
 
 
-@pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None, False])
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5, False])
 def test_epochs_that_cannot_be(value: Any) -> None:
     with refused(SamplerError, "epoch must be an integer in 0..", repr(value)):
         sampler().set_epoch(value)
@@ -308,10 +305,3 @@ def test_limits_that_do_not_fit() -> None:
         tp.PackBatchSampler([[1, 1]], (20, 40))  # type: ignore[arg-type]
     with refused(LimitsError, "['edges']", "['nodes', 'edges']", "exactly one limit for each component"):
         tp.PackBatchSampler(SIZES, tp.Limits.from_components({"edges": 6}))
-
-
-def test_switches_of_numpy() -> None:
-    s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
-    assert s.content == "fixed"
-    state = PackedLoader([], s).state_dict()
-    assert json.loads(json.dumps(state)) == state

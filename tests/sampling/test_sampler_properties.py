@@ -91,15 +91,6 @@ def test_batches_are_whole_packs_shared_fairly(case: SamplerCase, epoch: int) ->
     assert dealt == Counter(range(len(packs)))
 
 
-@given(sampler_cases())
-def test_length_is_the_same_every_epoch(case: SamplerCase) -> None:
-    for sampler in samplers_of(case):
-        first = len(sampler)
-        for epoch in (0, 3, 1):
-            sampler.set_epoch(epoch)
-            assert len(sampler) == first == len(list(sampler))
-
-
 @given(sampler_cases(content=["exchange"]), st.integers(0, 2**64 - 1))
 def test_exchanged_packs_are_as_many_as_planned_within_the_limits(case: SamplerCase, epoch: int) -> None:
     sampler = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)[0]

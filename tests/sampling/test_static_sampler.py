@@ -63,7 +63,7 @@ def check_epoch(samplers: list[StaticBatchSampler], sizes: tp.GraphSizes, epoch:
         assert sorted(seen) == list(range(len(sizes)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_epochs_of_random_distributions(seed: int) -> None:
     random = np.random.default_rng(seed)
     number, size = int(random.integers(40, 400)), int(random.integers(2, 33))
@@ -380,10 +380,10 @@ def test_wrong_arguments_are_refused(
         StaticBatchSampler([[1, 2]] * 8, size, **settings)
 
 
-@pytest.mark.parametrize("none", [[], np.zeros((0, 2), dtype=int)], ids=["list", "array"])
-def test_no_graphs_are_refused(none: Any) -> None:
-    with refused(SizesError):
-        StaticBatchSampler(none, 4)
+def test_no_graphs_are_refused() -> None:
+    for none in ([], np.zeros((0, 2), dtype=int)):
+        with refused(SizesError):
+            StaticBatchSampler(none, 4)
 
 
 def test_sizes_and_numbers_of_any_kind_and_layout() -> None:

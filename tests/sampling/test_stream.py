@@ -127,8 +127,7 @@ def test_limits_of_heterographs_in_another_order() -> None:
 # Workers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("workers", "ranks"), [(0, 1), (1, 1), (0, 2), (3, 2)])
 def test_workers_of_all_ranks_share_the_stream(workers: int, ranks: int) -> None:
     items = [((1 + i % 5, 1 + i % 7), i) for i in range(101)]
     seen = []

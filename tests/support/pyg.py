@@ -283,7 +283,7 @@ def batch_of(graphs: Sequence[Any], **settings: Any) -> Any:
         return Batch.from_data_list(list(graphs), **settings)
 
 
-few = settings(max_examples=25)
+few = settings(max_examples=15)
 # Lists of graphs, homogeneous or not.
 LISTS = st.one_of(data_lists(), hetero_lists())
 
