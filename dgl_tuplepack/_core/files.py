@@ -203,6 +203,10 @@ _ADVICE = {
     "of which Linux allows vm.max_map_count",
     errno.ENOSPC: "free some space, or choose another folder (TMPDIR for temporary files)",
     errno.EDQUOT: "free some of your quota, or choose another folder (TMPDIR for temporary files)",
+    errno.EFBIG: "allow larger files (ulimit -f), or choose a folder with more space",
+    errno.EROFS: "choose a folder on another file system",
+    errno.EIO: "check the disk or the network drive",
+    errno.ENAMETOOLONG: "choose a shorter path",
 }
 
 

@@ -212,6 +212,7 @@ def test_a_full_disk_is_reported(store: Path, tmp_path: Path, most: int) -> None
         printed = connection.recv()
         assert f"cannot write {path}" in printed
         assert "File too large" in printed
+        assert "space" in printed
     assert not (tmp_path / "new").exists()
     assert_holds(store, OLD)
 
