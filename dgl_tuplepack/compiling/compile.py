@@ -199,7 +199,7 @@ class CompiledFunction:
         # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
-        self._has_recurrent_layers = False
+        self._has_recurrent_layers = self._has_changed_cache = False
         self._recompile_limit: int | None = None
         # Text of a warning -> whether it has been shown; each is shown once, at the end of a call.
         self._warnings: dict[str, bool] = {}
@@ -334,6 +334,7 @@ class CompiledFunction:
 
     def _wrapped_by_torch(self, device: str) -> Callable[..., Any]:
         """Return the function wrapped by torch's compiler; return it uncompiled if the compiler cannot start."""
+        self._device = device
         our_options: Mapping[str, Any] = {}
         if torch_private.is_inductor(self._settings):
             if (problem := torch_private.problem_at_start()) is not None:
@@ -372,7 +373,10 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Warn that torch's compiler fails, and return the uncompiled function."""
+        """Return the function to use after torch's compiler failed: with another cache, and then uncompiled."""
+        if not self._has_changed_cache and torch_private.use_another_cache():
+            self._has_changed_cache = True
+            return self._wrapped_by_torch(self._device)
         reason = torch_private.reason_of(error)
         # Inductor writes these words if it cannot generate code for a size that depends on values.
         if "to have been codegen-ed" in reason:
@@ -380,8 +384,7 @@ class CompiledFunction:
                 "; the number of rows of a tensor depends on values: set add_self_loops=False in PyG's layers that add "
                 "self-loops, and add self-loops to the graphs"
             )
-        hint = "if a process was killed while it compiled, delete the folder of torch's cache, TORCHINDUCTOR_CACHE_DIR"
-        return self._uncompiled(f"torch's compiler fails ({reason}); {hint}")
+        return self._uncompiled(f"torch's compiler fails ({reason})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         """Warn about a `problem`, and return the uncompiled function."""

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import inspect
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from dgl_tuplepack.errors import CompileError
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
+_SECOND_CACHE = "after-a-failure"
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +69,22 @@ def problem_at_start() -> str | None:
     except ImportError:
         pass  # Torch lacks a module. `known_options` and `_joint_pass` then return None.
     return None
+
+
+def use_another_cache() -> bool:
+    """Make torch store compiled code in a subfolder of its cache; return False if torch already uses the subfolder.
+
+    If a process is killed while it writes a file of the cache, torch does not notice that the file is incomplete. From
+    then on, compiling fails until the file is deleted.
+    """
+    inductor: Any = importlib.import_module("torch._inductor.codecache")
+    folder = Path(inductor.cache_dir())
+    if folder.name == _SECOND_CACHE:
+        return False
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / _SECOND_CACHE)
+    # Torch 2.14 keeps the path of the incomplete file in memory.
+    importlib.import_module("torch._inductor.utils").clear_inductor_caches()
+    return True
 
 
 def known_options() -> frozenset[str] | None:
