@@ -130,7 +130,9 @@ def _mixes_rows_without_masks(module: nn.Module) -> bool:
     # Running statistics are means over rows, in norms of any package. If the scale is a buffer too, the norm is frozen.
     buffers = {name for name, _ in module.named_buffers(recurse=False)}
     has_statistics = bool(buffers & {"running_mean", "running_var"}) and "weight" not in buffers
-    if has_statistics or isinstance(module, _BATCH_NORMS):
+    # A scripted layer does not have its original class, only the name of that class.
+    is_scripted = "BatchNorm" in getattr(module, "original_name", "")
+    if has_statistics or is_scripted or isinstance(module, _BATCH_NORMS):
         return True
     # PyG's classes that mix rows, and their subclasses, unless they have a hook.
     names = {each.__name__ for each in type(module).__mro__ if _is_of_pyg(each)}
