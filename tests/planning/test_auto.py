@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, work_of
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.planning.packing.auto import auto
+from dgl_tuplepack.planning.packing.auto import Round, auto, search_longer
 from dgl_tuplepack.planning.packing.heuristics import Settings, names_for
-from dgl_tuplepack.planning.packing.stages import sequence
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning
-from dgl_tuplepack.planning.packing.stages.sequence import Round, search_longer
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
+
+# The package has a function of the same name as this file.
+AUTO = sys.modules["dgl_tuplepack.planning.packing.auto"]
 
 
 def best_of_best_fit(histogram: SizeHistogram, limits: Limits) -> int:
@@ -99,7 +100,7 @@ def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(
                 seen.append((current.number, tuning.turn, current.trial))
                 effort.spend(work_of(1) // 5)
 
-            monkeypatch.setattr(sequence, "minimum_bin_slack", search)
+            monkeypatch.setattr(AUTO, "minimum_bin_slack", search)
             current.growth, current.complete = 1, False
             search_longer(current)
 
@@ -161,10 +162,9 @@ def test_many_classes_are_packed_by_best_fit_first(limit, monkeypatch):
     fitted = pack(sizes, Limits(limit, limit), "best_fit").num_packs
     assert pack(sizes, Limits(limit, limit), effort=0).num_packs == fitted
     # Without enough work for best fit, the first plan is another one, and valid.
-    module = sys.modules["dgl_tuplepack.planning.packing.auto"]
-    monkeypatch.setattr(module, "_MOST_WORK_TOGETHER", 1000)
+    monkeypatch.setattr(AUTO, "_MOST_WORK_TOGETHER", 1000)
     assert fitted <= pack(sizes, Limits(limit, limit), effort=0).num_packs <= 1.02 * fitted
-    monkeypatch.setattr(module, "_MOST_WORK_OF_PARTS", 1000)
+    monkeypatch.setattr(AUTO, "_MOST_WORK_OF_PARTS", 1000)
     plan = pack(sizes, Limits(limit, limit), effort=0)
     plan.validate()
     assert plan.method == "auto:minimum_bin_slack"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack._core.kernels.knapsack import fill_table
 from dgl_tuplepack.planning.bounds.instance import as_instance, projected
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
-from dgl_tuplepack.planning.bounds.pricing import Effort, lifted, price, pricing_work
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, PatternLP, lifted, price, pricing_work, starting_point
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
 
 
@@ -67,7 +66,8 @@ def test_any_duals_give_a_valid_bound(case, data):
 def test_the_lp_bound_never_exceeds_the_optimum(case):
     histogram, limits = case
     relaxed = relaxed_of(histogram, limits)
-    program = PatternLP(np.zeros((0, len(relaxed.counts)), dtype=np.int64), starting_point(relaxed, Effort(1 << 62)))
+    point = starting_point(relaxed, Effort(1 << 62))
+    program = PatternLP(np.zeros((0, len(relaxed.counts)), dtype=np.int64), point, price)
     program.solve(10**9, Effort(10**7))
     assert program.bound <= exact_optimum(histogram, limits)
     columns, repeats = program.solution()

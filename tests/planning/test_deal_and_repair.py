@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, pack
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Effort
-from dgl_tuplepack.planning.packing.auto import auto
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
+from dgl_tuplepack.planning.packing.auto import STAGES, auto
 from dgl_tuplepack.planning.packing.heuristics import Settings
 from dgl_tuplepack.planning.packing.stages.dealing import GROUP, OpenPacks, dealt, dealt_evenly, dealt_near
-from dgl_tuplepack.planning.packing.stages.sequence import STAGES
 
 KEYS = st.integers(0, 2**64 - 1).map(np.uint64)
 

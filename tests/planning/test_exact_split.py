@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import pack
 from dgl_tuplepack._core.kernels.subset import subset_sums, subset_within
 from dgl_tuplepack.planning.bounds.instance import as_instance
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split, filled
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from scripts.benchmarks import shapes

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram
 from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
-from dgl_tuplepack.planning.bounds import pricing
+from dgl_tuplepack.planning.bounds import pattern_lp
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort, by_search, linear_duals
+from dgl_tuplepack.planning.bounds.pattern_lp import SHIFT, Effort, PatternLP, by_search, linear_duals
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.plan import Patterns
@@ -78,7 +77,7 @@ def test_a_search_that_was_cut_off_proves_nothing(monkeypatch):
     instance = as_instance(*_uniform())
     duals = 0.6 + instance.sizes[:, 0] / 1000
     assert by_search(instance, duals, Effort(10**9)).bound > 0
-    monkeypatch.setattr(pricing, "_MOST_STEPS", 5)
+    monkeypatch.setattr(pattern_lp, "_MOST_STEPS", 5)
     priced = by_search(instance, duals, Effort(10**9))
     assert (priced.most, priced.bound, priced.exact) == (0, 0, 0.0)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack.planning.bounds.instance import Instance, projected
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
+from dgl_tuplepack.planning.packing.auto import merged, spread
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.planning.packing.stages.sequence import merged, spread
 from dgl_tuplepack.planning.plan import Patterns
 
 

@@ -18,7 +18,7 @@ ConstShortMatrix = Annotated[NDArray[np.int32], array_type(np.int32, 2, const=Tr
 _SHORT_RUN = 8
 # A round of `repair` tries at most this many partners for each pack that exceeds a limit.
 _TRIES = 50
-# Units of work (see `planning.bounds.effort`) of a try, besides the compared pairs; and pairs in a unit, for each
+# Units of work (see `Effort`) of a try, besides the compared pairs; and pairs in a unit, for each
 # component.
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.

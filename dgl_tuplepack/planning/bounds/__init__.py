@@ -10,8 +10,16 @@ import numpy as np
 from dgl_tuplepack._core.checks import OVERSIZE, choice
 from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected, quick_bound
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
-from dgl_tuplepack.planning.bounds.pricing import Effort, Priced, check_effort, pricing_work, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import (
+    Effort,
+    PatternLP,
+    Priced,
+    check_effort,
+    price,
+    pricing_work,
+    starting_point,
+    work_of,
+)
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
@@ -72,7 +80,7 @@ def lower_bound(
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
-                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point)
+                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point, price)
                 program.solve(histogram.num_graphs, allowed)
                 bound = max(bound, program.bound)
     return bound

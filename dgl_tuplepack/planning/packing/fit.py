@@ -12,7 +12,7 @@ from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits

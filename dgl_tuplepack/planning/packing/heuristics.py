@@ -21,7 +21,7 @@ import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, real_number, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import InputError, MethodError
-from dgl_tuplepack.planning.bounds.pricing import Effort, check_effort, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, check_effort, work_of
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import components_of_kind
 

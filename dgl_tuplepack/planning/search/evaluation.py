@@ -16,7 +16,7 @@ from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import first_patterns

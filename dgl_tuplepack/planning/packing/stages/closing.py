@@ -6,8 +6,7 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import Effort, by_search, linear_duals
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, PatternLP, by_search, linear_duals
 from dgl_tuplepack.planning.plan import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 

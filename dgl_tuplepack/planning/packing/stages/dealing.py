@@ -10,7 +10,7 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray

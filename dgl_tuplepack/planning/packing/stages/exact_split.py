@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.plan import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
