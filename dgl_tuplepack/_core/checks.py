@@ -47,8 +47,7 @@ def as_integer(value: Any) -> int | None:
         return None
     try:
         return operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        # RuntimeError: a tensor on the device "meta", which holds no values.
+    except (TypeError, ValueError):
         return None
 
 

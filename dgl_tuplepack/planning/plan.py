@@ -29,19 +29,12 @@ _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
 _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 
 
-def library_versions() -> dict[str, str]:
+@functools.cache
+def library_versions() -> Mapping[str, str]:
     """Return the versions that a plan records, by name: this package, Python, and the libraries that compute plans."""
-    return {
-        "dgl_tuplepack": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        # Importing these packages to read their versions would take longer.
-        "numba": _version_of("numba"),
-        "highspy": _version_of("highspy"),
-    }
-
-
-_version_of = functools.cache(metadata.version)
+    # Importing these libraries to read their versions would take longer.
+    libraries = {name: metadata.version(name) for name in ("numpy", "numba", "highspy")}
+    return {"dgl_tuplepack": __version__, "python": platform.python_version(), **libraries}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +60,7 @@ class Patterns:
         return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
 
     def contents(self, sizes: IntArray) -> IntArray:
-        """Return the content of one pack of each pattern, int64 ``[Q, d]``; `sizes` ``[C, d]`` has a row per class."""
+        """Return the content of one pack of each pattern, int64 ``[Q, d]``, for classes of `sizes` ``[C, d]``."""
         weighted = sizes[self.classes] * self.multiplicities[:, None]
         return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
 
@@ -159,12 +152,9 @@ class PackPlan:
         The sizes that were packed.
     limits
         Limits of every pack, one for each component; with shape buckets, the largest limits.
-    offsets
-        int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of `classes` and `multiplicities`.
-    classes
-        Size class of each entry (row of ``histogram.sizes``), int64.
-    multiplicities
-        Number of graphs of each entry's class in one pack of the pattern, int64, >= 1.
+    offsets, classes, multiplicities
+        int64 CSR arrays: a pack of pattern q holds ``multiplicities[e]`` >= 1 graphs of the size class ``classes[e]``
+        (row of ``histogram.sizes``) for each e in ``offsets[q]:offsets[q + 1]``.
     repeats
         Number of packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
@@ -172,7 +162,7 @@ class PackPlan:
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
     buckets
-        Limits of several shapes; each pack has the smallest that holds it. None: all packs have the shape of `limits`.
+        Limits of several shapes; each pack has the smallest that holds it. None: one shape.
 
     Raises
     ------
@@ -208,9 +198,13 @@ class PackPlan:
         self.validate()
 
     @property
+    def _arrays(self) -> dict[str, IntArray]:
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    @property
     def patterns(self) -> Patterns:
         """The patterns without the facts about the plan."""
-        return Patterns(self.offsets, self.classes, self.multiplicities, self.repeats)
+        return Patterns(**self._arrays)
 
     @functools.cached_property
     def num_packs(self) -> int:
@@ -307,13 +301,10 @@ class PackPlan:
         header: list[Any] = [list(self.histogram.components), self.limits.to_dict()]
         header += [] if self.buckets is None else [self.buckets.to_dict()]
         digest.update(json.dumps(header, sort_keys=True).encode())
-        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
+        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays.values()):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
         return digest.hexdigest()
-
-    def _arrays(self) -> list[IntArray]:
-        return [getattr(self, name) for name in _ARRAYS]
 
     def validate(self) -> None:
         """Raise PlanError unless every graph is in exactly one pack, and no pack exceeds a limit."""
@@ -337,7 +328,7 @@ class PackPlan:
     def _check_structure(self) -> None:
         """Raise PlanError if the arrays do not fit together, or other attributes have wrong types or values."""
         if (
-            any(array.ndim != 1 for array in self._arrays())
+            any(array.ndim != 1 for array in self._arrays.values())
             or len(self.offsets) != len(self.repeats) + 1
             or len(self.multiplicities) != len(self.classes)
             or not len(self.repeats)
@@ -353,14 +344,10 @@ class PackPlan:
             )
         if not self.multiplicities.all() or not self.repeats.all():
             raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
-        whole_number(
-            f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
-        )
+        whole_number(f"lower bound of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError)
         whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
-        # If `versions` is not a mapping, the next check refuses it, too.
-        versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
-        texts = (self.method, self.heuristic or "", *versions, *versions.values())
-        if versions is not self.versions or not all(isinstance(text, str) for text in texts):
+        versions = self.versions.values() if isinstance(self.versions, Mapping) else [None]
+        if not all(isinstance(text, str) for text in (self.method, self.heuristic or "", *versions)):
             raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
@@ -379,13 +366,11 @@ class PackPlan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a JSON file; the file is either complete or not written at all."""
-        arrays = {name: array.tolist() for name, array in zip(_ARRAYS, self._arrays(), strict=True)}
-        content = {
-            "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
-            **{name: getattr(self, name) for name in _OTHERS}, "fingerprint": self.fingerprint,
-        }  # fmt: skip
+        arrays = {name: array.tolist() for name, array in self._arrays.items()}
+        others = {name: getattr(self, name) for name in _OTHERS}
+        content = {"histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays, **others}
         buckets = {} if self.buckets is None else {"buckets": self.buckets.to_dict()}
-        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), **buckets})
+        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), "fingerprint": self.fingerprint, **buckets})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackPlan:

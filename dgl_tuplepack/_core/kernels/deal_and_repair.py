@@ -66,8 +66,7 @@ def deal(
     """Deal N graphs, in order, to `packs` packs: each to the first whose load points least in the graph's direction.
 
     Graph i has the direction ``directions[rows[i]]``, and adds ``steps[rows[i]]`` to the load; both are int32 ``[C,
-    d]``. `assigned` ``[N]`` gets the packs. Time O(P d) for each run of graphs with the same row, and O(log P) for each
-    graph.
+    d]``. `assigned` ``[N]`` gets the packs. Time O(P d) for each run of graphs with the same row, O(log P) per graph.
     """
     components = directions.shape[1]
     loads = np.zeros((components, packs), dtype=np.int32)
@@ -107,8 +106,8 @@ def _below(bits: np.uint64, bound: int) -> int:
 def _best_exchange(ours: IntMatrix, theirs: IntMatrix, above: IntMatrix) -> tuple[int, int]:
     """Return the first exchange of graphs of two packs that leaves the least excess, or -1, -1 if none reduces it.
 
-    If neither pack exceeds a limit, this still holds afterwards. `ours` and `theirs` have the sizes of the graphs;
-    `above` ``[2, d]`` has the loads minus the limits.
+    `ours` and `theirs` have the sizes of the graphs; `above` ``[2, d]`` has the loads minus the limits. Packs within
+    the limits stay within them.
     """
     components = above.shape[1]
     least, ours_at, theirs_at = 0, -1, -1
@@ -253,8 +252,7 @@ def repair(
     Each pack that exceeds a limit tries other packs, each the emptiest of `drawn` random packs, and makes the exchange
     of two graphs that reduces the excess of both most, summed over the components; with `moves`, a graph may also move.
     So `sizes` ``[G + 1, d]``, whose last row is 0, and `limits` should be scaled to equal limits. The search ends as
-    soon as `budget` units of work will probably not suffice. A try takes time O(W^2 d) for packs of up to W = 32
-    graphs.
+    soon as `budget` units of work will probably not suffice. A try takes time O(W^2 d) for packs of W <= 32 graphs.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0

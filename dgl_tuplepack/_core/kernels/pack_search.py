@@ -1,7 +1,4 @@
-"""Find the packs of highest worth, the sum of the values of their graphs, by depth-first search.
-
-The search suits packs of few graphs, and limits of any size.
-"""
+"""Find the packs of highest worth, the sum of the values of their graphs, by depth-first search; for few graphs."""
 
 from __future__ import annotations
 
@@ -158,10 +155,8 @@ def search_packs(
     A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. ``contents[i]``
     ``[C]``, all 0 before, and ``worth[i]`` get the content and the worth of the pack for class ``first + i``; if no
     such pack is worth more than `least`, 0 and `least`. The number of steps is negative if a search was stopped after
-    `most_steps`; other searches are exact. Time is exponential in the worst case.
-
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
-    of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
+    `most_steps`; other searches are exact. Source: Horowitz & Sahni 1974, "Computing partitions with applications to
+    the knapsack problem", for the order; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
     """
     total, complete = 0, True
     for begin in range(first, last):

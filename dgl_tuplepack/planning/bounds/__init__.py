@@ -37,7 +37,7 @@ def lower_bound(
 
     The result is the largest of these bounds: total / limit of each component, the cap on graphs included; bounds from
     large graphs (Martello & Toth, Caprara & Toth); bounds from maximal dual feasible functions; and the bound of the
-    pattern LP, which is solved by column generation.
+    pattern LP, which is solved by column generation. Each is evaluated in exact integer arithmetic.
 
     Parameters
     ----------
@@ -49,15 +49,8 @@ def lower_bound(
 
     Raises
     ------
-    SizesError, LimitsError, GraphTooLargeError
+    SizesError, LimitsError, GraphTooLargeError, MethodError
         As in `pack`.
-    MethodError
-        The effort or the time limit is not a number >= 0.
-
-    Notes
-    -----
-    Every bound is evaluated in exact integer arithmetic. For C size classes and k components, the bounds in closed form
-    take time O(C log C k²); for the others see "Time and memory" in ``docs/benchmarks/planning.md``.
 
     Examples
     --------
@@ -91,13 +84,12 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best bound first.
 
-    `bound` is the best bound so far. No further relaxation is tried once the bound reaches `target`.
+    `bound` is the best bound so far; no further relaxation is tried once it reaches `target`.
     """
     # The components that each relaxation keeps.
     every = range(len(instance.limits))
-    columns = [list(every)]
-    columns += [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
-    columns += [[only] for only in every] if len(every) > 1 else []
+    pairs = [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
+    columns = [list(every), *pairs, *([only] for only in every if len(every) > 1)]
     points: list[tuple[Relaxation, Priced]] = []
     for chosen in columns:
         if bound >= target or effort.exhausted:

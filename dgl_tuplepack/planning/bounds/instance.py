@@ -13,6 +13,11 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, distinct_rows
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
+# A few classes usually suffice to see that one limit does not imply another.
+_FEW_CLASSES = 16
+# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
+_MIXED = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Instance:
@@ -69,10 +74,6 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
             left = limit - (int(filled[whole - 1]) if whole else 0)
             most = min(most, exact_sum(counts[:whole]) + left // int(values[whole]))
     return most
-
-
-# A few classes usually suffice to see that one limit does not imply another.
-_FEW_CLASSES = 16
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
@@ -135,10 +136,6 @@ def needed_packs(instance: Instance) -> int:
     totals = instance.totals()
     limits: list[int] = instance.limits.tolist()
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))
-
-
-# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
-_MIXED = 8
 
 
 def quick_bound(instance: Instance) -> int:

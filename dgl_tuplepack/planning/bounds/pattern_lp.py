@@ -24,6 +24,33 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
 # Units of work in an effort of 1. A unit takes about ten nanoseconds.
 _WORK = 50_000_000
+# Most patterns that a round adds; pricing by a search may add more (see `_at_once`).
+_COLUMNS_PER_ROUND = 200
+# Work of the solver for each row of the LP: of each call, and of each simplex iteration. With fewer rows than
+# _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
+_WORK_PER_ROW, _WORK_PER_PIVOT = 1500, 40
+_MANY_ROWS, _LEAST_SHARE = 1000, 0.4
+# Matrix entries in one unit of work; each iteration of the dual simplex method looks at all entries.
+_ENTRIES_PER_WORK = 2
+# Most simplex iterations in one call of the solver; the effort is checked after each call.
+_PIVOTS = 200
+_TOLERANCE = 1e-7
+# Values of the solver's option "simplex_strategy".
+_DUAL, _PRIMAL = 1, 4
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT.
+SHIFT = 40
+# Most cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in some 20 ms).
+_MOST_CELLS, _SLICE_CELLS = 1 << 24, 1 << 26
+# Cells updated in one unit of work: in a table of up to _LARGE cells, which fits into the cache, and in a larger one.
+_LARGE, _CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 1 << 17, 64, 16
+# The most steps of the search for packs that begin with one class, and the number of classes in a call of the kernel.
+_MOST_STEPS, _CLASSES_PER_SLICE = 50_000, 64
+# With fewer components than this number, a step takes as long as with this number.
+_FEWEST_COMPONENTS = 3
+# `linear_duals` returns packs that use more than 1 / _FULL of the limit of one component.
+_FULL = 1.1
+# 1 in units of 2**-SHIFT, plus a margin, since the duals of the LP's solution are inexact.
+_ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
 class Effort:
@@ -81,21 +108,6 @@ def work_of(effort: float) -> int:
     return int(min(effort, 1e9) * _WORK)
 
 
-# Most patterns that a round adds; pricing by a search may add more (see `_at_once`).
-_COLUMNS_PER_ROUND = 200
-# Work of the solver for each row of the LP: of each call, and of each simplex iteration. With fewer rows than
-# _MANY_ROWS, only a fraction of this work counts, at least _LEAST_SHARE.
-_WORK_PER_ROW, _WORK_PER_PIVOT = 1500, 40
-_MANY_ROWS, _LEAST_SHARE = 1000, 0.4
-# Matrix entries in one unit of work; each iteration of the dual simplex method looks at all entries.
-_ENTRIES_PER_WORK = 2
-# Most simplex iterations in one call of the solver; the effort is checked after each call.
-_PIVOTS = 200
-_TOLERANCE = 1e-7
-# Values of the solver's option "simplex_strategy".
-_DUAL, _PRIMAL = 1, 4
-
-
 class _Solver(highspy.Highs):
     """HiGHS without output. Its constructor may print a banner as soon as it sets the callbacks."""
 
@@ -107,9 +119,9 @@ class _Solver(highspy.Highs):
 class PatternLP:
     """Minimise the number of packs that hold all graphs, if a pattern may be repeated a fractional number of times.
 
-    The LP has a row for each size class and a column for each pattern: at first `columns` (graphs of each class, int64
-    ``[M, C]``), and the most valuable patterns under the duals `centre`. Each round solves it, and adds patterns that
-    `pricing` finds. The duals oscillate, so they are moved towards the duals that prove the best bound so far.
+    The LP has a row for each size class and a column for each pattern: at first `columns`, int64 ``[M, C]``, and the
+    most valuable patterns under the duals `centre`. Each round solves it, and adds patterns that `pricing` finds. The
+    duals oscillate, so they are moved towards the duals that prove the best bound so far.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -142,8 +154,8 @@ class PatternLP:
     def _new_solver(self) -> Any:
         """Return a solver without columns; the row of each class requires that all graphs of the class are packed."""
         solver: Any = _Solver()  # type: ignore[no-untyped-call]
-        options = {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0}
-        for option, value in (options | {"simplex_iteration_limit": _PIVOTS}).items():
+        settings = {"threads": 1, "presolve": "off", "random_seed": 0, "simplex_iteration_limit": _PIVOTS}
+        for option, value in {"output_flag": False, **settings}.items():
             solver.setOptionValue(option, value)
         rows = len(self.instance.counts)
         none = np.zeros(0)
@@ -202,13 +214,11 @@ class PatternLP:
 
     def _solved(self, effort: Effort) -> bool:
         """Solve the LP with its current columns, and store the solution; return False if no optimum was found."""
-        status = self._run(effort)
-        while status == highspy.HighsModelStatus.kIterationLimit and not effort.exhausted:
-            status = self._run(effort)
-        if status != highspy.HighsModelStatus.kOptimal:
-            return False
-        self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
-        return True
+        while (status := self._run(effort)) == highspy.HighsModelStatus.kIterationLimit and not effort.exhausted:
+            pass
+        if status == highspy.HighsModelStatus.kOptimal:
+            self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
+        return bool(status == highspy.HighsModelStatus.kOptimal)
 
     def _run(self, effort: Effort) -> Any:
         """Call the solver once, for at most _PIVOTS simplex iterations, count its work, and return its status."""
@@ -258,18 +268,6 @@ def _most_alone(instance: Instance) -> IntArray:
     return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)
 
 
-# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT.
-SHIFT = 40
-
-# Most cells of a table for pricing (128 MiB), and about how many cells one call of a kernel updates (in some 20 ms).
-MOST_CELLS = 1 << 24
-_SLICE_CELLS = 1 << 26
-
-# Cells updated in one unit of work: in a table of up to _LARGE cells, which fits into the cache, and in a larger one.
-_CELLS_PER_WORK, _LARGE_CELLS_PER_WORK = 64, 16
-_LARGE = 1 << 17
-
-
 @dataclass(frozen=True, eq=False)
 class Priced(ABC):
     """Duals of an instance, the bound that they prove, and patterns of high worth under them."""
@@ -297,10 +295,9 @@ class Priced(ABC):
 
     @abstractmethod
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return up to `most` patterns that are worth more than 1 under `duals`, float64 ``[C]``.
+        """Return up to `most` patterns, int64 ``[M, C]``, that are worth more than 1 under `duals`, float64 ``[C]``.
 
-        Each row of the result, int64 ``[M, C]``, is a pattern: the number of graphs of each class. The patterns are
-        among the best under this object's own duals.
+        The patterns are among the best under this object's own duals.
         """
 
 
@@ -351,7 +348,7 @@ def pricing_work(instance: Instance) -> int:
     """
     limits: list[int] = instance.limits.tolist()
     cells = math.prod(limit + 1 for limit in limits)
-    if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(limits) >= 1 << (62 - SHIFT):
+    if cells > _MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(limits) >= 1 << (62 - SHIFT):
         return 1 << 62
     at_once = _CELLS_PER_WORK if cells <= _LARGE else _LARGE_CELLS_PER_WORK
     return cells * len(instance.counts) // at_once + cells
@@ -361,8 +358,7 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     """Find the highest worth z of a pack by a table, in O(C cells); it proves the bound sum(counts * duals) / z.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock problems",
-    for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for the
-    knapsack.
+    for the bound; Gilmore & Gomory 1961, see `PatternLP`, for the knapsack.
     """
     effort.spend(pricing_work(instance))
     values = as_integers(duals)
@@ -394,16 +390,6 @@ def _fill(table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray, 
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(sizes), at_once):
         fill_table(table, sizes, values, limits, lift, first, min(first + at_once, len(sizes)))
-
-
-# The most steps of the search for packs that begin with one class, and the number of classes in a call of the kernel.
-_MOST_STEPS, _CLASSES_PER_SLICE = 50_000, 64
-# With fewer components than this number, a step takes as long as with this number.
-_FEWEST_COMPONENTS = 3
-# `linear_duals` returns packs that use more than 1 / _FULL of the limit of one component.
-_FULL = 1.1
-# 1 in units of 2**-SHIFT, plus a margin, since the duals of the LP's solution are inexact.
-_ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
 @dataclass(frozen=True, eq=False)

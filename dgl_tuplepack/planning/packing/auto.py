@@ -37,8 +37,58 @@ from dgl_tuplepack.planning.plan import PackPlan, Patterns, collected, joined, t
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # No search reaches these numbers: the effort doubles with each round, and the steps grow with each turn.
-_MOST_ROUNDS = 30
-_MOST_TURNS = 1000
+_MOST_ROUNDS, _MOST_TURNS = 30, 1000
+# More graphs than this in a pack, on average, are many. Units of work of one pass over all packs, for each pack.
+_MANY_GRAPHS, _WORK_PER_PATTERN = 4, 30
+# Best fit never checks the time limit, so it must be quick: all heuristics are tried with at most _MOST_FIT_CLASSES
+# size classes, the two strongest with _MOST_SUM_CLASSES, and at most _MOST_FIT_GRAPHS graphs in a pack, on average.
+_MOST_FIT_CLASSES, _MOST_SUM_CLASSES, _MOST_FIT_GRAPHS = 4096, 15_000, 1000
+# Fraction of the remaining effort that best fit may use with each heuristic, and a turn of `deal_and_repair`.
+_FIT_SHARE, _DEALING_SHARE = 0.2, 0.5
+# The first turn deals to these numbers of packs above the bound, each times the bound / _PART.
+_ABOVE, _PART = (3, 1, 0), 4000
+# Work of a repair in the first turn, for each graph and component; each later turn allows _MORE_REPAIR times as much.
+_REPAIR_WORK, _MORE_REPAIR = 120, 4
+# Purposes for `key_of`: of the stage `deal_and_repair`, and of the first plan.
+_DEAL, _FIRST_DEAL = 8, 9
+# `Tuning.kept` in successive turns, and steps for each pattern.
+_KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
+_FIRST_STEPS, _MOST_STEPS = 2000, 1 << 20
+# Turns count from 0. After _LAST_NEW_TURN, only the stages that run in every turn remain.
+_LP_TURN, _LAST_NEW_TURN = 2, 3
+# An LP may have at most this many size classes.
+_MOST_LP_CLASSES = 2500
+# With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
+_FEW_GRAPHS_IN_ALL = 4000
+# When `close_gap` is worth its time (see `_may_close`). With more than _FEW_CLASSES classes, it solves subproblems.
+_FEW_CLASSES, _FEW_GRAPHS = 400, 400
+_MOST_PER_PACK, _MOST_PER_PACK_IN_SUBPROBLEMS = 8.0, 3.5
+# Fraction of the remaining effort that `close_gap` may use, and its most dives for the whole instance.
+_CLOSING_SHARE, _MOST_DIVES = 0.75, 40
+# After this many subproblems in a row that save no pack, the bound may be too weak: raise it first.
+_SUBPROBLEMS_IN_VAIN = 6
+# The LP starts with at most this many of the best patterns, and may use this fraction of the remaining effort.
+_MOST_START_COLUMNS, _LP_SHARE = 2000, 0.8
+# Exact filling: most packs above the bound, most graphs per pack, and its fraction of the remaining effort.
+_EXACT_GAP, _MOST_EXACT_GRAPHS, _EXACT_SHARE = 3, 64, 0.25
+# One search with four times as many steps finds more than several with fewer. A search that is planned to use 80 % of
+# the remaining effort ends before the effort runs out.
+_MOST_GROWTH, _PATIENCE = 4.0, 0.8
+# Repeats are rounded up from this fraction on; a threshold of 2 rounds none up. _STEPS: of minimum bin slack.
+_THRESHOLDS, _STEPS = (2.0, 0.9, 0.7, 0.5), 20_000
+# With more size classes, best fit needs far fewer packs than minimum bin slack. But best fit is slow if a pack holds
+# more than _MOST_FITTED graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
+_MANY_CLASSES, _MOST_FITTED, _MANY_OF_A_SIZE = 15_000, 200, 10
+# With more graphs in a pack, dealing comes before best fit; its repair gets this much work per graph and component.
+_MANY_IN_A_PACK, _FIRST_REPAIR_WORK = 6, 40
+# Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
+_WORK_PER_SIZE = 5
+# Best fit packs all classes together if the array `sizes` has at most _MOST_TOGETHER numbers, and the work is at most
+# _MOST_WORK_TOGETHER; otherwise it packs parts of the classes separately.
+_MOST_TOGETHER, _MOST_WORK_TOGETHER = 200_000, 30_000_000
+_CLASSES_OF_A_PART, _MOST_WORK_OF_PARTS = 6000, 60_000_000
+# A share of `_repeated` needs at least about this many packs.
+_PACKS_OF_A_SHARE = 256
 
 
 def auto(
@@ -126,22 +176,11 @@ class Round:
         return self.best.proven or self.effort.exhausted
 
 
-# More graphs than this in a pack, on average, are many. Units of work of one pass over all packs, for each pack.
-_MANY_GRAPHS, _WORK_PER_PATTERN = 4, 30
-
-
 def raise_bound(current: Round) -> None:
     """Raise the bound by duals of relaxations; keep relaxations and duals for `round_lp` (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
-
-
-# Best fit never checks the time limit, so it must be quick: all heuristics are tried with at most _MOST_FIT_CLASSES
-# size classes, the two strongest with _MOST_SUM_CLASSES, and at most _MOST_FIT_GRAPHS graphs in a pack, on average.
-_MOST_FIT_CLASSES, _MOST_SUM_CLASSES, _MOST_FIT_GRAPHS = 4096, 15_000, 1000
-# Fraction of the remaining effort that best fit may use with each heuristic.
-_FIT_SHARE = 0.2
 
 
 def best_fits(current: Round) -> None:
@@ -164,16 +203,6 @@ def _best_fit(histogram: SizeHistogram, limits: Limits, heuristic: str, effort: 
     return fit_within("best_fit", histogram, limits, priority, Settings(), effort)
 
 
-# Fraction of the remaining effort that a turn of `deal_and_repair` may use.
-_DEALING_SHARE = 0.5
-# The first turn deals to these numbers of packs above the bound, each times the bound / _PART.
-_ABOVE, _PART = (3, 1, 0), 4000
-# Work of a repair in the first turn, for each graph and component; each later turn allows _MORE_REPAIR times as much.
-_REPAIR_WORK, _MORE_REPAIR = 120, 4
-# A purpose for `key_of`.
-_DEAL = 8
-
-
 def deal_and_repair(current: Round) -> None:
     """Deal all graphs to the fewest packs that may suffice, and repair these packs (every turn, while this helps)."""
     instance, best, turn = current.instance, current.best, current.turn
@@ -187,11 +216,6 @@ def deal_and_repair(current: Round) -> None:
     elif best.method != "deal_and_repair":
         return
     best.offer(dealt_near(instance, targets, best.packs - 1, key, work, share), "deal_and_repair")
-
-
-# `Tuning.kept` in successive turns, and steps for each pattern.
-_KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
-_FIRST_STEPS, _MOST_STEPS = 2000, 1 << 20
 
 
 def search_longer(current: Round) -> None:
@@ -209,23 +233,6 @@ def search_longer(current: Round) -> None:
     current.complete = spent == current.spent and not sampled
     current.spent = spent
     current.best.offer(patterns, "minimum_bin_slack")
-
-
-# Turns count from 0. After _LAST_NEW_TURN, only the stages that run in every turn remain.
-_LP_TURN = 2
-_LAST_NEW_TURN = _LP_TURN + 1
-# An LP may have at most this many size classes.
-_MOST_LP_CLASSES = 2500
-
-# With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
-_FEW_GRAPHS_IN_ALL = 4000
-# When `close_gap` is worth its time (see `_may_close`). With more than _FEW_CLASSES classes, it solves subproblems.
-_FEW_CLASSES, _FEW_GRAPHS = 400, 400
-_MOST_PER_PACK, _MOST_PER_PACK_IN_SUBPROBLEMS = 8.0, 3.5
-# Fraction of the remaining effort that `close_gap` may use, and its most dives for the whole instance.
-_CLOSING_SHARE, _MOST_DIVES = 0.75, 40
-# After this many subproblems in a row that save no pack, the bound may be too weak: raise it first.
-_SUBPROBLEMS_IN_VAIN = 6
 
 
 def _may_close(instance: Instance, packs: int) -> bool:
@@ -278,10 +285,6 @@ def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, m
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
-# The LP starts with at most this many of the best patterns, and may use this fraction of the remaining effort.
-_MOST_START_COLUMNS, _LP_SHARE = 2000, 0.8
-
-
 def round_lp(current: Round) -> None:
     """Raise the bound by the LP of each relaxation; round the solution of the whole one to packs (one turn a round)."""
     if current.turn != _LP_TURN:
@@ -306,10 +309,6 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Exact filling: most packs above the bound, most graphs per pack, and its fraction of the remaining effort.
-_EXACT_GAP, _MOST_EXACT_GRAPHS, _EXACT_SHARE = 3, 64, 0.25
-
-
 def split_exactly(current: Round) -> None:
     """If few packs are above the bound, empty some packs and fill fewer packs with their graphs (every turn)."""
     _split(current, current.trial)
@@ -330,11 +329,6 @@ def _split(current: Round, trial: int) -> None:
         if best.packs == packs and fewer == 1:
             return
         fewer = 1
-
-
-# One search with four times as many steps finds more than several with fewer. A search that is planned to use 80 % of
-# the remaining effort ends before the effort runs out.
-_MOST_GROWTH, _PATIENCE = 4.0, 0.8
 
 
 def set_pace(current: Round) -> None:
@@ -361,19 +355,13 @@ def run(current: Round, stages: tuple[Stage, ...]) -> None:
             return
 
 
-# Repeats are rounded up from this fraction on; a threshold of 2 rounds none up. _STEPS: of minimum bin slack.
-_THRESHOLDS, _STEPS = (2.0, 0.9, 0.7, 0.5), 20_000
-
-
 def rounded(
     instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
 ) -> Iterator[Patterns]:
     """Yield packings made from a solution of the LP: its patterns `columns` ``[M, C]``, with their `repeats` ``[M]``.
 
-    Minimum bin slack packs the graphs that the rounded repeats leave over; for `turn` see `Tuning`.
-
-    Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
-    heuristics).
+    Minimum bin slack packs the graphs that the rounded repeats leave over; for `turn` see `Tuning`. Source: Waescher &
+    Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual heuristics).
     """
     order = np.argsort(-repeats, kind="stable")
     columns, repeats = columns[order], repeats[order]
@@ -425,8 +413,7 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
     """Convert patterns that hold every graph of a `relaxation` with all components back to patterns of the instance.
 
-    `counts` ``[C]`` has the graphs of each class of the instance. Graphs of size 0, which the relaxation leaves out,
-    all go into one pack.
+    `counts` ``[C]`` has the instance's graphs. Graphs of size 0, which the relaxation leaves out, share one pack.
     """
     assert relaxation.whole
     order = np.argsort(relaxation.rows, kind="stable")
@@ -460,7 +447,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:
     """Return the content of the next pack of the pattern `asked`: pairs (class of the relaxation, number of graphs).
 
-    The content is a dict, class of the instance -> number of graphs. Classes without graphs leave `merged_classes`.
+    The content has classes of the instance. Classes without graphs leave `merged_classes`.
     """
     content: dict[int, int] = {}
     for row, multiplicity in asked:
@@ -474,23 +461,6 @@ def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]]
             if missing:
                 members.popleft()
     return content
-
-
-# With more size classes, best fit needs far fewer packs than minimum bin slack. But best fit is slow if a pack holds
-# more than _MOST_FITTED graphs, or a class more than _MANY_OF_A_SIZE graphs, on average.
-_MANY_CLASSES, _MOST_FITTED, _MANY_OF_A_SIZE = 15_000, 200, 10
-# With more graphs than this in a pack, dealing comes before best fit; its repair may take _FIRST_REPAIR_WORK units for
-# each graph and component. _FIRST_DEAL is a purpose for `key_of`.
-_MANY_IN_A_PACK, _FIRST_REPAIR_WORK, _FIRST_DEAL = 6, 40, 9
-# Work of making the instance, its bound and the plan, for each number in the array `sizes` and each component.
-_WORK_PER_SIZE = 5
-# Best fit packs all classes together if the array `sizes` has at most _MOST_TOGETHER numbers, and the work is at most
-# _MOST_WORK_TOGETHER; otherwise it packs parts of the classes separately.
-_MOST_TOGETHER = 200_000
-_CLASSES_OF_A_PART = 6000
-_MOST_WORK_TOGETHER, _MOST_WORK_OF_PARTS = 30_000_000, 60_000_000
-# A share of `_repeated` needs at least about this many packs.
-_PACKS_OF_A_SHARE = 256
 
 
 def first_patterns(

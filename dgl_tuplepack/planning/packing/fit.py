@@ -22,6 +22,8 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 # Work of sorting, for each class. A unit of work is a step of the kernel on sizes of two components.
 _WORK_PER_CLASS = 40
+# The largest number of graphs for next fit: with this many, it needs two GiB of memory and some seconds.
+_MOST_GRAPHS = 1 << 25
 
 
 def as_plan(
@@ -47,14 +49,11 @@ def as_plan(
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put each graph into an open pack with room for it, largest sizes first.
 
-    "best_fit" chooses the fullest such pack, "first_fit" the emptiest (elsewhere called worst fit). Both give exactly
-    the results of the paper's code, including two traits that cost packs: once a graph of a size is placed, the other
-    graphs of this size skip packs whose room has the same priority as the size; and if no open pack has room for a
-    size, each remaining graph of that size opens a new pack. "first_fit_by_text" has no first trait, as in the paper's
-    text.
-
-    Time near O(G log G) in practice for G groups of identical packs, a few times the number of size classes; memory O(G
-    k).
+    "best_fit" chooses the fullest such pack, "first_fit" the emptiest (elsewhere called worst fit), exactly as the
+    paper's code. Two of its traits cost packs: once a graph of a size is placed, the other graphs of this size skip
+    packs whose room has the same priority as the size; and if no open pack has room for a size, each remaining graph of
+    that size opens a new pack. "first_fit_by_text" has no first trait, as in the paper's text. Time near O(G log G) in
+    practice for G groups of identical packs; memory O(G k).
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
     shortest-pack-first histogram packing"; section 2.2 has the text. Differs: "minimum" is the true minimum.
@@ -94,15 +93,10 @@ def fit_within(
     return Patterns(*patterns_of(groups)) if len(groups) else None
 
 
-# The largest number of graphs for next fit: with this many, it needs two GiB of memory and some seconds.
-_MOST_GRAPHS = 1 << 25
-
-
 def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put every graph into its own pack."""
-    classes = np.arange(len(histogram))
-    ones = np.ones(len(histogram), dtype=np.int64)
-    alone = Patterns(np.arange(len(histogram) + 1), classes, ones, histogram.counts)
+    number = len(histogram)
+    alone = Patterns(np.arange(number + 1), np.arange(number), np.ones(number, dtype=np.int64), histogram.counts)
     return as_plan(alone, histogram, limits, "none", settings)
 
 

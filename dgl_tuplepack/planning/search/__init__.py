@@ -62,10 +62,9 @@ def search_limits(
     The limits tried are called candidates. The strategies, and the candidate that each of them advises:
 
     - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The first candidates are
-      multiples of the mean size, from the smallest that holds the largest graph to three times as much; further
-      candidates are near the best. If sizes are nearly equal (the smallest multiple is below 1.5), the multiples begin
-      at 8, so that the node reserved for padding is a small part of a batch.
+      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. Candidates begin with the
+      multiples of the mean size, from the smallest that holds the largest graph to three times as much. If sizes are
+      nearly equal (that multiple is below 1.5), they begin at 8, so that reserved nodes are a small part of a batch.
     - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
       on average, to within 5 % if possible.
     - `target`: the fewest slots per pack among candidates whose efficiencies reach the target.
@@ -99,7 +98,7 @@ def search_limits(
         size that `graphs_per_batch` or the budget allows, and warn about them.
     holding
         Other graphs that must fit within the limits of every candidate, but are not packed, such as the validation
-        split: a histogram, or anything that `sizes_of` reads.
+        split.
 
     Returns
     -------
@@ -115,9 +114,9 @@ def search_limits(
 
     Notes
     -----
-    At most 200 candidates are planned, in threads on all cores, as `pack` does with an effort of 0; with many size
-    classes fewer, so that all plans together take at most about two seconds of processor time. This work is counted,
-    not timed. With the advised limits, `pack` needs no more packs than the search counted.
+    At most 200 candidates are planned, in threads on all cores, as `pack` does with an effort of 0; fewer if all plans
+    together would take more than about two seconds of processor time. This work is counted, not timed. With the advised
+    limits, `pack` needs no more packs than the search counted.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -154,15 +153,16 @@ def search_limits(
         return _search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
     strategy = strategy.for_space(space, cap)
     dropped = 0
-    allowed = strategy.largest_allowed(space) if oversize == "drop" else None
-    if allowed is not None:
+    allowed = strategy.largest_allowed(space)
+    if oversize == "drop" and allowed is not None:
         limits = space.limits(allowed)
         histogram, dropped = without_oversize(histogram, limits, oversize)
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
+        allowed = strategy.largest_allowed(space)
     # Limits of usual size: the work of one plan within them decides how many candidates there may be.
-    usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
+    usual = space.rounded(allowed or [2 * space.scale * mean for mean in space.mean])
     with progress() as bar:
         plans = affordable(histogram, space.limits(usual, cap), strategy.plans, bar)
         evaluation = Evaluation(histogram.without_ids(), space, cap, plans, bar)

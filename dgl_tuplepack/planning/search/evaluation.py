@@ -26,14 +26,14 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray, components_of_kin
 
 # Limits of one pack as plain integers, in the order of the components.
 Point = tuple[int, ...]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
 # Units of work (see `Effort`) for all candidates together (about two seconds), and the fewest candidates.
 _WORK, _FEWEST = 150_000_000, 5
 # More work for each size class, and for each component beyond the first _FEW.
 _WORK_PER_CLASS, _WORK_PER_COMPONENT, _FEW = 40, 15_000, 8
+# `Space.ray` raises one component at a time by this fraction.
+_SLACK = 0.02
 
 
 def progress() -> Any:
@@ -149,10 +149,6 @@ def harmonic_means(efficiency: FloatArray) -> FloatArray:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-# `Space.ray` raises one component at a time by this fraction.
-_SLACK = 0.02
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,6 @@ from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, comp
 from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from dgl_tuplepack._core.kernels.deal_and_repair import Packs
-
-
 # More graphs than this are divided into equal shares; only one share is dealt to packs, and its patterns repeat.
 _MOST_GRAPHS = 1 << 20
 # Units of work (see `Effort`) for each graph; and products of a direction and a load in a unit (see `dealt_evenly`).
@@ -27,6 +23,16 @@ _WORK_PER_GRAPH, _PRODUCTS_PER_WORK = 12, 40
 _FREE = 16
 # If more than one pack in _LEFT_OVER exceeds a limit after the repair, it has failed.
 _LEFT_OVER = 4
+# Sizes are scaled so that each limit is about _SCALE. If loads could add up to more than _MOST, nothing is exchanged.
+_SCALE, _MOST = 1 << 26, 1 << 62
+# Graphs are dealt to groups of at most this many packs.
+GROUP = 1000
+# Directions are scaled to _DIRECTION, and loads so that products of full packs are about _PRODUCT, in int32.
+_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
+
+
+if TYPE_CHECKING:
+    from dgl_tuplepack._core.kernels.deal_and_repair import Packs
 
 
 def dealt_near(
@@ -101,14 +107,6 @@ def _shortened(instance: Instance, members: IntArray) -> int:
         chosen = int((np.abs(np.maximum(above, 0) - sizes) / instance.limits).sum(axis=1).argmin())
         number -= 1
         members[[chosen, number]] = members[[number, chosen]]
-
-
-# Sizes are scaled so that each limit is about _SCALE. If loads could add up to more than _MOST, nothing is exchanged.
-_SCALE, _MOST = 1 << 26, 1 << 62
-# Graphs are dealt to groups of at most this many packs.
-GROUP = 1000
-# Directions are scaled to _DIRECTION, and loads so that products of full packs are about _PRODUCT, in int32.
-_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
