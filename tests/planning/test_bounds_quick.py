@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, lower_bound
@@ -28,14 +28,6 @@ def literal_large_bound(sizes, counts, limit):
     return best
 
 
-@given(small_instances())
-def test_large_bound_is_the_literal_formula(case):
-    histogram, limits = case
-    for column, limit in enumerate(limits.values):
-        sizes = histogram.sizes[:, column]
-        assert large_bound(sizes, histogram.counts, limit) == literal_large_bound(sizes, histogram.counts, limit)
-
-
 def literal_quick_bound(instance):
     """The best L2 of every component and of the even mixture of each pair, in Python's integers."""
     sizes, limits = instance.sizes.tolist(), instance.limits.tolist()
@@ -54,6 +46,7 @@ def test_quick_bound_takes_every_component_and_every_mixture(case):
     assert quick_bound(instance) == literal_quick_bound(instance)
 
 
+@settings(max_examples=25)
 @given(st.integers(9, 14), st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_of_many_components_the_eight_scarcest_are_mixed(components, graphs, seed):
     random = np.random.default_rng(seed)
@@ -82,11 +75,6 @@ def test_exactly_the_limits_that_another_limit_implies_are_left_out(components, 
     histogram = SizeHistogram.from_sizes(GraphSizes(sizes * unit, names))
     named = dict(zip(names, (limits * unit).tolist(), strict=True))
     assert as_instance(histogram, Limits.from_components(named)).limits.tolist() == (limits[kept] * unit).tolist()
-
-
-@pytest.mark.parametrize("limit", [2**31, 2**32, 2**62])
-def test_limits_far_above_all_content_do_not_overflow_a_mixture(limit):
-    assert quick_bound(Instance(np.array([[1, 2], [2, 1]]), np.array([1, 1]), np.array([limit, limit]))) == 1
 
 
 @given(small_instances(), st.integers(1, 2**57))
