@@ -75,24 +75,24 @@ class Patterns:
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """Return the first `most` patterns as rows: graphs of each class, int64 ``[M, C]``; `classes` is C."""
+        """Return the number of graphs of each class in the first `most` patterns, int64 ``[M, C]``; `classes` is C."""
         number = min(most, len(self))
-        rows = np.zeros((number, classes), dtype=np.int64)
+        dense = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
-        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
-        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
-        return rows
+        patterns = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(dense, (patterns, self.classes[:last]), self.multiplicities[:last])
+        return dense
 
     def with_classes(self, classes: IntArray) -> Patterns:
         """Return the same patterns with `classes` as the class of each entry."""
         return replace(self, classes=classes)
 
-    def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
-        """Return the patterns at the indices `rows`; pattern ``rows[i]`` gets ``repeats[i]``, >= 1."""
-        lengths = np.diff(self.offsets)[rows]
+    def take(self, chosen: IntArray, repeats: IntArray) -> Patterns:
+        """Return the patterns with the indices `chosen`; pattern ``chosen[i]`` gets ``repeats[i]``, >= 1."""
+        lengths = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         # entries[i]: index in `self.classes` of entry i of the result.
-        entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        entries = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
@@ -327,15 +327,13 @@ class PackPlan:
 
     def _check_structure(self) -> None:
         """Raise PlanError if the arrays do not fit together, or other attributes have wrong types or values."""
-        if (
-            any(array.ndim != 1 for array in self._arrays.values())
-            or len(self.offsets) != len(self.repeats) + 1
-            or len(self.multiplicities) != len(self.classes)
-            or not len(self.repeats)
-            or self.offsets[0] != 0
-            or self.offsets[-1] != len(self.classes)
-            or (np.diff(self.offsets) <= 0).any()
-        ):
+        fitting = (
+            all(array.ndim == 1 for array in self._arrays.values())
+            and len(self.offsets) - 1 == len(self.repeats) > 0
+            and len(self.multiplicities) == len(self.classes) == self.offsets[-1]
+            and self.offsets[0] == 0 and (np.diff(self.offsets) > 0).all()
+        )  # fmt: skip
+        if not fitting:
             raise PlanError("the arrays of the plan do not fit together; it is damaged, make it again.")
         if (self.classes >= len(self.histogram)).any():
             raise PlanError(
@@ -453,17 +451,9 @@ def summarise(plan: PackPlan) -> dict[str, Any]:
     if plan.buckets is not None:
         of_shapes = {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
     return {
-        "method": plan.method,
-        "heuristic": plan.heuristic,
-        "graphs": plan.histogram.num_graphs,
-        "packs": plan.num_packs,
-        **of_shapes,
-        "lower_bound": plan.lower_bound,
-        "gap": plan.gap,
-        "efficiency": plan.efficiency,
-        "effective_limits": plan.effective_limits.to_dict(),
-        "effective_efficiency": plan.effective_efficiency,
-        "harmonic_mean": harmonic_mean(plan.efficiency),
-        "empty_slots": empty_slots(plan),
-        "max_graphs": plan.max_graphs,
-    }
+        "method": plan.method, "heuristic": plan.heuristic, "graphs": plan.histogram.num_graphs,
+        "packs": plan.num_packs, **of_shapes, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "efficiency": plan.efficiency, "effective_limits": plan.effective_limits.to_dict(),
+        "effective_efficiency": plan.effective_efficiency, "harmonic_mean": harmonic_mean(plan.efficiency),
+        "empty_slots": empty_slots(plan), "max_graphs": plan.max_graphs,
+    }  # fmt: skip

@@ -14,7 +14,7 @@ from benchmarks.literature import CLASSES, FAMILIES, Case, literature
 from benchmarks.packing import instance
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack.planning.packing.auto import STAGES, auto
-from dgl_tuplepack.planning.packing.heuristics import Settings
+from dgl_tuplepack.planning.packing.fit import Settings
 
 app = typer.Typer()
 

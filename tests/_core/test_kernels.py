@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, pack
-from dgl_tuplepack._core.kernels import next_fit, random, slots
+from dgl_tuplepack._core.kernels import next_fit, random
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
 from tests.support.processes import run
@@ -85,15 +85,6 @@ def test_the_packer_equals_the_reference_where_its_tables_grow(method: str, heur
     )  # fmt: skip
     plan = pack(SizeHistogram.from_counts(counts), Limits(90, 70, 6), method, heuristic=heuristic)
     assert reference.patterns_of(plan) == expected
-
-
-def test_slots_number_the_graphs_of_each_class_in_turn() -> None:
-    # Two packs of (class 1, 2 x class 0), one of class 0; class 0 has slots 0..4, class 1 has slots 5..6.
-    arrays = [np.array(a) for a in ([0, 2, 3], [1, 0, 0], [1, 2, 1], [2, 1], [0, 5, 7])]
-    offsets, numbers = slots.expand_patterns(*arrays)
-    assert offsets.tolist() == [0, 3, 6, 7]
-    assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
-    assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
 
 
 # The cache of numba -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pattern_lp import Effort, work_of
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.auto import Round, auto, search_longer
-from dgl_tuplepack.planning.packing.heuristics import Settings, names_for
+from dgl_tuplepack.planning.packing.fit import Settings, names_for
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances

@@ -249,10 +249,10 @@ def test_packs_move_to_larger_shapes_where_that_saves_a_step(packs: list[int], p
 def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: int) -> None:
     (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
     plan, planned = sampler.plan, Counter[Any]()
-    for q in range(plan.num_patterns):
+    for q, (shape, repeats) in enumerate(zip(plan.pattern_shapes.tolist(), plan.repeats.tolist(), strict=True)):
         entries = slice(plan.offsets[q], plan.offsets[q + 1])
         rows = np.repeat(plan.histogram.sizes[plan.classes[entries]], plan.multiplicities[entries], axis=0)
-        planned[tuple(sorted(map(tuple, rows.tolist()))), int(plan.pattern_shapes[q])] += int(plan.repeats[q])
+        planned[tuple(sorted(map(tuple, rows.tolist()))), shape] += repeats
     for each in (0, epoch):
         sampler.set_epoch(each)
         found = Counter((tuple(sorted(map(tuple, case.sizes.array[ids].tolist()))), ids.shape) for ids in sampler)
@@ -280,10 +280,9 @@ def test_counts_and_work_are_those_of_the_batches(case: SamplerCase, epoch: int)
     for sampler in samplers:
         sampler.set_epoch(epoch)
     batches = [ids for sampler in samplers for ids in sampler]
-    number = len(case.sizes)
-    mask = np.arange(2 * number).reshape(number, 2) % 3 > 0
+    mask = np.arange(2 * len(case.sizes)).reshape(-1, 2) % 3 > 0
     delivered = int(mask[flat(batches)].sum())
     if delivered:
         assert samplers[0].labels_per_batch(mask) == pytest.approx(delivered / len(batches))
-    work = [case.sizes.array[ids].sum() for ids in batches]
-    assert samplers[0].balance().work.sum() == pytest.approx(sum(work))
+    work = sum(case.sizes.array[ids].sum() for ids in batches)
+    assert samplers[0].balance().work.sum() == pytest.approx(work)

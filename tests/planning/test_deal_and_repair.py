@@ -13,7 +13,7 @@ from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, pack
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.packing.auto import STAGES, auto
-from dgl_tuplepack.planning.packing.heuristics import Settings
+from dgl_tuplepack.planning.packing.fit import Settings
 from dgl_tuplepack.planning.packing.stages.dealing import GROUP, OpenPacks, dealt, dealt_evenly, dealt_near
 
 KEYS = st.integers(0, 2**64 - 1).map(np.uint64)

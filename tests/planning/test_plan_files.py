@@ -94,18 +94,6 @@ def test_no_change_of_a_plan_file_goes_unnoticed_or_breaks_the_reader(folder: Pa
         assert json.loads((folder / "again.json").read_text()) == json.loads(path.read_text())
 
 
-@given(data=st.data(), bare=st.booleans())
-def test_no_change_of_a_histogram_file_breaks_the_reader(folder: Path, bare: bool, data: st.DataObject) -> None:
-    path = folder / "h.json"
-    PLAN.histogram.save(path)
-    document = json.loads(path.read_text())
-    path.write_text(changed(document["rows"] if bare else document, data))
-    loaded = loaded_or_refused(SizeHistogram, path)
-    if loaded is not None:
-        loaded.save(folder / "again.json")
-        assert SizeHistogram.load(folder / "again.json") == loaded
-
-
 @given(text=st.text(), header=st.sampled_from(["", "nodes,edges,count\n", "count\n", "a,count\n1,1\n"]))
 def test_no_text_breaks_the_reader_of_tables(folder: Path, text: str, header: str) -> None:
     path = folder / "h.csv"

@@ -16,9 +16,9 @@ import dgl_tuplepack as tp
 from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import GraphTooLargeError, SearchError
 from dgl_tuplepack.planning.plan import harmonic_mean
-from dgl_tuplepack.planning.search import evaluation, strategy_of
+from dgl_tuplepack.planning.search import evaluation
 from dgl_tuplepack.planning.search.evaluation import space_of
-from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target
+from dgl_tuplepack.planning.search.strategies import Budget, Strategy, Target, strategy_of
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
 
@@ -94,7 +94,7 @@ def test_a_search_that_takes_long_shows_how_many_plans_it_has_made(
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setattr(evaluation, "DELAY", 0)
+    monkeypatch.setitem(sys.modules["dgl_tuplepack.planning.search"]._PROGRESS, "delay", 0)
     monkeypatch.setattr("sys.stderr", Terminal())
     search = search_limits(MOLHIV, graphs_per_batch=number, shapes=shapes)
     shown = sys.stderr.getvalue()  # type: ignore[attr-defined]

@@ -18,8 +18,7 @@ ConstShortMatrix = Annotated[NDArray[np.int32], array_type(np.int32, 2, const=Tr
 _SHORT_RUN = 8
 # A round of `repair` tries at most this many partners for each pack that exceeds a limit.
 _TRIES = 50
-# Units of work (see `Effort`) of a try, besides the compared pairs; and pairs in a unit, for each
-# component.
+# Units of work (see `Effort`) of a try, besides the compared pairs; and pairs in a unit, for each component.
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
 _WINDOW = 32
@@ -199,11 +198,8 @@ class _Space(NamedTuple):
 
 @helper
 def _space(components: int) -> _Space:
-    return _Space(
-        np.empty((2, _WINDOW), dtype=np.int64),
-        np.empty((2, _WINDOW, components), dtype=np.int64),
-        np.empty((2, components), dtype=np.int64),
-    )
+    sizes, above = np.empty((2, _WINDOW, components), dtype=np.int64), np.empty((2, components), dtype=np.int64)
+    return _Space(np.empty((2, _WINDOW), dtype=np.int64), sizes, above)
 
 
 @helper
@@ -234,9 +230,8 @@ def _try_exchange(
         above[0, component] = packs.loads[pack, component] - limits[component]
         above[1, component] = packs.loads[other, component] - limits[component]
     ours = _candidates(sizes, packs, pack, moves, random_bits(key, counter + np.uint64(drawn)), places[0], found[0])
-    theirs = _candidates(
-        sizes, packs, other, moves, random_bits(key, counter + np.uint64(drawn + 1)), places[1], found[1]
-    )
+    bits = random_bits(key, counter + np.uint64(drawn + 1))
+    theirs = _candidates(sizes, packs, other, moves, bits, places[1], found[1])
     mine, its = _best_exchange(found[0, :ours], found[1, :theirs], above)
     if mine >= 0:
         _exchange(sizes, packs, pack, places[0, mine], other, places[1, its])

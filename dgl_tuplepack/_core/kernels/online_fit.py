@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
-from dgl_tuplepack._core.kernels.types import (
-    ConstFloatVector,
-    ConstIntMatrix,
-    ConstIntVector,
-    FloatVector,
-    IntMatrix,
-    IntVector,
-)
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatVector, IntMatrix, IntVector
 
 # Indices of `state`: the number of open packs, the number of graphs in open packs, the number of graphs packed so far,
 # the index of the oldest open pack; then for each component the smallest value so far.
@@ -40,7 +33,7 @@ def _weigh(
 
 
 @helper
-def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
+def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: FloatVector) -> int:
     """Return the first open pack with room for `size` and the least weighted room, or -1 if none has room."""
     fullest, least = -1, np.inf
     for pack in range(opened):

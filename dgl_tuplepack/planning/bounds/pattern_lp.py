@@ -146,7 +146,9 @@ class PatternLP:
         self._scale = _scale(centre.exact)
         self._solver = self._new_solver()
         # One pattern for each class, which holds graphs of this class only, makes the LP feasible.
-        self._add(np.diag(_most_alone(instance)))
+        fitting = instance.limits // np.maximum(instance.sizes, 1)
+        alone = np.where(instance.sizes > 0, fitting, np.iinfo(np.int64).max).min(axis=1)
+        self._add(np.diag(np.minimum(alone, instance.counts)))
         self._add(columns)
         # `contents` returns patterns worth more than 1; under the scaled duals, packs are worth at most 1.
         self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
@@ -214,22 +216,20 @@ class PatternLP:
 
     def _solved(self, effort: Effort) -> bool:
         """Solve the LP with its current columns, and store the solution; return False if no optimum was found."""
-        while (status := self._run(effort)) == highspy.HighsModelStatus.kIterationLimit and not effort.exhausted:
-            pass
+        rows, status = len(self.instance.counts), highspy.HighsModelStatus.kIterationLimit
+        share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
+        while status == highspy.HighsModelStatus.kIterationLimit:
+            self._solver.run()
+            pivots = max(0, self._solver.getInfo().simplex_iteration_count)
+            effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * pivots)))
+            if not self._hurry:
+                effort.spend(pivots * self._solver.getNumNz() // _ENTRIES_PER_WORK)
+            status = self._solver.getModelStatus()
+            if effort.exhausted:
+                break
         if status == highspy.HighsModelStatus.kOptimal:
             self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
         return bool(status == highspy.HighsModelStatus.kOptimal)
-
-    def _run(self, effort: Effort) -> Any:
-        """Call the solver once, for at most _PIVOTS simplex iterations, count its work, and return its status."""
-        self._solver.run()
-        rows = len(self.instance.counts)
-        pivots = max(0, self._solver.getInfo().simplex_iteration_count)
-        share = min(max((rows / _MANY_ROWS) ** 3, _LEAST_SHARE), 1.0)
-        effort.spend(int(share * rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * pivots)))
-        if not self._hurry:
-            effort.spend(pivots * self._solver.getNumNz() // _ENTRIES_PER_WORK)
-        return self._solver.getModelStatus()
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
         """Return patterns that improve the LP with these `duals`, int64 ``[M, C]``; raise the bound if possible."""
@@ -259,13 +259,6 @@ def starting_point(instance: Instance, effort: Effort) -> Tabulated:
     """Return the lifted duals with the highest bound, from one trial for each component."""
     shares = (instance.sizes / instance.limits).T
     return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
-
-
-def _most_alone(instance: Instance) -> IntArray:
-    """Return for each class how many of its graphs fit into a pack without other graphs, int64 ``[C]``."""
-    sizes = np.maximum(instance.sizes, 1)
-    most = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
-    return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

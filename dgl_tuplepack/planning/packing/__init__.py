@@ -16,8 +16,7 @@ from dgl_tuplepack.planning.bounds import check_sizes
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.fit import FITS, Method, as_plan
-from dgl_tuplepack.planning.packing.heuristics import Heuristic, Settings
+from dgl_tuplepack.planning.packing.fit import FITS, Heuristic, Method, Settings, as_plan
 from dgl_tuplepack.planning.plan import PackPlan, Patterns, joined
 from dgl_tuplepack.planning.sizes import GraphSizes
 
@@ -27,16 +26,9 @@ METHODS: dict[str, Method] = {"auto": auto, **FITS}
 
 
 def pack(
-    sizes: SizeHistogram | GraphSizes | Any,
-    limits: Shapes,
-    method: str = "auto",
-    *,
-    heuristic: Heuristic = "product",
-    seed: int = 0,
-    random_ties: bool = False,
-    effort: float = 1.0,
-    time_limit: float | None = None,
-) -> PackPlan:
+    sizes: SizeHistogram | GraphSizes | Any, limits: Shapes, method: str = "auto", *, heuristic: Heuristic = "product",
+    seed: int = 0, random_ties: bool = False, effort: float = 1.0, time_limit: float | None = None,
+) -> PackPlan:  # fmt: skip
     """Plan packs for every graph of a histogram, within the limits.
 
     Parameters
@@ -133,8 +125,8 @@ def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, set
         plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
         patterns = plan.patterns.with_classes(classes[plan.classes])
         if bucket:
-            rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
-            patterns = patterns.take(rows, patterns.repeats[rows])
+            chosen = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
+            patterns = patterns.take(chosen, patterns.repeats[chosen])
         kept.append(patterns)
         left -= patterns.packed(len(left))
     assert plan is not None

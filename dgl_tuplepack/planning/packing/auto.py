@@ -27,8 +27,7 @@ from dgl_tuplepack.planning.bounds.instance import (
 from dgl_tuplepack.planning.bounds.pattern_lp import Effort, PatternLP, Priced, price, work_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.planning.packing.fit import as_plan, fit_within
-from dgl_tuplepack.planning.packing.heuristics import Settings, as_priority, names_for
+from dgl_tuplepack.planning.packing.fit import Settings, as_plan, as_priority, fit_within, names_for
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems
 from dgl_tuplepack.planning.packing.stages.dealing import dealt_near, work_of_dealing
 from dgl_tuplepack.planning.packing.stages.exact_split import exactly_split
@@ -60,7 +59,7 @@ _LP_TURN, _LAST_NEW_TURN = 2, 3
 _MOST_LP_CLASSES = 2500
 # With more graphs in total than this, patterns repeat often, so `round_lp` runs in an earlier turn than `close_gap`.
 _FEW_GRAPHS_IN_ALL = 4000
-# When `close_gap` is worth its time (see `_may_close`). With more than _FEW_CLASSES classes, it solves subproblems.
+# When `close_gap` is worth its time. With more than _FEW_CLASSES classes, it solves subproblems.
 _FEW_CLASSES, _FEW_GRAPHS = 400, 400
 _MOST_PER_PACK, _MOST_PER_PACK_IN_SUBPROBLEMS = 8.0, 3.5
 # Fraction of the remaining effort that `close_gap` may use, and its most dives for the whole instance.
@@ -235,19 +234,13 @@ def search_longer(current: Round) -> None:
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-def _may_close(instance: Instance, packs: int) -> bool:
-    """Return whether `close_gap` is worth its time for an instance whose best plan has `packs` packs."""
-    graphs = instance.num_graphs
-    if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
-        return True
-    return graphs <= min(_FEW_GRAPHS_IN_ALL, _MOST_PER_PACK_IN_SUBPROBLEMS * packs)
-
-
 def close_gap(current: Round) -> None:
     """Solve the pattern LP, and make dives; with many classes, do so for subproblems (one turn of each round)."""
     instance, best = current.instance, current.best
-    closing_turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else _LAST_NEW_TURN
-    if current.turn != closing_turn or not _may_close(instance, current.packs):
+    graphs, classes = instance.num_graphs, len(instance.counts)
+    few = classes <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * current.packs)
+    may_close = few or graphs <= min(_FEW_GRAPHS_IN_ALL, _MOST_PER_PACK_IN_SUBPROBLEMS * current.packs)
+    if current.turn != (0 if graphs <= _FEW_GRAPHS_IN_ALL else _LAST_NEW_TURN) or not may_close:
         return
     effort = current.effort.portion(int(_CLOSING_SHARE * current.effort.left))
     # Exact filling comes first: if it succeeds, it is quick.
@@ -384,30 +377,30 @@ def rounded(
 def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
     """Repeat pattern m ``repeats[m]`` times, if graphs suffice; return patterns, and the graphs left ``[C]``."""
     remaining = counts.copy()
-    rows: list[tuple[dict[int, int], int]] = []
+    taken: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, repeats.tolist(), strict=True):
         # `taken_packs` reduces `remaining`.
         content, packs = taken_packs(remaining, column, int(number))
         if packs:
-            rows.append((content, packs))
-    return collected(rows), remaining
+            taken.append((content, packs))
+    return collected(taken), remaining
 
 
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
     """Convert patterns of an instance to patterns of its relaxation; empty patterns are left out."""
-    classes = len(relaxation.instance.counts)
-    # rows[i]: the relaxation's class of entry i, or -1. pattern[j]: the pattern of kept entry j.
-    rows = relaxation.rows[patterns.classes]
-    kept = rows >= 0
+    number = len(relaxation.instance.counts)
+    # classes[i]: the relaxation's class of entry i, or -1. pattern[j]: the pattern of kept entry j.
+    classes = relaxation.classes[patterns.classes]
+    kept = classes >= 0
     pattern = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))[kept]
     # keys: the distinct (pattern, class) pairs, each as one integer. entries[j]: index in `keys` of kept entry j.
-    keys, entries = np.unique(pattern * classes + rows[kept], return_inverse=True)
+    keys, entries = np.unique(pattern * number + classes[kept], return_inverse=True)
     multiplicities = np.zeros(len(keys), dtype=np.int64)
     np.add.at(multiplicities, entries.reshape(-1), patterns.multiplicities[kept])
     # present: the patterns that still have entries.
-    present, starts = np.unique(keys // classes, return_index=True)
+    present, starts = np.unique(keys // number, return_index=True)
     offsets = np.append(starts, len(keys)).astype(np.int64)
-    return Patterns(offsets, keys % classes, multiplicities, patterns.repeats[present])
+    return Patterns(offsets, keys % number, multiplicities, patterns.repeats[present])
 
 
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
@@ -416,13 +409,13 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     `counts` ``[C]`` has the instance's graphs. Graphs of size 0, which the relaxation leaves out, share one pack.
     """
     assert relaxation.whole
-    order = np.argsort(relaxation.rows, kind="stable")
-    begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
+    order = np.argsort(relaxation.classes, kind="stable")
+    begins = np.searchsorted(relaxation.classes[order], np.arange(len(relaxation.instance.counts)))
     # merged_classes[row]: the instance's classes that were merged into class `row`; used-up classes are removed.
     without_size, *merged_classes = [deque(group.tolist()) for group in np.split(order, begins)]
     # left[c]: graphs of class c that are in no pack yet.
     left = counts.tolist()
-    rows: list[tuple[dict[int, int], int]] = []
+    packed: list[tuple[dict[int, int], int]] = []
     for pattern, repeats in enumerate(patterns.repeats.tolist()):
         entries = slice(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
         asked = list(zip(patterns.classes[entries].tolist(), patterns.multiplicities[entries].tolist(), strict=True))
@@ -433,15 +426,15 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
             packs = min([missing, *(left[member] // number for member, number in content.items())])
             for member, number in content.items():
                 left[member] -= packs * number
-            rows.append((content, packs))
+            packed.append((content, packs))
             missing -= packs
     if without_size:
-        # One of the equal packs of rows[0] gets a row of its own, with all graphs of size 0.
-        content, packs = rows.pop(0)
+        # One of the equal packs of packed[0] gets a row of its own, with all graphs of size 0.
+        content, packs = packed.pop(0)
         if packs > 1:
-            rows.insert(0, (content, packs - 1))
-        rows.append((content | {member: int(counts[member]) for member in without_size}, 1))
-    return collected(rows)
+            packed.insert(0, (content, packs - 1))
+        packed.append((content | {member: int(counts[member]) for member in without_size}, 1))
+    return collected(packed)
 
 
 def _next_content(asked: list[tuple[int, int]], merged_classes: list[deque[int]], left: list[int]) -> dict[int, int]:

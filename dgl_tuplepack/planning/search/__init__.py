@@ -3,60 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, whole_number
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import LimitsError, SearchError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.packing import METHODS, pack_buckets
-from dgl_tuplepack.planning.packing.heuristics import Settings
+from dgl_tuplepack.planning.packing.fit import Settings
 from dgl_tuplepack.planning.search.evaluation import (
+    Candidate,
     Evaluation,
+    LimitsSearch,
     Point,
     Space,
     affordable,
     in_threads,
-    progress,
     space_of,
 )
-from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.strategies import (
-    AUTO,
-    TOLERANCE,
-    Budget,
-    GraphsPerBatch,
-    Smallest,
-    Strategy,
-    Target,
-)
+from dgl_tuplepack.planning.search.strategies import AUTO, TOLERANCE, GraphsPerBatch, strategy_of
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
 GRAPHS_PER_BATCH = 64
-# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
-_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+_PROGRESS: Mapping[str, Any] = {"desc": "limits", "unit": " plans", "delay": DELAY}
 # The smallest shape of each candidate has room for _FIRST to _LAST times as many mean graphs as a pack should hold.
 _FIRST, _LAST, _SCALES = 0.6, 1.6, 41
 
 
 def search_limits(
-    histogram: SizeHistogram | GraphSizes | Any,
-    *,
-    graphs_per_batch: int | None = None,
-    packs_per_batch: int | str | None = None,
-    target: float | Mapping[str, float] | None = None,
-    budget: float | None = None,
-    cost: Mapping[str, float] | None = None,
-    shapes: int | None = None,
-    graphs: int | None = None,
-    multiple_of: int = 1,
-    oversize: str = "error",
+    histogram: SizeHistogram | GraphSizes | Any, *, graphs_per_batch: int | None = None,
+    packs_per_batch: int | str | None = None, target: float | Mapping[str, float] | None = None,
+    budget: float | None = None, cost: Mapping[str, float] | None = None, shapes: int | None = None,
+    graphs: int | None = None, multiple_of: int = 1, oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
-) -> LimitsSearch:
+) -> LimitsSearch:  # fmt: skip
     """Search for limits for a histogram; the arguments select a strategy, which defines the best limits.
 
     The limits tried are called candidates. The strategies, and the candidate that each of them advises:
@@ -163,7 +148,7 @@ def search_limits(
         allowed = strategy.largest_allowed(space)
     # Limits of usual size: the work of one plan within them decides how many candidates there may be.
     usual = space.rounded(allowed or [2 * space.scale * mean for mean in space.mean])
-    with progress() as bar:
+    with progress_bar(**_PROGRESS) as bar:
         plans = affordable(histogram, space.limits(usual, cap), strategy.plans, bar)
         evaluation = Evaluation(histogram.without_ids(), space, cap, plans, bar)
         strategy.search(evaluation)
@@ -174,11 +159,9 @@ def search_limits(
 
 
 def search_for_batches(
-    histogram: SizeHistogram,
-    graphs_per_batch: int = GRAPHS_PER_BATCH,
-    packs_per_batch: int | str = AUTO,
-    **settings: Any,
-) -> LimitsSearch:
+    histogram: SizeHistogram, graphs_per_batch: int = GRAPHS_PER_BATCH, packs_per_batch: int | str = AUTO,
+    **settings: Any
+) -> LimitsSearch:  # fmt: skip
     """Search for batches of `graphs_per_batch` graphs, or all graphs if fewer; `settings` are as in `search_limits`.
 
     If the largest graph makes such batches impossible, search for the smallest limits with nearly the best efficiency.
@@ -191,21 +174,6 @@ def search_for_batches(
         if settings.get("shapes") is not None or packs_per_batch != AUTO:
             raise
         return search_limits(histogram, **settings)
-
-
-def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
-    accepted = sorted(field.name for field in fields(strategy))
-    unused = [name for name in given if name not in accepted]
-    if unused:
-        raise SearchError(
-            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
-            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
-            f"{'them' if len(unused) > 1 else 'it'} out."
-        )
-    return strategy(**given)
 
 
 def _search_buckets(
@@ -222,7 +190,7 @@ def _search_buckets(
             f"{limits.maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, "
             "choose smaller batches, or more packs_per_batch."
         )
-    with progress() as bar:
+    with progress_bar(**_PROGRESS) as bar:
         most = affordable(histogram, limits, _SCALES, bar, shapes)
         candidates = tuple(_candidates(histogram, tried, strategy, most, bar))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}

@@ -483,3 +483,20 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "budget": partial(_budget, "the budget"),
     "cost": _cost,
 }
+# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
+_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+
+
+def strategy_of(**asked: Any) -> Strategy:
+    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
+    accepted = sorted(field.name for field in fields(strategy))
+    unused = [name for name in given if name not in accepted]
+    if unused:
+        raise SearchError(
+            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
+            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
+            f"{'them' if len(unused) > 1 else 'it'} out."
+        )
+    return strategy(**given)

@@ -56,7 +56,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     """
     # left: number of packs that the dive may still use.
     remaining = counts.copy()
-    rows: list[tuple[dict[int, int], int]] = []
+    packed: list[tuple[dict[int, int], int]] = []
     left = packs - 1
     while remaining.any():
         program.restrict(remaining)
@@ -72,11 +72,11 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
             content = np.minimum(column, remaining)
             if content.any():
                 # `taken_packs` reduces `remaining`, and takes fewer packs if graphs run out.
-                rows.append(taken_packs(remaining, content, number))
-                left -= rows[-1][1]
+                packed.append(taken_packs(remaining, content, number))
+                left -= packed[-1][1]
         if left < 0 or left == before:
             return None
-    return collected(rows)
+    return collected(packed)
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
@@ -84,9 +84,8 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
     from dgl_tuplepack._core.kernels.random import random_bits
 
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
-    rows = np.flatnonzero(whole)
-    if len(rows):
-        return [(columns[row], int(whole[row])) for row in rows.tolist()]
+    if whole.any():
+        return [(columns[row], int(whole[row])) for row in np.flatnonzero(whole).tolist()]
     fractions = repeats.copy()
     if trial:
         # Random numbers in 0..2**24 - 1.
@@ -120,8 +119,8 @@ def _closed_again(
     instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
 ) -> Patterns | None:
     """Pack the graphs of ``chosen[q]`` packs of each pattern q again; return all patterns, None if no pack is saved."""
-    rows = np.flatnonzero(chosen)
-    taken = patterns.take(rows, chosen[rows])
+    present = np.flatnonzero(chosen)
+    taken = patterns.take(present, chosen[present])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
     target = needed_packs(subproblem)
     if target >= taken.num_packs:

@@ -80,10 +80,10 @@ def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: 
     if number <= 0 or not counts.any():
         return None
     effort.spend(work_of_dealing(instance, number))
-    parts = instance.sizes / instance.limits
-    order = np.argsort(-parts.sum(axis=1), kind="stable")
+    fractions = instance.sizes / instance.limits
+    order = np.argsort(-fractions.sum(axis=1), kind="stable")
     classes = np.repeat(order, counts[order])
-    assigned = dealt_evenly(parts, classes, number)
+    assigned = dealt_evenly(fractions, classes, number)
     packs = OpenPacks.of(instance.sizes, instance.limits, assigned, classes, number, _FREE)
     effort.spend(packs.repair(moves=True, key=key, budget=min(budget, 3 * effort.left // 4)))
     exceeding = packs.exceeding()

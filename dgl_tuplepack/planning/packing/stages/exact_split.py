@@ -64,21 +64,6 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
     return chosen if int(packs.graphs[chosen].sum()) <= _MOST_GRAPHS else None
 
 
-def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Return a mask ``[n]`` of graphs whose total is within ``low..high``, or None; and the work done, about `most`."""
-    from dgl_tuplepack._core.kernels.subset import subset_within
-
-    chosen = np.zeros(len(sizes), dtype=np.int64)
-    if (low > high).any() or (high < 0).any():
-        return None, 0
-    # The kernel is fastest if the component with the narrowest window comes first.
-    narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
-    order = np.argsort(narrow, kind="stable")
-    # The number of steps is negative if no subset was found.
-    steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
-    return (chosen if steps > 0 else None), abs(steps)
-
-
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
     """Pack graphs of `sizes` ``[G, d]`` into at most `packs` packs; return each pack's graphs, or None on failure.
 
@@ -150,6 +135,8 @@ def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
     """Return the graphs of one pack, of which the first is ``left[0]``; its total is within `window`; or None."""
+    from dgl_tuplepack._core.kernels.subset import subset_within
+
     low, high = window
     others = shuffled(left[1:].copy(), key)
     # First put `fixed` random graphs into the pack, so many that about half of the free graphs will fill the pack up.
@@ -160,6 +147,15 @@ def _one_pack(
     base = np.concatenate([left[:1], others[:fixed]])
     candidates = others[fixed : fixed + free]
     held = sizes[base].sum(axis=0)
-    chosen, work = _within(sizes[candidates], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
-    effort.spend(_WORK_PER_TRIAL + _WORK_PER_GRAPH * len(left) + work)
-    return None if chosen is None else np.concatenate([base, candidates[chosen > 0]])
+    effort.spend(_WORK_PER_TRIAL + _WORK_PER_GRAPH * len(left))
+    low, high, free_sizes = np.maximum(low - held, 0), high - held, sizes[candidates]
+    if (low > high).any() or (high < 0).any():
+        return None
+    # The kernel is fastest if the component with the narrowest window comes first.
+    narrow = (high - low + 1.0) / (free_sizes.std(axis=0) + 1e-3) if len(candidates) else np.ones(len(high))
+    order = np.argsort(narrow, kind="stable")
+    chosen = np.zeros(len(candidates), dtype=np.int64)
+    # The number of steps is negative if no subset was found.
+    steps = subset_within(np.ascontiguousarray(free_sizes[:, order]), low[order], high[order], _MOST_SCANNED, chosen)
+    effort.spend(abs(steps))
+    return np.concatenate([base, candidates[chosen > 0]]) if steps > 0 else None

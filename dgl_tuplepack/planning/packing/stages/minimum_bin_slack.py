@@ -97,13 +97,10 @@ def _fill(
     # Sort classes by the weighted sum of their shares, then by their largest share, both descending.
     order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
     sizes, weights = np.ascontiguousarray(sizes[order]), weights / instance.limits
-    ordered = Classes(
-        sizes,
-        keys=(sizes * weights).sum(axis=1),
-        smallest=np.ascontiguousarray(np.minimum.accumulate(sizes[::-1], axis=0)[::-1]),
-        lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
-        hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
-    )
+    smallest = np.ascontiguousarray(np.minimum.accumulate(sizes[::-1], axis=0)[::-1])
+    lows = np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0)
+    hardest = np.argsort(-shares[order].max(axis=1), kind="stable")
+    ordered = Classes(sizes, (sizes * weights).sum(axis=1), smallest, lows, hardest)
     # spare: the fraction of the limit of the scarcest component that each of `target` packs may waste.
     spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
     numbers = remaining[order]
@@ -117,13 +114,9 @@ def _fill(
     tree = tree_of(numbers) if sampled else np.zeros(0, dtype=np.int64)
     left = Left(numbers, np.arange(len(numbers) + 1), tree)
     pack = Pack(
-        room=np.empty_like(instance.limits),
-        amount=np.zeros_like(numbers),
-        touched=np.empty_like(numbers),
-        best=np.empty(1 + 2 * len(numbers), dtype=np.int64),
-        stack=np.empty((3, len(numbers)), dtype=np.int64),
-        least=np.empty(1),
-    )
+        room=np.empty_like(instance.limits), amount=np.zeros_like(numbers), touched=np.empty_like(numbers),
+        best=np.empty(1 + 2 * len(numbers), np.int64), stack=np.empty((3, len(numbers)), np.int64), least=np.empty(1),
+    )  # fmt: skip
     filled: list[Patterns] = []
     steps_left = max(_SLICE, 64 * len(numbers))
     # The state of the kernel between calls; see `_slice`.
