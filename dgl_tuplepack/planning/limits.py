@@ -239,13 +239,13 @@ class Limits:
 
 def as_limits(limits: object) -> Limits:
     """Return `limits`; raise LimitsError for anything but `Limits`, such as a tuple of numbers."""
+    if isinstance(limits, Limits):
+        return limits
     if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
         raise LimitsError(
             f"one shape is needed here, but got limits of {len(limits)} shapes: {shown(limits, 200)}; give one of them."
         )
-    if not isinstance(limits, Limits):
-        raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
-    return limits
+    raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
 
 
 def _type_of(component: str) -> Any:

@@ -400,19 +400,18 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
     For a shape bucket, packs of larger shapes are ignored.
     """
     components = plans[0].histogram.components
+    shapes = np.concatenate([plan.pattern_shapes for plan in plans])
+    contents = np.concatenate([plan.pattern_contents for plan in plans])
+    graphs = np.concatenate([plan.pattern_graphs for plan in plans])
     found: list[Limits] = []
     for shape, each in enumerate(all_of(limits)):
-        # within[i]: for each pattern of plan i, whether its packs have this shape or a smaller one, bool [Q].
-        within = [plan.pattern_shapes <= shape for plan in plans]
-        contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
-        graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
-        most = contents.max(axis=0, initial=1).tolist()
+        most = contents[shapes <= shape].max(axis=0, initial=1).tolist()
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
             # `Buckets` refuses two equal shapes, and a cap below the cap of the previous shape.
-            before = found[-1].graphs if found else None
-            chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
-            chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen
+            before = found[-1].graphs or 0 if found else 0
+            chosen = chosen.replace_graphs(max(int(graphs[shapes <= shape].max(initial=1)), before))
+            chosen = chosen.replace_graphs(before + 1) if found and chosen == found[-1] else chosen
         found.append(chosen)
     return Buckets(found) if isinstance(limits, Buckets) else found[0]
 

@@ -6,11 +6,9 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import Limits, SizeHistogram, pack
 from dgl_tuplepack._core.kernels import next_fit, random
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
@@ -71,20 +69,6 @@ def test_next_fit_equals_the_reference(problem: Problem, data: st.DataObject) ->
     offsets = next_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
     packs = [[sizes[i] for i in items[first:last]] for first, last in pairwise(offsets)]
     assert packs == reference.next_fit([sizes[i] for i in items], problem.maxima, problem.cap)
-
-
-@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
-@pytest.mark.parametrize("heuristic", ["product", "maximum"])
-def test_the_packer_equals_the_reference_where_its_tables_grow(method: str, heuristic: str) -> None:
-    # Enough classes to reach every branch: groups split, caps close, tables of groups grow.
-    sizes = [(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)]
-    counts = {size: 1 + number % 5 for number, size in enumerate(sizes)}
-    expected = reference.histogram_packs(
-        counts, (90, 70), 6, reference.named_heuristic(heuristic, ("nodes", "edges")),
-        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
-    )  # fmt: skip
-    plan = pack(SizeHistogram.from_counts(counts), Limits(90, 70, 6), method, heuristic=heuristic)
-    assert reference.patterns_of(plan) == expected
 
 
 # The cache of numba -----------------------------------------------------------------------------------------------

@@ -139,32 +139,24 @@ def test_every_pack_has_the_smallest_shape_that_holds_it_and_its_largest_graph(
     plan = tp.pack(problem.histogram, buckets, method, seed=seed, effort=0.01)
     plan.validate()
     assert plan.shapes == tuple(buckets)
-    assert isinstance(plan.buckets, Buckets)
+    needed = [next(i for i, each in enumerate(buckets) if holds(each, size, 1)) for size in plan.histogram.sizes]
     packs = [0] * len(buckets)
-    for content, graphs, shape, repeats in zip(
-        plan.pattern_contents.tolist(), plan.pattern_graphs.tolist(), plan.pattern_shapes.tolist(),
-        plan.repeats.tolist(), strict=True,
-    ):  # fmt: skip
-        assert shape == next(i for i, limits in enumerate(buckets) if holds(limits, content, graphs))
+    for q, (content, graphs, repeats) in enumerate(
+        zip(plan.pattern_contents.tolist(), plan.pattern_graphs.tolist(), plan.repeats.tolist(), strict=True)
+    ):
+        shape = next(i for i, limits in enumerate(buckets) if holds(limits, content, graphs))
+        assert shape == plan.pattern_shapes[q]
+        assert shape == max(needed[c] for c in plan.classes[plan.offsets[q] : plan.offsets[q + 1]])
         packs[shape] += repeats
     assert plan.packs_of_shapes == tuple(packs)
-    needed = [
-        next(i for i, each in enumerate(buckets) if holds(each, size, 1)) for size in plan.histogram.sizes.tolist()
-    ]
-    for q, shape in enumerate(plan.pattern_shapes.tolist()):
-        assert shape == max(needed[c] for c in plan.classes[plan.offsets[q] : plan.offsets[q + 1]])
     assert sum(packs) == plan.num_packs >= plan.lower_bound
     # Slots are those of the packs' own shapes.
-    expected = {
-        name: sum(n * limits.maxima[name] for n, limits in zip(packs, buckets, strict=True))
-        for name in problem.components
-    }
-    assert plan.slots == expected
-    reserved = sum(name.startswith("nodes") for name in problem.components)
-    assert plan.padded_slots == sum(expected.values()) + plan.num_packs * reserved
-    totals = problem.histogram.totals()
-    assert plan.efficiency == {name: totals[name] / expected[name] for name in expected}
-    assert all(value <= 1 for value in plan.efficiency.values())
+    components, totals = problem.components, problem.histogram.totals()
+    slots = {c: sum(n * limits.maxima[c] for n, limits in zip(packs, buckets, strict=True)) for c in components}
+    assert plan.slots == slots
+    reserved = sum(name.startswith("nodes") for name in components)
+    assert plan.padded_slots == sum(slots.values()) + plan.num_packs * reserved
+    assert plan.efficiency == {name: totals[name] / slots[name] for name in slots}
 
 
 @FEWER

@@ -69,14 +69,3 @@ def test_the_whole_plan_is_that_of_the_reference(molhiv: SizeHistogram, method: 
         fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
     )  # fmt: skip
     assert reference.patterns_of(pack(molhiv, LIMITS, method=method)) == packs
-
-
-@pytest.mark.parametrize(
-    ("heuristic", "code", "text"),
-    [("product", 3837, 3855), ("sum", 3827, 3809), ("maximum", 3827, 3776), ("edge", 3827, 3776), ("node", 3827, 3826)],
-)
-def test_first_fit_by_the_text_is_another_than_by_the_code(
-    molhiv: SizeHistogram, heuristic: str, code: int, text: int
-) -> None:
-    assert pack(molhiv, LIMITS, "first_fit", heuristic=heuristic).num_packs == code
-    assert pack(molhiv, LIMITS, "first_fit_by_text", heuristic=heuristic).num_packs == text

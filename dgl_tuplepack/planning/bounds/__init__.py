@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
@@ -14,11 +13,10 @@ from dgl_tuplepack.planning.bounds.pattern_lp import (
     Effort,
     PatternLP,
     Priced,
-    check_effort,
+    effort_of,
     price,
     pricing_work,
     starting_point,
-    work_of,
 )
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
@@ -59,15 +57,13 @@ def lower_bound(
     >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
     (3743, 3744)
     """
-    check_effort(effort, time_limit)
+    allowed = effort_of(effort, time_limit)
     histogram = as_histogram(histogram)
     limits = as_limits(limits).filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     instance = as_instance(histogram, limits)
     bound = quick_bound(instance)
     if effort > 0:
-        deadline = None if time_limit is None else time.monotonic() + time_limit
-        allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
         # Solve the LP of only the best relaxation.
         for relaxation, point in points[:1]:

@@ -95,12 +95,14 @@ class Effort:
         return Effort(work, whole=self)
 
 
-def check_effort(effort: object, time_limit: object) -> None:
-    """Raise MethodError unless both are finite numbers >= 0; a time limit may also be None."""
+def effort_of(effort: float, time_limit: float | None) -> Effort:
+    """Return the work that arguments of `pack` allow from now on; raise MethodError unless both are numbers >= 0."""
     real_number("the effort", effort, least=0, hint="1 is the default of pack.", error=MethodError)
-    if time_limit is not None:
-        hint = "give seconds, or None for no time limit."
-        real_number("the time limit", time_limit, least=0, hint=hint, error=MethodError)
+    if time_limit is None:
+        return Effort(work_of(effort))
+    hint = "give seconds, or None for no time limit."
+    seconds = real_number("the time limit", time_limit, least=0, hint=hint, error=MethodError)
+    return Effort(work_of(effort), time.monotonic() + seconds)
 
 
 def work_of(effort: float) -> int:

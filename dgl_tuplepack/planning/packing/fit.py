@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import operator
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,7 +24,7 @@ from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, real_number, shown
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import InputError, MethodError
 from dgl_tuplepack.planning.bounds.instance import as_instance, quick_bound
-from dgl_tuplepack.planning.bounds.pattern_lp import Effort, check_effort, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, effort_of
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
@@ -119,15 +118,12 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
             f"{list(histogram.components)}; choose another method."
         )
     # No pack can exceed the total of a component, so the total as a limit means "no limit".
-    totals = list(histogram.totals().values())
-    maxima = {
-        name: limit if column in counted else min(max(totals[column], 1), INT64_MAX)
-        for column, (name, limit) in enumerate(limits.maxima.items())
-    }
-    relaxed = Limits.from_components(maxima, limits.graphs)
+    loose = {name: max(total, 1) for name, total in histogram.totals().items()}
+    kept = {limits.components[column]: limits.values[column] for column in counted}
+    relaxed = Limits.from_components(loose | kept, limits.graphs)
     plan = _fit("best_fit", histogram, relaxed, replace(settings, heuristic=kind))
-    needed = {name: max(limits.maxima[name], most) for name, most in plan.effective_limits.maxima.items()}
-    raised = Limits.from_components(needed, limits.graphs)
+    needed = map(max, limits.values, plan.effective_limits.values)
+    raised = Limits.from_components(dict(zip(limits.components, needed, strict=True)), limits.graphs)
     return as_plan(plan.patterns, histogram, raised, f"{kind}_only", settings)
 
 
@@ -242,10 +238,8 @@ class Settings:
         check_heuristic(self.heuristic)
         object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, UINT64_MAX, MethodError))
         object.__setattr__(self, "random_ties", true_or_false("random_ties", self.random_ties, MethodError))
-        check_effort(self.effort, self.time_limit)
-        if self.work is None:
-            deadline = None if self.time_limit is None else time.monotonic() + self.time_limit
-            object.__setattr__(self, "work", Effort(work_of(self.effort), deadline))
+        allowed = effort_of(self.effort, self.time_limit)
+        object.__setattr__(self, "work", self.work or allowed)
 
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]

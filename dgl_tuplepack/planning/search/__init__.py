@@ -42,34 +42,31 @@ def search_limits(
     graphs: int | None = None, multiple_of: int = 1, oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
 ) -> LimitsSearch:  # fmt: skip
-    """Search for limits for a histogram; the arguments select a strategy, which defines the best limits.
+    """Search for limits for a histogram; `graphs_per_batch`, `target` or `budget` selects a strategy.
 
-    The limits tried are called candidates. The strategies, and the candidate that each of them advises:
-
-    - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. Candidates begin with the
-      multiples of the mean size, from the smallest that holds the largest graph to three times as much. If sizes are
-      nearly equal (that multiple is below 1.5), they begin at 8, so that reserved nodes are a small part of a batch.
-    - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
-      on average, to within 5 % if possible.
-    - `target`: the fewest slots per pack among candidates whose efficiencies reach the target.
-    - `budget`: the fewest packs among candidates whose padded shape is within the budget.
+    The limits tried are called candidates; the strategy defines the best of them. Without these arguments ("smallest"),
+    it has the fewest slots per pack (the sum of the limits) among candidates whose harmonic mean of efficiencies is at
+    least 0.995 times the highest. Candidates begin with multiples of the mean size, from the smallest that holds the
+    largest graph to three times as much. If sizes are nearly equal (that multiple is below 1.5), they begin at 8, so
+    that reserved nodes are a small part of a batch.
 
     Parameters
     ----------
     histogram
         Graphs to pack: a histogram, or anything that `sizes_of` reads.
     graphs_per_batch
-        Mean number of graphs in a batch, >= 1; it takes the place of the `batch_size` of plain batches.
+        Mean number of graphs in a batch, >= 1, met to within 5 % if possible; it takes the place of the `batch_size` of
+        plain batches. The best candidate has the highest harmonic mean of efficiencies.
     packs_per_batch
         With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
         in a batch; 1 if a batch has all graphs, or if two packs that hold every graph have room for more than
         `graphs_per_batch` graphs of mean size; more if the cap `graphs` requires it.
     target
-        Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
+        Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept. The
+        best candidate has the fewest slots per pack.
     budget, cost
-        `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
-        of one slot, such as bytes, >= 0, for every component; None: each slot costs 1.
+        `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0; the best candidate has
+        the fewest packs. `cost`: component -> cost of one slot, such as bytes, >= 0, for every component; None: 1 each.
     shapes
         2 to 4: with `graphs_per_batch`, search for that many shape buckets with the fewest padded slots, of which the
         largest has the smallest limits that hold every graph. None: one shape.
@@ -241,14 +238,12 @@ def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int 
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))
         # Each shape in between is a weighted geometric mean of the smallest and the largest shape.
-        weights = [number / (shapes - 1) for number in range(1, shapes - 1)]
-        between = [
-            free.rounded(low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
-            for weight in weights
-        ]
-        points = (smallest, *between, largest)
+        points = [smallest]
+        for weight in (number / (shapes - 1) for number in range(1, shapes - 1)):
+            means = (low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
+            points.append(free.rounded(means))
         try:
-            yield Buckets([space.limits(each, cap) for each in points])
+            yield Buckets([space.limits(each, cap) for each in (*points, largest)])
         except LimitsError:
             # Two of the shapes are equal.
             continue

@@ -107,30 +107,20 @@ def closed_by_subproblems(
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
-        fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
+        present = np.flatnonzero(chosen)
+        taken = patterns.take(present, chosen[present])
+        subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+        target = needed_packs(subproblem)
         failures += 1
-        if fewer is not None:
-            patterns, failures = fewer, 0
+        if target < taken.num_packs:
+            # The chosen packs, with the classes of the subproblem.
+            inside = taken.with_classes(np.searchsorted(classes, taken.classes))
+            fresh = closed(subproblem, inside, target, seed + trial, _DIVES, effort)[1]
+            if fresh.num_packs < taken.num_packs:
+                patterns = patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
+                failures = 0
         trial += 1
     return patterns
-
-
-def _closed_again(
-    instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
-) -> Patterns | None:
-    """Pack the graphs of ``chosen[q]`` packs of each pattern q again; return all patterns, None if no pack is saved."""
-    present = np.flatnonzero(chosen)
-    taken = patterns.take(present, chosen[present])
-    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
-    target = needed_packs(subproblem)
-    if target >= taken.num_packs:
-        return None
-    # The chosen packs, with the classes of the subproblem.
-    inside = taken.with_classes(np.searchsorted(classes, taken.classes))
-    fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
-    if fresh.num_packs >= taken.num_packs:
-        return None
-    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:

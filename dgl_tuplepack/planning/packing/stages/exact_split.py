@@ -83,7 +83,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         packs_left = packs - len(done)
         if packs_left == 1 or not len(left):
-            # No finished pack leaves more room free than `_least` allows, so all graphs in `left` fit into one pack.
+            # No finished pack leaves more room free than `least` allows, so all graphs in `left` fit into one pack.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
@@ -91,7 +91,9 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
         others = len(left) - 1
         all_free = others <= _MOST_FREE
         free = others if all_free else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
-        least = _least(sizes[left], limits, packs_left)
+        # All packs but the last share the free room.
+        room = zip(limits.tolist(), _spare(sizes[left], limits, packs_left), strict=True)
+        least = np.array([max(limit - spare // (packs_left - 1), 0) for limit, spare in room])
         members = _one_pack(sizes, left, (least, limits), free, key, effort)
         if members is not None:
             done.append(members)
@@ -113,12 +115,6 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
     """Return the room that the graphs leave free in `packs` packs, in each component, as Python integers."""
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
-
-
-def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Return the least content of the next of `packs` packs, int64 ``[d]``: all but the last share the free room."""
-    spare = _spare(sizes, limits, packs)
-    return np.array([max(limit - free // (packs - 1), 0) for limit, free in zip(limits.tolist(), spare, strict=True)])
 
 
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
