@@ -262,11 +262,7 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest v such that at least this fraction of all graphs have `values` <= v.
-
-    >>> quantiles(np.array([7, 3, 5]), np.array([1, 2, 1]), (0, 0.5, 0.75, 1))
-    [3, 3, 5, 7]
-    """
+    """Return, for each fraction, the smallest v such that at least this fraction of all graphs have `values` <= v."""
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(counts[order])
     at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])

@@ -166,11 +166,7 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Return `aligned` limits; if no edge type has a limit, each edge type gets its number in `fill`, at least 1.
-
-        >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
-        Limits(nodes=222, edges=2000, graphs=None)
-        """
+        """Return `aligned` limits; if no edge type has a limit, each gets its number in `fill`, at least 1."""
         # If the components are not names, `aligned` raises the error.
         if as_names(components) is None or self.edges is not None:
             return self.aligned(components)

@@ -417,11 +417,7 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Return the harmonic mean of the efficiencies above 0 (of components that any graph has), or 0 if there are none.
-
-    >>> round(harmonic_mean({"nodes": 0.9, "edges": 0.6}), 2)
-    0.72
-    """
+    """Return the harmonic mean of the efficiencies above 0, of components that any graph has; 0 if there are none."""
     values = [value for value in efficiency.values() if value > 0]
     return len(values) / sum(1 / value for value in values) if values else 0.0
 

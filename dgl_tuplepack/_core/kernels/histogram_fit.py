@@ -244,9 +244,9 @@ def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
 class Placing(NamedTuple):
     """The rule for placing graphs: with `fullest_first`, into the group with room that has the lowest priority.
 
-    Only groups with at least the priority of the size are searched; after the first placement of a size, only groups
-    with a higher priority, unless `by_the_text` is set. A group is inserted after all groups of equal priority; with
-    `random_ties`, before or after them at random, drawn with `key`.
+    Only groups with at least the priority of the size are searched; after its first placement, with a higher one,
+    unless `by_the_text` is set. Among equal priorities a group is last, or with `random_ties`, first or last, drawn
+    with `key`.
     """
 
     fullest_first: bool
@@ -270,9 +270,9 @@ def fit_histogram(
 ) -> tuple[IntMatrix, int]:  # fmt: skip
     """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once; and the steps done.
 
-    For the columns see PARENT. A group whose packs have all moved to other groups remains, with
-    COUNT 0. Size classes are packed in `order`, at most `cap` graphs in a pack. `rule` computes the priority of a size,
-    or of the room left in a pack. If more than about `most_steps` steps are needed, no groups are returned.
+    For the columns see PARENT; groups whose packs have all moved to other groups have COUNT 0. Size classes are packed
+    in `order`, at most `cap` graphs in a pack. `rule` computes the priority of a size, or of the room left in a pack.
+    If more than about `most_steps` steps are needed, no groups are returned.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)

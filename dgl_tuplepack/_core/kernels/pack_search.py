@@ -36,8 +36,8 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
-    A graph has d + 1 shares: size / limit in each component, then their mean. The first d + 1 columns have the highest
-    value / share, the next d + 1 columns the highest 1 / share, and the last column the highest value of a graph.
+    A graph has d + 1 shares: size / limit in each component, then their mean. The columns have the highest value /
+    share (d + 1 columns), the highest 1 / share (d + 1 columns), and the highest value of a graph.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))

@@ -1,6 +1,6 @@
 """Packing methods behind one function and one registry.
 
-The methods are in `auto` and `fit`; a new method gets its own file. `stages/` has the stages of "auto".
+The methods are in `auto` and `fit`; a new method gets its own file. `stages/` has the algorithms of "auto".
 """
 
 from __future__ import annotations

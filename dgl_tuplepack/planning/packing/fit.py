@@ -57,16 +57,13 @@ def as_plan(
 
 
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Put each graph into an open pack with room for it, largest sizes first.
+    """Put each graph into an open pack with room for it, largest sizes first; see section 2.2 of the paper.
 
     "best_fit" chooses the fullest such pack, "first_fit" the emptiest (elsewhere called worst fit), exactly as the
     paper's code. Two of its traits cost packs: once a graph of a size is placed, the other graphs of this size skip
     packs whose room has the same priority as the size; and if no open pack has room for a size, each remaining graph of
     that size opens a new pack. "first_fit_by_text" has no first trait, as in the paper's text. Time near O(G log G) in
     practice for G groups of identical packs; memory O(G k).
-
-    Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
-    shortest-pack-first histogram packing"; section 2.2 has the text.
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_within(method, histogram, limits, priority, settings, Effort(1 << 62))

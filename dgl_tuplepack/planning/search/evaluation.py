@@ -154,7 +154,7 @@ def available_cores() -> int:
 
 @dataclass(frozen=True)
 class Space:
-    """The limits that a search can try: a lattice of limits, with k components, that hold every graph.
+    """A lattice of limits, with k components, that hold every graph.
 
     A "mean graph" is an imaginary graph of the mean size. Limits of s times the mean size hold s mean graphs.
     """
@@ -204,10 +204,7 @@ class Space:
         return list(dict.fromkeys(points))
 
     def neighbours(self, point: Point, scale: float) -> list[Point]:
-        """Return O(k) limits about `scale` mean graphs from `point`.
-
-        They differ in one component, in all, or in two neighbouring components, of which one is larger.
-        """
+        """Return O(k) limits about `scale` mean graphs from `point`: in one, all or two neighbouring components."""
         # moves[i]: distance in component i, at least one step.
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
         k, same = len(point), self.rounded(point)
@@ -240,9 +237,8 @@ class Space:
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
     """Return the lattice of the limits that hold every graph of `histogram` and of `others`.
 
-    In each component, the content of a pack is a multiple of the greatest common divisor of the sizes, so the limits
-    are too. If `multiple_of` is above 1, the limits are instead all limits whose padded shape, including the reserved
-    nodes, is a multiple of it. Raise SearchError if slots could overflow int64.
+    The content of a pack is a multiple of the greatest common divisor of the sizes, so the limits are too. If
+    `multiple_of` is above 1, the padded shape, including reserved nodes, is instead a multiple of it.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")

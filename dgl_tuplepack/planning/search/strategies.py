@@ -110,10 +110,7 @@ class Smallest(Strategy):
     name = "smallest"
 
     def search(self, evaluation: Evaluation) -> None:
-        """Explore the space; if sizes are nearly equal, only limits that hold several graphs of mean size.
-
-        Packs of a single graph would be as full, but would need a reserved node for each graph.
-        """
+        """Explore the space; if sizes are nearly equal, only limits of several graphs, to share reserved nodes."""
         space = evaluation.space
         if space.scale < _NEARLY_EQUAL:
             several = _SEVERAL if evaluation.cap is None else min(_SEVERAL, evaluation.cap)
@@ -182,10 +179,7 @@ class Target(Strategy):
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return whether limits can reach the target with fewer slots than the best candidate.
-
-        If no candidate reaches the target yet: whether they can get as close as the closest candidate.
-        """
+        """Return whether limits can reach the target with fewer slots than the best candidate, or get as close."""
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
         slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
@@ -208,10 +202,7 @@ class GraphsPerBatch(Strategy):
         return self
 
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
-
-        Two are preferred: with one, two graphs never meet if no pack of the plan holds both sizes.
-        """
+        """Choose the number of packs in a batch if it is "auto": with one, some graphs would never meet."""
         if self.packs_per_batch != AUTO:
             return self
         number, cap = self.graphs_per_batch, cap or space.num_graphs

@@ -40,8 +40,7 @@ def dealt_near(
 ) -> Patterns | None:
     """Pack all graphs into about ``targets[0]`` packs, then ``targets[1]``, fewer, and so on, while this saves packs.
 
-    Targets above `most` are left out; None if no attempt has at most `most` packs. An attempt may spend `work` units on
-    the repair, for each graph and component.
+    An attempt may spend `work` on the repair, for each graph and component. None if none has at most `most` packs.
     """
     best: Patterns | None = None
     budget = work * min(instance.num_graphs, _MOST_GRAPHS) * len(instance.limits)
@@ -113,8 +112,7 @@ def _shortened(instance: Instance, members: IntArray) -> int:
 class OpenPacks:
     """P packs of up to M graphs each, which may be exchanged, within `limits` ``[d]``.
 
-    The first ``counts[p]`` entries of row p of `members` ``[P, M]`` are the graphs of pack p, as rows of `sizes` ``[N,
-    d]``.
+    Row p of `members` ``[P, M]`` begins with the ``counts[p]`` graphs of pack p, as rows of `sizes` ``[N, d]``.
     """
 
     sizes: IntArray
@@ -184,9 +182,9 @@ class OpenPacks:
 def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
     """Deal graphs to packs so that all loads are nearly equal; return the pack of each graph, int64 ``[N]``.
 
-    Graph i has the shares of the limits ``shares[rows[i]]``, each at most 1; large graphs should come first. It goes to
-    the pack whose load has the smallest scalar product with its size. Time O(N P d) for groups of P <= 1,000 packs,
-    each of which gets a sample of the graphs; less if rows repeat.
+    Graph i, with ``shares[rows[i]]`` of the limits, goes to the pack whose load has the smallest scalar product with
+    its size; large graphs should come first. Time O(N P d) for groups of P <= 1,000 packs, each of which gets a sample
+    of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 

@@ -68,10 +68,9 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     """Pack graphs of `sizes` ``[G, d]`` into at most `packs` packs; return each pack's graphs, or None on failure.
 
     Packs are filled one by one; each gets the hardest remaining graph, which has the largest share of a limit. A try
-    with n <= 32 free graphs takes time and memory O(d 2^(n / 2)), plus at most 2^22 steps.
-
-    Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `minimum_bin_slack`); Horowitz & Sahni 1974
-    for subsets (see `kernels.subset`).
+    with n <= 32 free graphs takes time and memory O(d 2^(n / 2)), plus at most 2^22 steps. Sources: Gupta & Ho 1999
+    (see `minimum_bin_slack`) for filling bins to an exact sum; Horowitz & Sahni 1974 (see `kernels.subset`) for
+    subsets.
     """
     hardest_first = np.argsort(-(sizes / limits).max(axis=1), kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
