@@ -47,10 +47,6 @@ def test_repr_copies_and_plain_data_give_the_same_limits(limits: Limits) -> None
     assert hash(copy.copy(limits)) == hash(limits)
 
 
-def test_a_padded_shape_reserves_one_node_and_one_graph() -> None:
-    assert Limits.from_padded_shape(256, 512, 64) == Limits(255, 512, 63)
-
-
 @pytest.mark.parametrize(
     ("shape", "parts"),
     [
