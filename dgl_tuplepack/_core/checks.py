@@ -47,8 +47,7 @@ def as_integer(value: Any) -> int | None:
         return None
     try:
         return operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        # RuntimeError: a tensor on the device "meta", which holds no values.
+    except (TypeError, ValueError):
         return None
 
 
@@ -57,43 +56,29 @@ def shown(value: Any, length: int = 100) -> str:
     try:
         text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
-        # An error in a repr must not replace the error whose message is being made. For example, the repr of an int
-        # fails above 4,300 digits.
-        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+        # An error in a repr must not replace the error whose message is being made.
+        text = f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def real_number(
-    what: str,
-    value: Any,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    hint: str = "give a number in that range.",
-    error: type[InputError] = InputError,
-) -> float:
+    what: str, value: Any, *, least: float = -math.inf, above: float = -math.inf, most: float = math.inf,
+    hint: str = "give a number in that range.", error: type[InputError] = InputError,
+) -> float:  # fmt: skip
     """Return `value` as an int if it is an integer, else as a float; raise `error` unless it is a finite real number.
 
     `least` and `most` are inclusive bounds, `above` is an exclusive bound.
     """
-    number = _as_real(value)
-    if number is None or not (math.isfinite(number) and least <= number <= most and above < number):
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except (OverflowError, ValueError):
+        # An integer or a fraction above 1.8e308.
+        number = math.inf
+    if not (math.isfinite(number) and least <= number <= most and above < number):
         bounds = ((">=", least), ("above", above), ("at most", most))
         allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
         raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {shown(value)}; {hint}")
     return int(value) if isinstance(value, Integral) else number
-
-
-def _as_real(value: Any) -> float | None:
-    """Return `value` as a float, perhaps infinite or NaN; None if it is a bool, is not real, or is too large."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (OverflowError, ValueError):
-        # An integer or a fraction above 1.8e308.
-        return None
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
@@ -111,18 +96,12 @@ def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError
 
 
 def as_path(path: Any) -> Path:
-    """Return `path` as a Path; raise FormatError if it is neither text nor a Path, or cannot name a file."""
-    try:
-        converted: Path | None = Path(path)
-        os.fsencode(str(path))
-    except (TypeError, UnicodeEncodeError):
-        converted = None
-    if converted is None or "\0" in str(converted):
+    """Return `path` as a Path; raise FormatError if it is neither text nor a path, or has a null character."""
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise FormatError(
-            "a path must be text or a pathlib.Path, without null characters or lone surrogates, but is "
-            f"{shown(path)}; give such a path."
+            f"a path must be text or a pathlib.Path, without null characters, but is {shown(path)}; give such a path."
         )
-    return converted
+    return Path(path)
 
 
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:

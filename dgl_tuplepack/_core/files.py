@@ -21,12 +21,8 @@ from dgl_tuplepack.errors import FormatError
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path`; see `write_bytes`."""
-    try:
-        content = text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise FormatError(f"cannot write {path}: {error.object[error.start]!r} is not a character of UTF-8.") from error
-    write_bytes(path, content)
+    """Write `text` to `path` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -40,7 +36,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
-            _sync_folder(path.parent)
+            # Flush the renaming, too; on Windows, folders cannot be opened.
+            if os.name == "posix":
+                handle = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
     finally:
         # The partial file still exists only if writing failed.
         with contextlib.suppress(OSError):
@@ -61,17 +63,6 @@ def writable(path: str | os.PathLike[str]) -> Path:
     if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise FormatError(f"cannot write {path}: {path.parent} is no folder that accepts files; create the folder.")
     return path
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a renaming in `folder` to the disk; do nothing on Windows, where folders cannot be opened."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
@@ -129,20 +120,6 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
-    """Raise FormatError unless a JSON document is of this `kind` and `version`."""
-    given = document.get("format") if isinstance(document, dict) else None
-    if given != kind:
-        raise FormatError(
-            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package wrote."
-        )
-    if document.get("version") != version:
-        raise FormatError(
-            f"{path} has version {document.get('version')!r:.100} of {kind}, but this release reads version {version}; "
-            "use the release that wrote it, or write it again."
-        )
-
-
 def checksum(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a JSON document, computed without its key ``checksum``."""
     content = {name: value for name, value in document.items() if name != "checksum"}
@@ -185,7 +162,16 @@ class JsonFormat:
         That is: another `kind` or `version`; after the block, a wrong checksum; or an error in the block that is an
         `InputError`, or comes from a missing value, a value of a wrong type, or reading another file.
         """
-        check_header(document, path, self.kind, self.version)
+        given = document.get("format") if isinstance(document, dict) else None
+        if given != self.kind:
+            raise FormatError(
+                f"{path} is not a {self.kind} file (its format is {given!r:.100}); give a file that this package wrote."
+            )
+        if document.get("version") != self.version:
+            raise FormatError(
+                f"{path} has version {document.get('version')!r:.100} of {self.kind}, but this release reads version "
+                f"{self.version}; use the release that wrote it, or write it again."
+            )
         try:
             yield document
             intact = document["checksum"] == checksum(document)

@@ -15,18 +15,9 @@ KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3
 _PINNED = {"torch": '"torch>=2.14"', "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
 # Package -> extra of setup.cfg that installs it. Every package in `needs` in graphs/readers/kinds.py must be a key.
 EXTRAS = {
-    "torch": "torch",
-    "dgl": "dgl",
-    "ogb": "ogb",
-    "pandas": "ogb",
-    "matplotlib": "plots",
-    "jinja2": "report",
-    "fsspec": "torch",
-    "distributed": "dask",
-    "torch_geometric": "pyg",
-    "pyarrow": "parquet",
-    "scipy": "dgl",
-}
+    "torch": "torch", "dgl": "dgl", "ogb": "ogb", "pandas": "ogb", "matplotlib": "plots", "jinja2": "report",
+    "fsspec": "torch", "distributed": "dask", "torch_geometric": "pyg", "pyarrow": "parquet", "scipy": "dgl",
+}  # fmt: skip
 
 
 def load(name: str) -> ModuleType:
@@ -45,9 +36,10 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
     """Return the error for an optional package that could not be imported."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
-    together = f" Known to work together: {KNOWN_GOOD}." if package == "dgl" else ""
-    no_wheels = package == "dgl" and sys.version_info >= (3, 12)
-    wheels = " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if no_wheels else ""
+    together = wheels = ""
+    if package == "dgl":
+        together = f" Known to work together: {KNOWN_GOOD}."
+        wheels = " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if sys.version_info >= (3, 12) else ""
     return MissingDependencyError(
         f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Install it "
         f"with pip install {_PINNED.get(package, package)}.{together} The repository's scripts/constraints.txt pins "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ def notice(text: str, graphs: int = _MANY) -> Any:
     return progress_bar(desc=text, bar_format="{desc}", leave=False, hidden=graphs < _MANY)
 
 
-class HiddenBar:
+class HiddenBar(contextlib.AbstractContextManager["HiddenBar"]):
     """A bar that shows nothing. tqdm's own takes a lock that a killed process never releases."""
 
     def __init__(self, items: Iterable[Any]) -> None:
@@ -38,11 +39,8 @@ class HiddenBar:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
 
-    def __enter__(self) -> HiddenBar:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Do nothing."""
 
     def update(self, number: int = 1) -> None:
         """Do nothing."""

@@ -30,8 +30,5 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a row without nested mappings: ``{"limits": {"nodes": 9}}`` becomes ``{"limits_nodes": 9}``."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, Mapping):
-            cells |= _flat(value, f"{prefix}{name}_")
-        else:
-            cells[prefix + name] = value
+        cells |= _flat(value, f"{prefix}{name}_") if isinstance(value, Mapping) else {prefix + name: value}
     return cells

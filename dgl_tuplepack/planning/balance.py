@@ -17,8 +17,7 @@ def balanced_parts(sizes: GraphSizes, parts: int) -> IntArray:
 
     Graphs of equal size are dealt to all parts in turn, the same number to each part. The remaining graphs follow,
     largest first: each goes to the part in which it raises the sum of squared loads least. A load is the total of one
-    component in one part, divided by the mean over all parts. Some parts stay empty if there are fewer graphs than
-    parts.
+    component in one part, divided by the mean over all parts. With fewer graphs than parts, some parts stay empty.
 
     Time O(N log N + R P k) for R remaining graphs, P parts and k components.
 

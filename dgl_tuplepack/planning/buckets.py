@@ -23,9 +23,8 @@ class Buckets(tuple[Limits, ...]):
 
     Examples
     --------
-    >>> buckets = Buckets([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)])
-    >>> buckets.largest, buckets.smallest_for([[100, 200], [101, 200]], [1, 1]).tolist()
-    (Limits(nodes=222, edges=502, graphs=None), [0, 1])
+    >>> Buckets([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)]).smallest_for([[101, 200]], [1]).tolist()
+    [1]
     """
 
     __slots__ = ()
@@ -83,12 +82,11 @@ class Buckets(tuple[Limits, ...]):
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
         """Return the index of the smallest shape for each content ``[Q, k]`` of ``graphs[i]`` graphs, int64 ``[Q]``."""
-        shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
-        contents = np.asarray(contents, dtype=np.int64)
         # Limits ascend, so the index of the smallest shape that fits is the number of shapes that are too small.
+        held = np.column_stack([contents, graphs])
+        shapes = np.zeros(len(held), dtype=np.int64)
         for limits in self[:-1]:
-            most = INT64_MAX if limits.graphs is None else limits.graphs
-            shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
+            shapes += (held > _bounds(limits)).any(axis=1)
         return shapes
 
     def to_dict(self) -> list[dict[str, Any]]:

@@ -99,15 +99,14 @@ class SizeHistogram:
         """
         of_store = getattr(sizes, "sizes", None)
         sizes = of_store if isinstance(of_store, GraphSizes) else sizes
-        if not isinstance(sizes, GraphSizes):
-            are_rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
-            if not are_rows and not hasattr(sizes, "__array__"):
-                first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
-                raise SizesError(
-                    f"sizes must be rows of whole numbers, one for each graph, but are {type(sizes).__name__}{first}; "
-                    "call sizes_of(source) first."
-                )
-            sizes = GraphSizes(sizes)
+        are_rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
+        if not (are_rows or isinstance(sizes, GraphSizes) or hasattr(sizes, "__array__")):
+            first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
+            raise SizesError(
+                f"sizes must be rows of whole numbers, one for each graph, but are {type(sizes).__name__}{first}; "
+                "call sizes_of(source) first."
+            )
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes)
         if not len(sizes):
             raise SizesError("the dataset has no graphs; at least one is needed.")
         classes, graph_classes, counts = distinct_rows(sizes.array)
@@ -169,13 +168,7 @@ class SizeHistogram:
         return SizeHistogram(classes, counts, self.components)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SizeHistogram):
-            return NotImplemented
-        return (
-            self.components == other.components
-            and np.array_equal(self.sizes, other.sizes)
-            and np.array_equal(self.counts, other.counts)
-        )
+        return self.to_dict() == other.to_dict() if isinstance(other, SizeHistogram) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -223,9 +216,7 @@ class SizeHistogram:
     def to_csv(self) -> str:
         """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*self.components, "count"])
-        writer.writerows(self.to_dict()["rows"])
+        csv.writer(text, lineterminator="\n").writerows([[*self.components, "count"], *self.to_dict()["rows"]])
         return text.getvalue()
 
     @classmethod
@@ -246,7 +237,11 @@ class SizeHistogram:
             raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {header!s:.200}.")
         counts = Counter[tuple[int, ...] | int]()
         for number, line in enumerate(lines, start=2):
-            row = _csv_row(line, len(header), f"line {number} of {name}", has_counts)
+            try:
+                row = [int(cell) for cell in line]
+            except ValueError:
+                row = []
+            _check_row(row, len(header), f"line {number} of {name}", has_counts, ",".join(line))
             *size, count = row if has_counts else [*row, 1]
             counts[tuple(size)] += count
         try:
@@ -267,11 +262,7 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 
 
 def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
-    """Return, for each fraction, the smallest v such that at least this fraction of all graphs have `values` <= v.
-
-    >>> quantiles(np.array([7, 3, 5]), np.array([1, 2, 1]), (0, 0.5, 0.75, 1))
-    [3, 3, 5, 7]
-    """
+    """Return, for each fraction, the smallest v such that at least this fraction of all graphs have `values` <= v."""
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(counts[order])
     at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])
@@ -328,16 +319,6 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     if suffix not in (".json", ".csv"):
         raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
     return suffix
-
-
-def _csv_row(line: list[str], cells: int, where: str, has_count: bool) -> list[int]:
-    """Return the cells of a CSV line as integers; raise FormatError unless they are a valid row (see `_check_row`)."""
-    try:
-        row = [int(cell) for cell in line]
-    except ValueError:
-        row = []
-    _check_row(row, cells, where, has_count, ",".join(line))
-    return row
 
 
 def _check_row(row: Any, cells: int, where: str, has_count: bool = True, written: str | None = None) -> None:

@@ -51,8 +51,6 @@ class Limits:
     Examples
     --------
     >>> limits = Limits(nodes=222, edges=502, graphs=256)
-    >>> limits
-    Limits(nodes=222, edges=502, graphs=256)
     >>> limits.fits([[222, 502], [223, 10]]).tolist()
     [True, False]
     """
@@ -139,9 +137,8 @@ class Limits:
 
     def _of_kind(self, kind: str) -> Any:
         """Return the limit of "nodes" or "edges": a number, or for heterographs a dict keyed by type."""
-        maxima = self.maxima
-        if kind in maxima:
-            return maxima[kind]
+        if kind in self.components:
+            return self.maxima[kind]
         return {_type_of(self.components[i]): self.values[i] for i in components_of_kind(self.components, kind)}
 
     def replace_graphs(self, graphs: int | None) -> Limits:
@@ -169,11 +166,7 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Return `aligned` limits; if no edge type has a limit, each edge type gets its number in `fill`, at least 1.
-
-        >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
-        Limits(nodes=222, edges=2000, graphs=None)
-        """
+        """Return `aligned` limits; if no edge type has a limit, each gets its number in `fill`, at least 1."""
         # If the components are not names, `aligned` raises the error.
         if as_names(components) is None or self.edges is not None:
             return self.aligned(components)
@@ -201,22 +194,23 @@ class Limits:
     def _describe(self, sizes: GraphSizes, too_large: IntArray, counts: IntArray | None) -> str:
         """Return the message of `check`; `too_large` has the indices of the rows of `sizes` that do not fit."""
 
-        def named(row: IntArray) -> str:
+        def text(size: IntArray) -> str:
             """Return a size as text, such as "3 nodes, 4 edges"."""
-            return ", ".join(f"{value} {name}" for value, name in zip(row.tolist(), sizes.components, strict=True))
+            return ", ".join(f"{value} {name}" for value, name in zip(size.tolist(), sizes.components, strict=True))
 
-        examples = [
-            f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} with {named(sizes.array[i])}"
-            for i in too_large[:_NAMED_GRAPHS].tolist()
-        ]
+        named = [(i, text(sizes.array[i])) for i in too_large[:_NAMED_GRAPHS].tolist()]
+        if counts is None:
+            examples, number, total = [f"graph {i} ({size})" for i, size in named], len(too_large), len(sizes)
+        else:
+            examples = [f"{counts[i]} with {size}" for i, size in named]
+            number, total = exact_sum(counts[too_large]), exact_sum(counts)
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f"; and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
-        graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         largest = sizes.array.max(axis=0)
         fill = dict(zip(sizes.components, largest.tolist(), strict=True))
-        needed = named(np.maximum(largest, self.filled(sizes.components, fill).array))
+        needed = text(np.maximum(largest, self.filled(sizes.components, fill).array))
         return (
-            f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(examples)}{more}. "
+            f"{number} of {total} graphs exceed {self!r} on their own: {'; '.join(examples)}{more}. "
             f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
             "dataset, as oversize='drop' does in PackBatchSampler, StaticBatchSampler, StreamPacker and search_limits."
         )
@@ -241,13 +235,13 @@ class Limits:
 
 def as_limits(limits: object) -> Limits:
     """Return `limits`; raise LimitsError for anything but `Limits`, such as a tuple of numbers."""
+    if isinstance(limits, Limits):
+        return limits
     if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
         raise LimitsError(
             f"one shape is needed here, but got limits of {len(limits)} shapes: {shown(limits, 200)}; give one of them."
         )
-    if not isinstance(limits, Limits):
-        raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
-    return limits
+    raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
 
 
 def _type_of(component: str) -> Any:

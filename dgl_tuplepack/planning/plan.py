@@ -29,19 +29,12 @@ _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
 _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 
 
-def library_versions() -> dict[str, str]:
+@functools.cache
+def library_versions() -> Mapping[str, str]:
     """Return the versions that a plan records, by name: this package, Python, and the libraries that compute plans."""
-    return {
-        "dgl_tuplepack": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        # Importing these packages to read their versions would take longer.
-        "numba": _version_of("numba"),
-        "highspy": _version_of("highspy"),
-    }
-
-
-_version_of = functools.cache(metadata.version)
+    # Importing these libraries to read their versions would take longer.
+    libraries = {name: metadata.version(name) for name in ("numpy", "numba", "highspy")}
+    return {"dgl_tuplepack": __version__, "python": platform.python_version(), **libraries}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +60,7 @@ class Patterns:
         return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
 
     def contents(self, sizes: IntArray) -> IntArray:
-        """Return the content of one pack of each pattern, int64 ``[Q, d]``; `sizes` ``[C, d]`` has a row per class."""
+        """Return the content of one pack of each pattern, int64 ``[Q, d]``, for classes of `sizes` ``[C, d]``."""
         weighted = sizes[self.classes] * self.multiplicities[:, None]
         return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
 
@@ -82,24 +75,24 @@ class Patterns:
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """Return the first `most` patterns as rows: graphs of each class, int64 ``[M, C]``; `classes` is C."""
+        """Return the number of graphs of each class in the first `most` patterns, int64 ``[M, C]``; `classes` is C."""
         number = min(most, len(self))
-        rows = np.zeros((number, classes), dtype=np.int64)
+        dense = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
-        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
-        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
-        return rows
+        patterns = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(dense, (patterns, self.classes[:last]), self.multiplicities[:last])
+        return dense
 
     def with_classes(self, classes: IntArray) -> Patterns:
         """Return the same patterns with `classes` as the class of each entry."""
         return replace(self, classes=classes)
 
-    def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
-        """Return the patterns at the indices `rows`; pattern ``rows[i]`` gets ``repeats[i]``, >= 1."""
-        lengths = np.diff(self.offsets)[rows]
+    def take(self, chosen: IntArray, repeats: IntArray) -> Patterns:
+        """Return the patterns with the indices `chosen`; pattern ``chosen[i]`` gets ``repeats[i]``, >= 1."""
+        lengths = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         # entries[i]: index in `self.classes` of entry i of the result.
-        entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        entries = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
@@ -159,12 +152,9 @@ class PackPlan:
         The sizes that were packed.
     limits
         Limits of every pack, one for each component; with shape buckets, the largest limits.
-    offsets
-        int64 ``[Q + 1]``; pattern q has the entries ``offsets[q]:offsets[q + 1]`` of `classes` and `multiplicities`.
-    classes
-        Size class of each entry (row of ``histogram.sizes``), int64.
-    multiplicities
-        Number of graphs of each entry's class in one pack of the pattern, int64, >= 1.
+    offsets, classes, multiplicities
+        int64 CSR arrays: a pack of pattern q holds ``multiplicities[e]`` >= 1 graphs of the size class ``classes[e]``
+        (row of ``histogram.sizes``) for each e in ``offsets[q]:offsets[q + 1]``.
     repeats
         Number of packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
@@ -172,7 +162,7 @@ class PackPlan:
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
     buckets
-        Limits of several shapes; each pack has the smallest that holds it. None: all packs have the shape of `limits`.
+        Limits of several shapes; each pack has the smallest that holds it. None: one shape.
 
     Raises
     ------
@@ -208,9 +198,13 @@ class PackPlan:
         self.validate()
 
     @property
+    def _arrays(self) -> dict[str, IntArray]:
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    @property
     def patterns(self) -> Patterns:
         """The patterns without the facts about the plan."""
-        return Patterns(self.offsets, self.classes, self.multiplicities, self.repeats)
+        return Patterns(**self._arrays)
 
     @functools.cached_property
     def num_packs(self) -> int:
@@ -307,13 +301,10 @@ class PackPlan:
         header: list[Any] = [list(self.histogram.components), self.limits.to_dict()]
         header += [] if self.buckets is None else [self.buckets.to_dict()]
         digest.update(json.dumps(header, sort_keys=True).encode())
-        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
+        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays.values()):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
         return digest.hexdigest()
-
-    def _arrays(self) -> list[IntArray]:
-        return [getattr(self, name) for name in _ARRAYS]
 
     def validate(self) -> None:
         """Raise PlanError unless every graph is in exactly one pack, and no pack exceeds a limit."""
@@ -336,15 +327,13 @@ class PackPlan:
 
     def _check_structure(self) -> None:
         """Raise PlanError if the arrays do not fit together, or other attributes have wrong types or values."""
-        if (
-            any(array.ndim != 1 for array in self._arrays())
-            or len(self.offsets) != len(self.repeats) + 1
-            or len(self.multiplicities) != len(self.classes)
-            or not len(self.repeats)
-            or self.offsets[0] != 0
-            or self.offsets[-1] != len(self.classes)
-            or (np.diff(self.offsets) <= 0).any()
-        ):
+        fitting = (
+            all(array.ndim == 1 for array in self._arrays.values())
+            and len(self.offsets) - 1 == len(self.repeats) > 0
+            and len(self.multiplicities) == len(self.classes) == self.offsets[-1]
+            and self.offsets[0] == 0 and (np.diff(self.offsets) > 0).all()
+        )  # fmt: skip
+        if not fitting:
             raise PlanError("the arrays of the plan do not fit together; it is damaged, make it again.")
         if (self.classes >= len(self.histogram)).any():
             raise PlanError(
@@ -353,14 +342,10 @@ class PackPlan:
             )
         if not self.multiplicities.all() or not self.repeats.all():
             raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
-        whole_number(
-            f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
-        )
+        whole_number(f"lower bound of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError)
         whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
-        # If `versions` is not a mapping, the next check refuses it, too.
-        versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
-        texts = (self.method, self.heuristic or "", *versions, *versions.values())
-        if versions is not self.versions or not all(isinstance(text, str) for text in texts):
+        versions = self.versions.values() if isinstance(self.versions, Mapping) else [None]
+        if not all(isinstance(text, str) for text in (self.method, self.heuristic or "", *versions)):
             raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
@@ -379,13 +364,11 @@ class PackPlan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a JSON file; the file is either complete or not written at all."""
-        arrays = {name: array.tolist() for name, array in zip(_ARRAYS, self._arrays(), strict=True)}
-        content = {
-            "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
-            **{name: getattr(self, name) for name in _OTHERS}, "fingerprint": self.fingerprint,
-        }  # fmt: skip
+        arrays = {name: array.tolist() for name, array in self._arrays.items()}
+        others = {name: getattr(self, name) for name in _OTHERS}
+        content = {"histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays, **others}
         buckets = {} if self.buckets is None else {"buckets": self.buckets.to_dict()}
-        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), **buckets})
+        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), "fingerprint": self.fingerprint, **buckets})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackPlan:
@@ -417,29 +400,24 @@ def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits
     For a shape bucket, packs of larger shapes are ignored.
     """
     components = plans[0].histogram.components
+    shapes = np.concatenate([plan.pattern_shapes for plan in plans])
+    contents = np.concatenate([plan.pattern_contents for plan in plans])
+    graphs = np.concatenate([plan.pattern_graphs for plan in plans])
     found: list[Limits] = []
     for shape, each in enumerate(all_of(limits)):
-        # within[i]: for each pattern of plan i, whether its packs have this shape or a smaller one, bool [Q].
-        within = [plan.pattern_shapes <= shape for plan in plans]
-        contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
-        graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
-        most = contents.max(axis=0, initial=1).tolist()
+        most = contents[shapes <= shape].max(axis=0, initial=1).tolist()
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
             # `Buckets` refuses two equal shapes, and a cap below the cap of the previous shape.
-            before = found[-1].graphs if found else None
-            chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
-            chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen
+            before = found[-1].graphs or 0 if found else 0
+            chosen = chosen.replace_graphs(max(int(graphs[shapes <= shape].max(initial=1)), before))
+            chosen = chosen.replace_graphs(before + 1) if found and chosen == found[-1] else chosen
         found.append(chosen)
     return Buckets(found) if isinstance(limits, Buckets) else found[0]
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Return the harmonic mean of the efficiencies above 0 (of components that any graph has), or 0 if there are none.
-
-    >>> round(harmonic_mean({"nodes": 0.9, "edges": 0.6}), 2)
-    0.72
-    """
+    """Return the harmonic mean of the efficiencies above 0, of components that any graph has; 0 if there are none."""
     values = [value for value in efficiency.values() if value > 0]
     return len(values) / sum(1 / value for value in values) if values else 0.0
 
@@ -468,17 +446,9 @@ def summarise(plan: PackPlan) -> dict[str, Any]:
     if plan.buckets is not None:
         of_shapes = {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
     return {
-        "method": plan.method,
-        "heuristic": plan.heuristic,
-        "graphs": plan.histogram.num_graphs,
-        "packs": plan.num_packs,
-        **of_shapes,
-        "lower_bound": plan.lower_bound,
-        "gap": plan.gap,
-        "efficiency": plan.efficiency,
-        "effective_limits": plan.effective_limits.to_dict(),
-        "effective_efficiency": plan.effective_efficiency,
-        "harmonic_mean": harmonic_mean(plan.efficiency),
-        "empty_slots": empty_slots(plan),
-        "max_graphs": plan.max_graphs,
-    }
+        "method": plan.method, "heuristic": plan.heuristic, "graphs": plan.histogram.num_graphs,
+        "packs": plan.num_packs, **of_shapes, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "efficiency": plan.efficiency, "effective_limits": plan.effective_limits.to_dict(),
+        "effective_efficiency": plan.effective_efficiency, "harmonic_mean": harmonic_mean(plan.efficiency),
+        "empty_slots": empty_slots(plan), "max_graphs": plan.max_graphs,
+    }  # fmt: skip

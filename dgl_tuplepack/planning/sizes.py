@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._core.checks import INT64_MAX, as_array, as_ids, shown
+from dgl_tuplepack._core.checks import INT64_MAX, as_array, as_ids, as_integer, shown
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
@@ -35,10 +35,7 @@ def as_int64(values: Any, what: str) -> IntArray:
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        # In Python, a bool is an int; here, bools are refused.
-        truths, integers = bool | np.bool_, int | np.integer
-        others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat])
-        others = others.reshape(array.shape)
+        others = np.array([as_integer(value) is None for value in array.flat]).reshape(array.shape)
         if others.any():
             raise SizesError(
                 f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
@@ -77,9 +74,8 @@ class GraphSizes:
 
     Examples
     --------
-    >>> sizes = GraphSizes([[3, 4], [2, 2]])
-    >>> sizes.num_nodes.tolist(), sizes.totals()
-    ([3, 2], {'nodes': 5, 'edges': 6})
+    >>> GraphSizes([[3, 4], [2, 2]]).totals()
+    {'nodes': 5, 'edges': 6}
     """
 
     array: IntArray
@@ -104,16 +100,12 @@ class GraphSizes:
     @property
     def num_nodes(self) -> IntArray:
         """Number of nodes of each graph, summed over all node types, int64 ``[N]``."""
-        return self._column_sum("nodes")
+        return self.array[:, components_of_kind(self.components, "nodes")].sum(axis=1)  # type: ignore[no-any-return]
 
     @property
     def num_edges(self) -> IntArray:
         """Number of edges of each graph, summed over all edge types, int64 ``[N]``."""
-        return self._column_sum("edges")
-
-    def _column_sum(self, kind: str) -> IntArray:
-        columns = components_of_kind(self.components, kind)
-        return np.asarray(self.array[:, columns].sum(axis=1), dtype=np.int64)
+        return self.array[:, components_of_kind(self.components, "edges")].sum(axis=1)  # type: ignore[no-any-return]
 
     def totals(self) -> dict[str, int]:
         """Return the exact sum of each component over all graphs, as a Python integer of any magnitude."""

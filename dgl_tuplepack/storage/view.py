@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_ids, as_integers, true_or_false
 from dgl_tuplepack._core.kernels import assemble as kernel
+from dgl_tuplepack._core.kernels.assemble import ARRAY, CODES, OTHER
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
-from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Key, PaddedShape, batch_of, number_of_shape

@@ -13,9 +13,8 @@ from benchmarks.distinct import combined_cases, distinct_cases
 from benchmarks.literature import CLASSES, FAMILIES, Case, literature
 from benchmarks.packing import instance
 from benchmarks.tables import JsonOption, show, write_json
-from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.heuristics import Settings
-from dgl_tuplepack.planning.packing.stages.sequence import STAGES
+from dgl_tuplepack.planning.packing.auto import STAGES, auto
+from dgl_tuplepack.planning.packing.fit import Settings
 
 app = typer.Typer()
 

@@ -19,7 +19,7 @@ from benchmarks import buckets, shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
-from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.plan import summarise
 
 app = typer.Typer()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.plan import harmonic_mean
 from dgl_tuplepack.tools.plots import plot_methods, save_picture
 from reproduction.paper import MOST_GRAPHS, Pair, Printed

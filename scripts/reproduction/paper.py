@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.packing.fit import NAMES
 
 Pair = tuple[float, float]
 

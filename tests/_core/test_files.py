@@ -20,13 +20,6 @@ from tests.support.messages import refused
 from tests.support.stores import molecules, write_shards
 
 
-def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    files.write_text(path, "Größe\nnodes\n")
-    assert path.read_bytes() == "Größe\nnodes\n".encode()
-    assert files.read_text(path) == "Größe\nnodes\n"
-
-
 @pytest.mark.parametrize("step", ["replace", "fsync"])
 def test_an_interrupted_write_leaves_the_old_file_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str
@@ -58,8 +51,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.ENOMEM, "vm.max_map_count"), (errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "TMPDIR"),
-        (errno.EDQUOT, "quota"), (errno.EACCES, "check the path and its permissions"),
+        (errno.ENOMEM, "vm.max_map_count"), (errno.EMFILE, "ulimit -n"), (errno.EDQUOT, "quota"),
+        (errno.EACCES, "check the path and its permissions"),
     ],
 )  # fmt: skip
 def test_the_advice_fits_the_error_of_the_system(
@@ -74,10 +67,8 @@ def test_the_advice_fits_the_error_of_the_system(
     with refused(FormatError, "cannot write", os.strerror(number), advice):
         files.write_text(tmp_path / "plan.json", "new")
     monkeypatch.setattr(files, "open_plain", fail)
-    with pytest.raises(FormatError) as found:
+    with refused(FormatError, "cannot read", advice):
         files.open_file(tmp_path)
-    assert advice in str(found.value)
-    assert ("permissions" in str(found.value)) is (number == errno.EACCES)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1', "no json", "[" * 100_000])
@@ -93,7 +84,7 @@ def test_what_is_no_json_is_named(tmp_path: Path, text: str) -> None:
 
 def load(kind: str, path: Path) -> object:
     load = {
-        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load,
+        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load, "bare.json": tp.SizeHistogram.load,
         "metadata.json": lambda file: tp.GraphStore(file.parent),
         "manifest.json": lambda file: tp.MultiStore(file.parent),
     }  # fmt: skip
@@ -107,6 +98,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sizes = tp.GraphSizes([[3, 4], [2, 2], [2, 2]])
     tp.pack(sizes, tp.Limits(5, 6)).save(folder / "plan.json")
     tp.SizeHistogram.from_sizes(sizes).save(folder / "histogram.json")
+    (folder / "bare.json").write_text("[[3, 4, 1], [2, 2, 2]]")
     write_shards(folder / "shards", [molecules(2), molecules(3)])
     files = {file.name: file for file in folder.glob("*.json")}
     return {
@@ -116,9 +108,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-KINDS = ["plan.json", "histogram.json", "metadata.json", "manifest.json"]
-
-
+KINDS = ["plan.json", "histogram.json", "bare.json", "metadata.json", "manifest.json"]
 ODD = st.sampled_from([
     None, True, False, -1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**64, 10**99, -(10**99), 0.5, 1e300, -0.0, "", "a",
     "x" * 9999, "\ud800", "\0", "../x", [], {}, [[]], [{}], {"a": 1}, [1, "a"], [[1, 2], [3]], [None],
@@ -165,9 +155,10 @@ def test_what_is_not_a_file_is_never_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
 
 
-def test_a_link_keeps_leading_to_its_file(tmp_path: Path) -> None:
+def test_a_link_keeps_leading_to_its_file_which_is_read_back_byte_for_byte(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
-    files.write_text(tmp_path / "link", "new")
+    files.write_text(tmp_path / "link", "Größe\nnodes\n")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "file").read_bytes() == "Größe\nnodes\n".encode()
+    assert files.read_text(tmp_path / "link") == "Größe\nnodes\n"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import Limits, SizeHistogram, pack
-from dgl_tuplepack._core.kernels import histogram_fit, next_fit, random, slots
+from dgl_tuplepack._core.kernels import next_fit, random
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support import reference
 from tests.support.processes import run
@@ -33,17 +31,11 @@ def test_the_reference_is_splitmix64() -> None:
 
 
 def test_every_seed_epoch_and_purpose_has_its_own_stream() -> None:
-    keys = [
-        random.derive_key(np.uint64(s), np.uint64(e), np.uint64(p))
-        for s in range(9)
-        for e in range(9)
-        for p in range(9)
-    ]
-    assert len(set(map(int, keys))) == 9**3
+    keys = [int(random.derive_key(*map(np.uint64, numbers))) for numbers in product(range(9), repeat=3)]
+    assert len(set(keys)) == 9**3
     # Compared between ranks of different machines: it must never change.
-    assert int(random.derive_key(np.uint64(1), np.uint64(2), np.uint64(3))) == reference.splitmix64(
-        reference.splitmix64(reference.splitmix64(1, 2), 3), 0
-    )
+    inner = reference.splitmix64(reference.splitmix64(1, 2), 3)
+    assert int(random.derive_key(np.uint64(1), np.uint64(2), np.uint64(3))) == reference.splitmix64(inner, 0)
 
 
 @given(st.integers(0, 40), KEYS)
@@ -70,50 +62,13 @@ def test_a_shuffle_stays_inside_its_segments() -> None:
     assert values.tolist() != list(range(60))
 
 
-def next_fit_packs(problem: Problem, items: list[int]) -> list[list[tuple[int, ...]]]:
-    cap = INT64_MAX if problem.cap is None else problem.cap
-    sizes = list(problem.counts)
-    offsets = next_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
-    assert offsets[0] == 0
-    assert offsets[-1] == len(items)
-    return [[sizes[i] for i in items[first:last]] for first, last in pairwise(offsets)]
-
-
 @given(problems(), st.data())
 def test_next_fit_equals_the_reference(problem: Problem, data: st.DataObject) -> None:
-    items = data.draw(st.lists(st.integers(0, len(problem.counts) - 1), min_size=1, max_size=30))
-    graphs = [list(problem.counts)[i] for i in items]
-    assert next_fit_packs(problem, items) == reference.next_fit(graphs, problem.maxima, problem.cap)
-
-
-@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
-@pytest.mark.parametrize("heuristic", ["product", "maximum"])
-def test_the_packer_equals_the_reference_where_its_tables_grow(method: str, heuristic: str) -> None:
-    # Enough classes to reach every branch: groups split, caps close, tables of groups grow.
-    sizes = [(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)]
-    counts = {size: 1 + number % 5 for number, size in enumerate(sizes)}
-    expected = reference.histogram_packs(
-        counts, (90, 70), 6, reference.named_heuristic(heuristic, ("nodes", "edges")),
-        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
-    )  # fmt: skip
-    plan = pack(SizeHistogram.from_counts(counts), Limits(90, 70, 6), method, heuristic=heuristic)
-    assert reference.patterns_of(plan) == expected
-
-
-def test_patterns_list_each_class_once() -> None:
-    # One pack grew by classes 2, 0, 0; a copy of it stayed behind without the last one; an emptied group is left out.
-    groups = np.array([[-1, 2, 0, 1, 9], [0, 0, 3, 2, 5], [1, 0, 2, 3, 1]])
-    expected = [[0, 2, 4], [0, 2, 0, 2], [1, 1, 2, 1], [3, 2]]
-    assert [array.tolist() for array in histogram_fit.patterns_of(groups)] == expected
-
-
-def test_slots_number_the_graphs_of_each_class_in_turn() -> None:
-    # Two packs of (class 1, 2 x class 0), one of class 0; class 0 has slots 0..4, class 1 has slots 5..6.
-    arrays = [np.array(a) for a in ([0, 2, 3], [1, 0, 0], [1, 2, 1], [2, 1], [0, 5, 7])]
-    offsets, numbers = slots.expand_patterns(*arrays)
-    assert offsets.tolist() == [0, 3, 6, 7]
-    assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
-    assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
+    sizes, cap = list(problem.counts), INT64_MAX if problem.cap is None else problem.cap
+    items = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=30))
+    offsets = next_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
+    packs = [[sizes[i] for i in items[first:last]] for first, last in pairwise(offsets)]
+    assert packs == reference.next_fit([sizes[i] for i in items], problem.maxima, problem.cap)
 
 
 # The cache of numba -----------------------------------------------------------------------------------------------

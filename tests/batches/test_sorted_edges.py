@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dgl_tuplepack as tp
-from dgl_tuplepack._core.kernels.assemble import EDGE_ORDER, ENDPOINTS, FIELD, ROW_POINTERS, ROWS
-from dgl_tuplepack._core.kernels.gather import CODES, OTHER
+from dgl_tuplepack._core.kernels.assemble import CODES, EDGE_ORDER, ENDPOINTS, FIELD, OTHER, ROW_POINTERS, ROWS
 from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 from dgl_tuplepack.storage.view import address_of

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Effort, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, work_of
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.heuristics import Settings, names_for
-from dgl_tuplepack.planning.packing.stages import sequence
+from dgl_tuplepack.planning.packing.auto import Round, auto, search_longer
+from dgl_tuplepack.planning.packing.fit import Settings, names_for
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning
-from dgl_tuplepack.planning.packing.stages.sequence import Round, search_longer
 from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
+
+# The package has a function of the same name as this file.
+AUTO = sys.modules["dgl_tuplepack.planning.packing.auto"]
 
 
 def best_of_best_fit(histogram: SizeHistogram, limits: Limits) -> int:
@@ -75,14 +76,12 @@ def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
         assert plan.lower_bound == 3744
 
 
-@pytest.mark.parametrize(("size", "limit"), [(400, 500), (200, 500), (90, 500)])
-@pytest.mark.parametrize("most_count", [1, 40])
-def test_more_effort_never_gives_a_worse_plan(size, limit, most_count):
+@pytest.mark.parametrize(("size", "most_count"), [(400, 1), (200, 40), (90, 1)])
+def test_more_effort_never_gives_a_worse_plan(size, most_count):
     histogram = random_histogram(5, 300, 2, most_size=size, most_count=most_count)
-    limits = Limits.from_components({"a": limit, "b": 6 * limit // 5})
-    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.003, 0.01, 0.03, 0.1, 0.5, 1, 1.5)]
-    packs = [plan.num_packs for plan in plans]
-    bounds = [plan.lower_bound for plan in plans]
+    limits = Limits.from_components({"a": 500, "b": 600})
+    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.003, 0.01, 0.1, 0.5, 1.5)]
+    packs, bounds = [plan.num_packs for plan in plans], [plan.lower_bound for plan in plans]
     assert packs == sorted(packs, reverse=True)
     assert bounds == sorted(bounds)
 
@@ -99,9 +98,11 @@ def test_no_turn_repeats_the_samples_of_an_earlier_turn_and_more_effort_goes_on(
                 seen.append((current.number, tuning.turn, current.trial))
                 effort.spend(work_of(1) // 5)
 
-            monkeypatch.setattr(sequence, "minimum_bin_slack", search)
             current.growth, current.complete = 1, False
-            search_longer(current)
+            # Only here: the first plan needs the real function.
+            with monkeypatch.context() as patch:
+                patch.setattr(AUTO, "minimum_bin_slack", search)
+                search_longer(current)
 
         auto(histogram, limits, Settings(effort=effort, seed=seed), (stage,))
         return seen
@@ -134,13 +135,11 @@ def test_effort_counts_work_and_reads_no_clock(monkeypatch):
     assert bound <= plan.num_packs
 
 
-@pytest.mark.parametrize("classes", [20, 3000, 20_000])
-@pytest.mark.parametrize("size", [40, 8])
+@pytest.mark.parametrize(("classes", "size"), [(20, 8), (3000, 40), (20_000, 40)])
 def test_a_plan_does_no_more_work_than_its_effort_and_a_step(classes, size):
     histogram = random_histogram(8, classes, 3, most_size=size, most_count=2)
-    limits = Limits.from_components(dict.fromkeys(histogram.components, 64))
     settings = Settings(effort=1)
-    METHODS["auto"](histogram, limits, settings)
+    METHODS["auto"](histogram, Limits.from_components(dict.fromkeys(histogram.components, 64)), settings)
     assert settings.work.spent <= 1.1 * work_of(1)
 
 
@@ -161,40 +160,22 @@ def test_many_classes_are_packed_by_best_fit_first(limit, monkeypatch):
     fitted = pack(sizes, Limits(limit, limit), "best_fit").num_packs
     assert pack(sizes, Limits(limit, limit), effort=0).num_packs == fitted
     # Without enough work for best fit, the first plan is another one, and valid.
-    module = sys.modules["dgl_tuplepack.planning.packing.auto"]
-    monkeypatch.setattr(module, "_MOST_WORK_TOGETHER", 1000)
+    monkeypatch.setattr(AUTO, "_MOST_WORK_TOGETHER", 1000)
     assert fitted <= pack(sizes, Limits(limit, limit), effort=0).num_packs <= 1.02 * fitted
-    monkeypatch.setattr(module, "_MOST_WORK_OF_PARTS", 1000)
+    monkeypatch.setattr(AUTO, "_MOST_WORK_OF_PARTS", 1000)
     plan = pack(sizes, Limits(limit, limit), effort=0)
     plan.validate()
     assert plan.method == "auto:minimum_bin_slack"
 
 
-def test_many_classes_of_several_components_are_packed_by_best_fit_in_parts():
-    sizes = np.random.default_rng(0).integers(2000, 10_001, (100_000, 3))
-    histogram = SizeHistogram.from_sizes(GraphSizes(sizes, ("nodes:a", "nodes:b", "nodes:c")))
-    limits, settings = Limits.from_components(dict.fromkeys(histogram.components, 15_000)), Settings(effort=0)
-    # Minimum bin slack, with the few steps that so many classes allow, needs more than 77,000 packs.
-    assert METHODS["auto"](histogram, limits, settings).num_packs < 46_000
-    assert settings.work.spent <= work_of(1)
-
-
 def test_the_first_plan_of_many_graphs_of_many_sizes_takes_hardly_more_work_than_an_effort_of_one():
     draw = np.random.default_rng(0)
-    sizes = np.unique(draw.integers(1, 1001, (40_000, 2)), axis=0)
-    histogram = SizeHistogram(sizes, draw.integers(1, 1001, len(sizes)))
+    sizes = np.unique(draw.integers(1, 1001, (20_000, 2)), axis=0)
     settings = Settings(effort=0)
+    histogram = SizeHistogram(sizes, draw.integers(1, 1001, len(sizes)))
     plan = METHODS["auto"](histogram, Limits(100_000, 100_000), settings)
     assert plan.gap <= 0.02 * plan.lower_bound
     assert settings.work.spent <= 1.5 * work_of(1)
-
-
-def test_equal_seeds_give_equal_plans():
-    histogram = random_histogram(6, 100, 2, most_size=100, most_count=20)
-    limits = Limits.from_components({"a": 300, "b": 280}, graphs=9)
-    plans = [pack(histogram, limits, seed=seed, effort=0.1) for seed in (7, 7, 8)]
-    assert plans[0].fingerprint == plans[1].fingerprint
-    assert abs(plans[0].num_packs - plans[2].num_packs) <= 2
 
 
 def test_no_time_at_all_still_gives_a_valid_plan_and_the_plan_says_so():
@@ -204,16 +185,6 @@ def test_no_time_at_all_still_gives_a_valid_plan_and_the_plan_says_so():
     assert "time limit" in plan.method
     assert plan.num_packs < 3300
     assert "time limit" not in pack(load_example("ogbg-molhiv"), Limits(256, 550), effort=0).method
-
-
-@pytest.mark.parametrize("limits", [Limits(222, 502, 256), Limits(10**6, 10**6), Limits(2**62, 2**62)])
-def test_counts_near_two_to_the_forty_do_not_overflow(limits):
-    example = load_example("ogbg-molhiv")
-    histogram = SizeHistogram(example.sizes[::40], np.full(len(example.sizes[::40]), 2**40))
-    plan = pack(histogram, limits, effort=0.05)
-    plan.validate()
-    assert plan.num_patterns < 10**6
-    assert plan.num_packs <= 1.02 * plan.lower_bound + 1
 
 
 def test_a_large_count_of_a_small_size_does_not_open_a_pack_for_each_graph():

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram
 from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
-from dgl_tuplepack.planning.bounds import pricing
+from dgl_tuplepack.planning.bounds import pattern_lp
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import SHIFT, Effort, by_search, linear_duals
+from dgl_tuplepack.planning.bounds.pattern_lp import SHIFT, Effort, PatternLP, by_search, linear_duals
 from dgl_tuplepack.planning.packing.stages.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.plan import Patterns
@@ -57,12 +56,6 @@ def test_the_search_finds_the_most_valuable_pack_that_begins_with_each_class(ins
             assert (contents[row] @ sizes <= instance.limits).all()
 
 
-def _uniform():
-    histogram = random_histogram(3, 12, 2, most_size=40, most_count=3)
-    histogram = type(histogram)(histogram.sizes[:12], histogram.counts[:12], histogram.components)
-    return histogram, Limits.from_components({"a": 100, "b": 100})
-
-
 @given(instances(), st.data())
 def test_duals_priced_by_search_give_a_valid_bound_and_no_pack_is_worth_more(instance, data):
     number = len(instance.counts)
@@ -75,10 +68,11 @@ def test_duals_priced_by_search_give_a_valid_bound_and_no_pack_is_worth_more(ins
 
 
 def test_a_search_that_was_cut_off_proves_nothing(monkeypatch):
-    instance = as_instance(*_uniform())
+    histogram = random_histogram(3, 12, 2, most_size=40, most_count=3)
+    instance = as_instance(histogram, Limits.from_components({"a": 100, "b": 100}))
     duals = 0.6 + instance.sizes[:, 0] / 1000
     assert by_search(instance, duals, Effort(10**9)).bound > 0
-    monkeypatch.setattr(pricing, "_MOST_STEPS", 5)
+    monkeypatch.setattr(pattern_lp, "_MOST_STEPS", 5)
     priced = by_search(instance, duals, Effort(10**9))
     assert (priced.most, priced.bound, priced.exact) == (0, 0, 0.0)
 
@@ -133,7 +127,8 @@ def test_a_pattern_whose_graphs_are_all_packed_is_left_out():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_subproblems_save_packs_and_lose_no_graph(seed):
-    instance = as_instance(*_two_or_three(300))
+    sizes = np.random.default_rng(1).integers(20, 101, (300, 2))
+    instance = as_instance(SizeHistogram.from_sizes(sizes), Limits(150, 150))
     start = minimum_bin_slack(instance, 1, Tuning(steps=1), Effort(10**9))
     assert start is not None
     found = closed_by_subproblems(instance, start, 1, seed, 3, Effort(30_000_000))
@@ -143,8 +138,3 @@ def test_subproblems_save_packs_and_lose_no_graph(seed):
     assert (packs @ instance.sizes <= instance.limits).all()
     again = closed_by_subproblems(instance, start, 1, seed, 3, Effort(30_000_000))
     assert again.classes.tolist() == found.classes.tolist()
-
-
-def _two_or_three(graphs):
-    sizes, counts = np.unique(np.random.default_rng(1).integers(20, 101, (graphs, 2)), axis=0, return_counts=True)
-    return SizeHistogram(sizes, counts), Limits(150, 150)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, PackPlan, SizeHistogram, pack
@@ -76,11 +76,11 @@ def loaded_or_refused(kind: type[Loaded], path: Path) -> Loaded | None:
     try:
         return kind.load(path)
     except FormatError as error:
-        named = str(path) in str(error)
-    assert named
+        assert str(path) in str(error)  # noqa: PT017
     return None
 
 
+@settings(max_examples=25)
 @given(data=st.data())
 def test_no_change_of_a_plan_file_goes_unnoticed_or_breaks_the_reader(folder: Path, data: st.DataObject) -> None:
     path = folder / "plan.json"
@@ -92,18 +92,6 @@ def test_no_change_of_a_plan_file_goes_unnoticed_or_breaks_the_reader(folder: Pa
         loaded.save(folder / "again.json")
         PLAN.save(path)
         assert json.loads((folder / "again.json").read_text()) == json.loads(path.read_text())
-
-
-@given(data=st.data(), bare=st.booleans())
-def test_no_change_of_a_histogram_file_breaks_the_reader(folder: Path, bare: bool, data: st.DataObject) -> None:
-    path = folder / "h.json"
-    PLAN.histogram.save(path)
-    document = json.loads(path.read_text())
-    path.write_text(changed(document["rows"] if bare else document, data))
-    loaded = loaded_or_refused(SizeHistogram, path)
-    if loaded is not None:
-        loaded.save(folder / "again.json")
-        assert SizeHistogram.load(folder / "again.json") == loaded
 
 
 @given(text=st.text(), header=st.sampled_from(["", "nodes,edges,count\n", "count\n", "a,count\n1,1\n"]))
@@ -120,12 +108,9 @@ def test_no_text_breaks_the_reader_of_tables(folder: Path, text: str, header: st
         (lambda d: d.update(format="dgl_tuplepack.histogram"), ("not a dgl_tuplepack.plan file", "histogram")),
         (lambda d: d.clear(), ("not a dgl_tuplepack.plan file", "None")),
         (lambda d: d.update(version=2), ("version 2", "reads version 1", "release that wrote it")),
-        (lambda d: d.update(version=None), ("version None", "reads version 1")),
         (lambda d: d.update(repeats=[9] * len(d["repeats"])), ("no valid plan", "graphs of size")),
         (lambda d: d.update(classes=[0.5]), ("no valid plan", "float")),
-        (lambda d: d.update(lower_bound=99), ("no valid plan", "99")),
         (lambda d: d.update(seed="abc"), ("no valid plan", "abc")),
-        (lambda d: d.update(method=None), ("no valid plan", "method")),
         (lambda d: d.update(versions=3), ("no valid plan", "versions")),
         (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
         (lambda d: d["limits"]["maxima"].update(nodes=8), ("no valid plan", "fingerprint", "make the plan again")),

@@ -65,6 +65,7 @@ def test_values_are_rounded_to_the_nearest_limits_of_the_lattice(
 
 
 @pytest.mark.parametrize("way", list(WAYS))
+@settings(max_examples=40)
 @given(problem=problems(components=FEW), multiple_of=st.sampled_from([1, 1, 4, 7]))
 def test_every_way_keeps_its_promises(way: str, problem: Problem, multiple_of: int) -> None:
     search = found_or_refused(problem, 30, multiple_of=multiple_of, graphs=problem.cap, **WAYS[way])
@@ -112,6 +113,7 @@ def test_candidates_count_the_packs_of_their_plans(problem: Problem, data: st.Da
     assert candidate.graphs_per_pack == candidate.graphs_per_batch == len(problem.graphs) / plan.num_packs
 
 
+@settings(max_examples=40)
 @given(problem=problems(components=st.just(2)), more=st.integers(0, 40), nodes=st.sampled_from([1, 1, 3]))
 def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Problem, more: int, nodes: int) -> None:
     least = [max(1, *column) for column in zip(*problem.counts, strict=True)]
@@ -131,11 +133,9 @@ def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Probl
 @settings(max_examples=15)
 @given(problem=problems(components=FEW))
 def test_the_number_of_threads_changes_nothing(way: str, problem: Problem) -> None:
-    one, five = (found_or_refused(problem, 40, cores, **WAYS[way]) for cores in (1, 5))
-    if isinstance(one, str) or isinstance(five, str):
-        assert one == five
-    else:
-        assert one.to_dict() == five.to_dict()
+    searches = [found_or_refused(problem, 40, cores, **WAYS[way]) for cores in (1, 5)]
+    one, five = (search if isinstance(search, str) else search.to_dict() for search in searches)
+    assert one == five
 
 
 @given(problem=problems(components=FEW))

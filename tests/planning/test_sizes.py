@@ -33,11 +33,11 @@ def test_columns_and_totals() -> None:
     assert sizes.take([1, 0, 1]).array.tolist() == [[2, 2], [3, 4], [2, 2]]
 
 
-def test_one_column_counts_nodes() -> None:
+def test_one_column_counts_nodes_and_no_graphs_have_sizes() -> None:
     sizes = GraphSizes([3, 2])
     assert sizes.components == ("nodes",)
-    assert sizes.array.shape == (2, 1)
     assert sizes.num_edges.tolist() == [0, 0]
+    assert GraphSizes(np.zeros((0, 2), dtype=np.int64)).totals() == {"nodes": 0, "edges": 0}
 
 
 def test_types_of_a_heterograph_add_up() -> None:
@@ -55,7 +55,7 @@ def test_the_array_is_a_read_only_copy() -> None:
         sizes.array[0, 0] = 1
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64", ">i4"])
+@pytest.mark.parametrize("dtype", ["int8", "uint64", ">i4"])
 def test_every_integer_type_is_accepted(dtype: str) -> None:
     array = GraphSizes(np.array([[100, 0], [1, 7]], dtype=dtype)).array
     assert array.dtype == np.dtype(np.int64)
@@ -66,13 +66,10 @@ def test_every_integer_type_is_accepted(dtype: str) -> None:
     ("values", "parts"),
     [
         ([[3, 4], [2, -1]], ("index (1, 1)", "-1", "0..2**63-1")),
-        ([3, -7], ("index 1", "-7", "0..2**63-1")),
-        (np.array([[2**63, 1]], dtype=np.uint64), ("index (0, 0)", str(2**63), "0..2**63-1")),
+        (np.array([2**63, 1], dtype=np.uint64), ("index 0", str(2**63), "0..2**63-1")),
         ([[1.0, 2.0]], ("integers", "float64", "1.0", "astype")),
         ([[float("nan"), 1]], ("integers", "float64", "nan")),
-        ([[float("inf"), 1]], ("integers", "float64", "inf")),
         ([[True, False]], ("integers", "bool", "True")),
-        ([["3", "4"]], ("integers", "3")),
         (None, ("integers", "None")),
     ],
 )
@@ -94,12 +91,6 @@ def test_names_of_components() -> None:
     assert edge_component("bond") == "edges:bond"
     assert edge_component(("atom", "bond", "atom")) == "edges:atom:bond:atom"
     assert components_of_kind(("nodes:a", "nodesque", "edges", "nodes"), "nodes") == [0, 3]
-
-
-def test_no_graphs_are_sizes_but_no_ids() -> None:
-    sizes = GraphSizes(np.zeros((0, 2), dtype=np.int64))
-    assert len(sizes) == 0
-    assert sizes.totals() == {"nodes": 0, "edges": 0}
 
 
 @given(st.lists(st.tuples(st.integers(0, INT64_MAX), st.integers(1, INT64_MAX)), max_size=6))

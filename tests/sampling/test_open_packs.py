@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack._core.kernels.open_packs import (
+from dgl_tuplepack._core.kernels.histogram_fit import (
     BLOCK,
     ENTRIES,
     GROUP,

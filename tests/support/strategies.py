@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.planning.packing.heuristics import Heuristic
+from dgl_tuplepack.planning.packing.fit import Heuristic
 from tests.support import reference
 from tests.support.reference import Size
 

@@ -1,7 +1,7 @@
 """Memory access by address, so that one compiled loop can read any number of files, and write tensors of any dtype.
 
-The private functions are intrinsics of numba: each gets the types of a call's arguments, and returns the signature of
-the call and a function that generates its LLVM code. Their docstrings describe this LLVM code.
+The private functions are intrinsics of numba: each returns the signature of a call and a function that generates its
+LLVM code, which their docstrings describe.
 """
 
 from __future__ import annotations

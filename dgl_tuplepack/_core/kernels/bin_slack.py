@@ -46,13 +46,11 @@ class Left(NamedTuple):
 class Goal(NamedTuple):
     """The goal of the searches for packs, and their settings.
 
-    The weighted room of a pack is the sum of room below `limits` ``[d]`` times `weights` ``[d]``. A pack with at most
-    `tolerance` weighted room counts as full. Each level of a search chooses a class and a number of its graphs. After
-    about `steps` steps, a search begins no further descent; `walk` more steps are only for the last descent. During the
-    first half of the steps, a level tries at most `width` choices.
-
-    A pack is expected to hold `graphs_per_pack` graphs. A sample of the remaining graphs fills it, but leaves room for
-    about `kept` graphs or more, which the search chooses. `turn` >= 0 sets the sample's offset.
+    The weighted room of a pack is the sum of room below `limits` ``[d]`` times `weights` ``[d]``; with at most
+    `tolerance`, a pack counts as full. Each level of a search chooses a class and a number of its graphs. After about
+    `steps` steps, a search begins no further descent; `walk` more steps are only for the last descent. During the first
+    half of the steps, a level tries at most `width` choices. A pack is expected to hold `graphs_per_pack` graphs. A
+    sample of the remaining graphs, with the offset `turn` >= 0, leaves room for about `kept` graphs for the search.
     """
 
     limits: IntVector
@@ -78,12 +76,11 @@ class Written(NamedTuple):
 class Pack(NamedTuple):
     """The pack being filled, and scratch memory.
 
-    `amount` ``[C]`` is the number of graphs of each class in the pack, all 0 between two packs. The first entries of
-    `touched` ``[C]`` are the classes that the pack holds.
-
-    `best` ``[1 + 2 C]`` has the best graphs to add: the number of entries, then a pair (class, number of graphs) for
-    each. ``least[0]`` is the weighted room that they leave. Column l of `stack` ``[3, C]`` is for level l of the
-    search: the class chosen, the number of its graphs, and the number of choices tried.
+    `amount` ``[C]`` is the number of graphs of each class in the pack, all 0 between two packs; `touched` ``[C]``
+    begins with the classes that it holds. `best` ``[1 + 2 C]`` has the best graphs to add: the number of entries, then
+    a pair (class, number of graphs) for each; ``least[0]`` is the weighted room that they leave. Column l of `stack`
+    ``[3, C]`` is for level l of the search: the class chosen, the number of its graphs, and the number of choices
+    tried.
     """
 
     room: IntVector
@@ -264,9 +261,8 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: Pack, steps: int, wi
 def _sample(sizes: IntMatrix, left: Left, pack: Pack, graphs: int, sample_size: int, turn: float) -> int:
     """Add every n-th of `graphs` remaining graphs to the pack if it fits; return the number of classes in the pack.
 
-    The class of the graph that the pack already holds, ``touched[0]``, is skipped. With n = ``graphs // sample_size``,
-    at least `sample_size` graphs are sampled. Successive values of `turn` spread the first one evenly (by the golden
-    ratio).
+    With n = ``graphs // sample_size``, at least `sample_size` graphs are sampled, but none of the class ``touched[0]``.
+    Successive values of `turn` spread the first one evenly (by the golden ratio).
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // sample_size
@@ -331,9 +327,9 @@ def fill_packs(
     """Fill packs until no graphs are left, `work_limit` steps are done, or `written` has no space for another pattern.
 
     If packs hold many graphs, a systematic sample of all remaining graphs fills most of the room, so that the mix of
-    sizes hardly changes. A search chooses the last graphs; the first half of its steps tries few choices at each level,
-    the second half many more ("iterative broadening", Ginsberg & Harvey 1992). As many packs get the pattern as graphs
-    allow; if a sample was used, at most about an eighth of the packs still expected. `state` ``[5]`` is updated.
+    sizes hardly changes. A search chooses the last graphs; the second half of its steps tries many more choices at each
+    level ("iterative broadening", Ginsberg & Harvey 1992). As many packs get the pattern as graphs allow; after a
+    sample, at most about an eighth of the packs still expected. `state` ``[5]`` is updated.
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape

@@ -18,8 +18,7 @@ ConstShortMatrix = Annotated[NDArray[np.int32], array_type(np.int32, 2, const=Tr
 _SHORT_RUN = 8
 # A round of `repair` tries at most this many partners for each pack that exceeds a limit.
 _TRIES = 50
-# Units of work (see `planning.bounds.effort`) of a try, besides the compared pairs; and pairs in a unit, for each
-# component.
+# Units of work (see `Effort`) of a try, besides the compared pairs; and pairs in a unit, for each component.
 _WORK_PER_TRY, _PAIRS_PER_WORK = 20, 4
 # A try compares at most this many graphs of each pack.
 _WINDOW = 32
@@ -66,8 +65,7 @@ def deal(
     """Deal N graphs, in order, to `packs` packs: each to the first whose load points least in the graph's direction.
 
     Graph i has the direction ``directions[rows[i]]``, and adds ``steps[rows[i]]`` to the load; both are int32 ``[C,
-    d]``. `assigned` ``[N]`` gets the packs. Time O(P d) for each run of graphs with the same row, and O(log P) for each
-    graph.
+    d]``. `assigned` ``[N]`` gets the packs. Time O(P d) for each run of graphs with the same row, O(log P) per graph.
     """
     components = directions.shape[1]
     loads = np.zeros((components, packs), dtype=np.int32)
@@ -107,8 +105,8 @@ def _below(bits: np.uint64, bound: int) -> int:
 def _best_exchange(ours: IntMatrix, theirs: IntMatrix, above: IntMatrix) -> tuple[int, int]:
     """Return the first exchange of graphs of two packs that leaves the least excess, or -1, -1 if none reduces it.
 
-    If neither pack exceeds a limit, this still holds afterwards. `ours` and `theirs` have the sizes of the graphs;
-    `above` ``[2, d]`` has the loads minus the limits.
+    `ours` and `theirs` have the sizes of the graphs; `above` ``[2, d]`` has the loads minus the limits. Packs within
+    the limits stay within them.
     """
     components = above.shape[1]
     least, ours_at, theirs_at = 0, -1, -1
@@ -200,11 +198,8 @@ class _Space(NamedTuple):
 
 @helper
 def _space(components: int) -> _Space:
-    return _Space(
-        np.empty((2, _WINDOW), dtype=np.int64),
-        np.empty((2, _WINDOW, components), dtype=np.int64),
-        np.empty((2, components), dtype=np.int64),
-    )
+    sizes, above = np.empty((2, _WINDOW, components), dtype=np.int64), np.empty((2, components), dtype=np.int64)
+    return _Space(np.empty((2, _WINDOW), dtype=np.int64), sizes, above)
 
 
 @helper
@@ -235,9 +230,8 @@ def _try_exchange(
         above[0, component] = packs.loads[pack, component] - limits[component]
         above[1, component] = packs.loads[other, component] - limits[component]
     ours = _candidates(sizes, packs, pack, moves, random_bits(key, counter + np.uint64(drawn)), places[0], found[0])
-    theirs = _candidates(
-        sizes, packs, other, moves, random_bits(key, counter + np.uint64(drawn + 1)), places[1], found[1]
-    )
+    bits = random_bits(key, counter + np.uint64(drawn + 1))
+    theirs = _candidates(sizes, packs, other, moves, bits, places[1], found[1])
     mine, its = _best_exchange(found[0, :ours], found[1, :theirs], above)
     if mine >= 0:
         _exchange(sizes, packs, pack, places[0, mine], other, places[1, its])
@@ -253,8 +247,7 @@ def repair(
     Each pack that exceeds a limit tries other packs, each the emptiest of `drawn` random packs, and makes the exchange
     of two graphs that reduces the excess of both most, summed over the components; with `moves`, a graph may also move.
     So `sizes` ``[G + 1, d]``, whose last row is 0, and `limits` should be scaled to equal limits. The search ends as
-    soon as `budget` units of work will probably not suffice. A try takes time O(W^2 d) for packs of up to W = 32
-    graphs.
+    soon as `budget` units of work will probably not suffice. A try takes time O(W^2 d) for packs of W <= 32 graphs.
     """
     space = _space(len(limits))
     counter, work = np.uint64(0), 0

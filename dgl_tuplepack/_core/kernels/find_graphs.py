@@ -28,8 +28,8 @@ def find_graphs(
     Segment s holds the graphs ``first_ids[s]:first_ids[s + 1]``; `offsets` is ``[T, S]``. An id is the index of a
     graph; if `subset` is 1, id i stands for graph ``chosen[i]``, which is not checked. Write the segment of each graph
     to `segments` ``[n]``, and to ``rows[t]`` ``[3, n]`` its first row in its segment, its number of rows, and its first
-    row in the batch; write the number of rows of all graphs to ``totals[t]``. The last type stands for labels, one row
-    for each graph.
+    row in the batch; write the number of rows of all graphs to ``totals[t]``. The last type is for labels, a row per
+    graph.
 
     Return 0; or -1 - i if ``ids[i]`` is not valid; or 1 + t * n + i if graph i has impossible offsets of type t.
     """

@@ -33,9 +33,8 @@ def fill_table(
     """Add the size classes ``first..last - 1`` to the table, in time O(cells) for each class.
 
     `table` ``[prod(limits + 1)]`` is all 0 at first. In the end, cell (a, b, ...) in row-major order is the largest sum
-    of `values` (int64 ``[C]``, >= 0) of graphs, of any classes and numbers, that together fit into the room (a, b,
-    ...). No size is 0 in all components. With `lift`, the table must already contain all classes; the values are then
-    raised in place, one by one, as far as `_liftable` allows.
+    of `values`, int64 ``[C]``, of graphs that together fit into the room (a, b, ...). No size is 0 in all components.
+    With `lift`, the table must already contain all classes; the values are raised in place, as `_liftable` allows.
     """
     # The cells of a row differ only in the last component. `at` has the other, leading components of the current row.
     last_component = len(limits) - 1

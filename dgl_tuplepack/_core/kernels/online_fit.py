@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
-from dgl_tuplepack._core.kernels.types import (
-    ConstFloatVector,
-    ConstIntMatrix,
-    ConstIntVector,
-    FloatVector,
-    IntMatrix,
-    IntVector,
-)
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatVector, IntMatrix, IntVector
 
 # Indices of `state`: the number of open packs, the number of graphs in open packs, the number of graphs packed so far,
 # the index of the oldest open pack; then for each component the smallest value so far.
@@ -40,7 +33,7 @@ def _weigh(
 
 
 @helper
-def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
+def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: FloatVector) -> int:
     """Return the first open pack with room for `size` and the least weighted room, or -1 if none has room."""
     fullest, least = -1, np.inf
     for pack in range(opened):
@@ -97,13 +90,13 @@ def offer(
     `lookahead` graphs. But if `patience` graphs have been packed since the oldest pack was opened, only the oldest pack
     is closed: the graph is not packed, and must be offered again.
 
-    `limits` ``[k + 1]`` ends with the cap on graphs. These change: `packs` ``[P, k + 2]`` has for each open pack its
-    room, the number of graphs that still fit under the cap, and the number of graphs packed when it was opened; `state`
-    ``[4 + k]``, see OPEN to SMALLEST; `totals` ``[k]``; and `weights` ``[k]``. `packs` must have an unused row.
+    `limits` ``[k + 1]`` ends with the cap on graphs. These change: `packs` ``[P, k + 2]``, with an unused row, has for
+    each open pack its room, the number of graphs that still fit under the cap, and the number of graphs packed when it
+    was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; `totals` ``[k]``; and `weights` ``[k]``.
 
     Return the index of the pack that got the graph (a new pack is the last), or OVERDUE; and the index of the closed
-    pack, which then stands for the last open pack, or -1. Return TOO_LARGE twice if the graph exceeds the limits by
-    itself, and NO_SIZE twice if a component is below 0; nothing changes then.
+    pack, which then stands for the last open pack, or -1. For a graph that exceeds the limits, or has a component below
+    0, return TOO_LARGE or NO_SIZE twice; nothing changes then.
     """
     components = len(size)
     for component in range(components):

@@ -1,7 +1,4 @@
-"""Find the packs of highest worth, the sum of the values of their graphs, by depth-first search.
-
-The search suits packs of few graphs, and limits of any size.
-"""
+"""Find the packs of highest worth, the sum of the values of their graphs, by depth-first search; for few graphs."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ class Classes(NamedTuple):
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """Return upper bounds, float64 ``[C, 2 d + 3]``: row c is for graphs of class c and of all later classes.
 
-    A graph has d + 1 shares: size / limit in each component, then their mean. The first d + 1 columns have the highest
-    value / share, the next d + 1 columns the highest 1 / share, and the last column the highest value of a graph.
+    A graph has d + 1 shares: size / limit in each component, then their mean. The columns have the highest value /
+    share (d + 1 columns), the highest 1 / share (d + 1 columns), and the highest value of a graph.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
@@ -158,10 +155,8 @@ def search_packs(
     A pack begins with the first class that it holds, and holds at most ``counts[c]`` graphs of class c. ``contents[i]``
     ``[C]``, all 0 before, and ``worth[i]`` get the content and the worth of the pack for class ``first + i``; if no
     such pack is worth more than `least`, 0 and `least`. The number of steps is negative if a search was stopped after
-    `most_steps`; other searches are exact. Time is exponential in the worst case.
-
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order
-    of the search; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
+    `most_steps`; other searches are exact. Source: Horowitz & Sahni 1974, "Computing partitions with applications to
+    the knapsack problem", for the order; Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
     """
     total, complete = 0, True
     for begin in range(first, last):

@@ -35,8 +35,7 @@ def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint
 def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64) -> None:
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` of fewer than 2**32 values in place, uniformly.
 
-    Fisher-Yates, with bounded numbers by Lemire 2019, "Fast random integer generation in an interval" (multiply,
-    reject).
+    Fisher-Yates, with bounded numbers by Lemire 2019, "Fast random integer generation in an interval".
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):

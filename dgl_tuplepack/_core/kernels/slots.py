@@ -10,12 +10,9 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 @jit
 def expand_patterns(
-    offsets: ConstIntVector,
-    classes: ConstIntVector,
-    multiplicities: ConstIntVector,
-    repeats: ConstIntVector,
-    class_offsets: ConstIntVector,
-) -> tuple[IntVector, IntVector]:
+    offsets: ConstIntVector, classes: ConstIntVector, multiplicities: ConstIntVector, repeats: ConstIntVector,
+    class_offsets: ConstIntVector
+) -> tuple[IntVector, IntVector]:  # fmt: skip
     """Expand the patterns of a plan (see `planning.plan.Patterns`) into packs.
 
     The graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``, and are put into packs in

@@ -9,8 +9,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from dgl_tuplepack._core.kernels._jit import helper, jit
 from dgl_tuplepack._core.kernels.address import pointer_at
-from dgl_tuplepack._core.kernels.assemble import ENDPOINTS, INDICES, ROWS, Fields
-from dgl_tuplepack._core.kernels.gather import INT64
+from dgl_tuplepack._core.kernels.assemble import ENDPOINTS, INDICES, INT64, ROWS, Fields
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
 
@@ -18,8 +17,8 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
     """Fill row pointers ``[nodes + 1]`` and edge order ``[number]`` by a counting sort, in time O(E + V).
 
-    `destinations` ``[number]`` of `dtype`, `pointers` and `order` are addresses. The order has the indices of the edges
-    by destination; the pointers have the position of the first incoming edge of each node, then `number`.
+    `destinations`, `pointers` and `order` are addresses. The order has the indices of the edges by destination; the
+    pointers have the position of the first incoming edge of each node, then `number`.
     """
     ends, starts = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
@@ -102,17 +101,14 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
 
     `memory`, `fields` and `slots` are those of `assemble`, which must have filled the batch. Each row of
     `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and edge
-    order, and the index of the node type of which each node stands for one edge (tied to it), or -1. Row pointers and
-    edge order are filled; edges and tied nodes are sorted in place; endpoints and indices that point to them are
-    renumbered. If edges of type A connect nodes tied to edges of type B, A must come after B; see `sorting_order` in
+    order, and the index of the node type of which each node is tied to an edge, or -1. Row pointers and edge order are
+    filled; edges and tied nodes are sorted in place; endpoints and indices that point to them are renumbered. If edges
+    of type A connect nodes tied to edges of type B, A must come after B; see `sorting_order` in
     ``graphs/relations.py``.
     """
     for row in range(len(sorted_fields)):
-        dst_field, pointer_field, order_field = (
-            fields[sorted_fields[row, 0]],
-            fields[sorted_fields[row, 1]],
-            fields[sorted_fields[row, 2]],
-        )
+        dst_field, pointer_field = fields[sorted_fields[row, 0]], fields[sorted_fields[row, 1]]
+        order_field, tied = fields[sorted_fields[row, 2]], sorted_fields[row, 3]
         t, number, nodes = dst_field["type"], slots[dst_field["type"]], slots[dst_field["nodes"]]
         destinations = memory[dst_field["stretch"]] + dst_field["first"]
         pointers = memory[pointer_field["stretch"]] + pointer_field["first"]
@@ -121,7 +117,6 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
             _order_by(destinations, np.int64, number, pointers, nodes, order)
         else:
             _order_by(destinations, np.int32, number, pointers, nodes, order)
-        tied = sorted_fields[row, 3]
         for f in range(len(fields)):
             field = fields[f]
             kind, of_nodes = field["kind"], field["type"] == tied

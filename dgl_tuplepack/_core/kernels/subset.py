@@ -45,10 +45,9 @@ def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix
 def window_pair(
     left: ConstIntMatrix, right: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int
 ) -> tuple[int, int, int]:
-    """Find a row of `left` and a row of `right` whose sum is within ``low..high`` in every component.
+    """Find a row of `left` and a row of `right`, both sorted, whose sum is within ``low..high`` in every component.
 
-    Return both indices, or -1 and -1; and the number of steps, about `most` at most. Rows ascend in the first
-    component.
+    Return both indices, or -1 and -1; and the number of steps, about `most` at most.
     """
     components = len(low)
     begin, steps = len(right), 0
@@ -81,9 +80,9 @@ def subset_within(
 ) -> int:
     """Find a subset of n graphs, `sizes` ``[n, d]``, with a total within ``low..high`` in every component.
 
-    Return the number of steps, negative if no subset was found; else `chosen` ``[n]`` gets 1 for each graph of it, 0
-    for the others. The first component should have the narrowest window. After about `most` steps, the scan of pairs
-    gives up. Time and memory O(d 2^(n / 2)), plus the pairs scanned.
+    Return the number of steps, negative if no subset was found; else `chosen` ``[n]`` gets 1 for each graph of it. The
+    first component should have the narrowest window. After about `most` steps, the scan of pairs gives up. Time and
+    memory O(d 2^(n / 2)), plus the pairs scanned.
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it: a
     window instead of the largest sum; and further components, which are checked for each pair.

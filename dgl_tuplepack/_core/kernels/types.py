@@ -25,7 +25,6 @@ ConstIntMatrix = Annotated[NDArray[np.int64], array_type(np.int64, 2, const=True
 ConstIntCube = Annotated[NDArray[np.int64], array_type(np.int64, 3, const=True)]
 FloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1)]
 FloatMatrix = Annotated[NDArray[np.float64], array_type(np.float64, 2)]
-ConstFloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1, const=True)]
 
 # Kinds of a `Rule`.
 PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
@@ -10,8 +9,15 @@ import numpy as np
 from dgl_tuplepack._core.checks import OVERSIZE, choice
 from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected, quick_bound
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
-from dgl_tuplepack.planning.bounds.pricing import Effort, Priced, check_effort, pricing_work, work_of
+from dgl_tuplepack.planning.bounds.pattern_lp import (
+    Effort,
+    PatternLP,
+    Priced,
+    effort_of,
+    price,
+    pricing_work,
+    starting_point,
+)
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
@@ -29,7 +35,7 @@ def lower_bound(
 
     The result is the largest of these bounds: total / limit of each component, the cap on graphs included; bounds from
     large graphs (Martello & Toth, Caprara & Toth); bounds from maximal dual feasible functions; and the bound of the
-    pattern LP, which is solved by column generation.
+    pattern LP, which is solved by column generation. Each is evaluated in exact integer arithmetic.
 
     Parameters
     ----------
@@ -41,15 +47,8 @@ def lower_bound(
 
     Raises
     ------
-    SizesError, LimitsError, GraphTooLargeError
+    SizesError, LimitsError, GraphTooLargeError, MethodError
         As in `pack`.
-    MethodError
-        The effort or the time limit is not a number >= 0.
-
-    Notes
-    -----
-    Every bound is evaluated in exact integer arithmetic. For C size classes and k components, the bounds in closed form
-    take time O(C log C k²); for the others see "Time and memory" in ``docs/benchmarks/planning.md``.
 
     Examples
     --------
@@ -58,21 +57,19 @@ def lower_bound(
     >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
     (3743, 3744)
     """
-    check_effort(effort, time_limit)
+    allowed = effort_of(effort, time_limit)
     histogram = as_histogram(histogram)
     limits = as_limits(limits).filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     instance = as_instance(histogram, limits)
     bound = quick_bound(instance)
     if effort > 0:
-        deadline = None if time_limit is None else time.monotonic() + time_limit
-        allowed = Effort(work_of(effort), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
         # Solve the LP of only the best relaxation.
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
-                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point)
+                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point, price)
                 program.solve(histogram.num_graphs, allowed)
                 bound = max(bound, program.bound)
     return bound
@@ -83,13 +80,12 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best bound first.
 
-    `bound` is the best bound so far. No further relaxation is tried once the bound reaches `target`.
+    `bound` is the best bound so far; no further relaxation is tried once it reaches `target`.
     """
     # The components that each relaxation keeps.
     every = range(len(instance.limits))
-    columns = [list(every)]
-    columns += [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
-    columns += [[only] for only in every] if len(every) > 1 else []
+    pairs = [[first, second] for first in every for second in range(first)] if len(every) > 2 else []
+    columns = [list(every), *pairs, *([only] for only in every if len(every) > 1)]
     points: list[tuple[Relaxation, Priced]] = []
     for chosen in columns:
         if bound >= target or effort.exhausted:

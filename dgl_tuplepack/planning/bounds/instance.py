@@ -13,6 +13,11 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, distinct_rows
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
+# A few classes usually suffice to see that one limit does not imply another.
+_FEW_CLASSES = 16
+# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
+_MIXED = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Instance:
@@ -43,8 +48,8 @@ class Instance:
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     """Return the problem of packing a histogram within `limits`, one for each component; size classes keep their order.
 
-    The cap becomes a component in which every graph has size 1, unless no pack can exceed it. A component is left out
-    if another limit implies its limit, or if all graphs together are within its limit.
+    The cap becomes a component in which every graph has size 1, unless no pack can exceed it. Components that another
+    limit implies, or that all graphs together fit, are left out.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
@@ -69,10 +74,6 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
             left = limit - (int(filled[whole - 1]) if whole else 0)
             most = min(most, exact_sum(counts[:whole]) + left // int(values[whole]))
     return most
-
-
-# A few classes usually suffice to see that one limit does not imply another.
-_FEW_CLASSES = 16
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
@@ -103,31 +104,31 @@ class Relaxation:
 
     instance: Instance
     # The class in `instance` of each class of the original, int64 [C]; -1 for a class that is left out.
-    rows: IntArray
+    classes: IntArray
     # Whether `instance` has all components, so that its packings are valid for the original too.
     whole: bool
 
 
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
-    """Return the relaxation that keeps only the components `columns`.
+    """Return the relaxation that keeps only the components `columns`, without graphs that have no size in them.
 
-    Graphs without size in them are left out, and classes of equal size in them are merged. The sizes and the limit of
-    each component are divided by the greatest common divisor of the sizes; the limit is rounded down.
+    Classes of equal size are merged. The sizes and the limit of each component are divided by the greatest common
+    divisor of the sizes; the limit is rounded down.
     """
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
-    rows = np.full(len(sizes), -1, dtype=np.int64)
+    classes = np.full(len(sizes), -1, dtype=np.int64)
     if not present.any():
         # No graph is left, but an instance needs one: use a single graph of size 1, which needs one pack.
         ones = np.ones(1, dtype=np.int64)
-        return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
-    distinct, rows[present], _ = distinct_rows(sizes[present])
+        return Relaxation(Instance(ones[:, None], ones, ones), classes, whole=False)
+    distinct, classes[present], _ = distinct_rows(sizes[present])
     counts = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(counts, rows[present], instance.counts[present])
+    np.add.at(counts, classes[present], instance.counts[present])
     limits = np.ascontiguousarray(instance.limits[columns])
     common = np.maximum(np.gcd.reduce(distinct, axis=0), 1)
     merged = Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
-    return Relaxation(merged, rows, whole=set(columns) == set(range(len(instance.limits))))
+    return Relaxation(merged, classes, whole=set(columns) == set(range(len(instance.limits))))
 
 
 def needed_packs(instance: Instance) -> int:
@@ -137,15 +138,11 @@ def needed_packs(instance: Instance) -> int:
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))
 
 
-# Mixtures of more components than this would take longer than the plan, and hardly ever give the highest bound.
-_MIXED = 8
-
-
 def quick_bound(instance: Instance) -> int:
     """Return the largest bound in closed form, of all components and of even mixtures of the 8 scarcest; O(C log C k).
 
-    Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
-    "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
+    Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2); for mixtures, Caprara & Toth 2001, "Lower
+    bounds and algorithms for the 2-dimensional vector packing problem".
     """
     return max(1, *(large_bound(sizes, instance.counts, limit) for sizes, limit in _mixtures(instance)))
 

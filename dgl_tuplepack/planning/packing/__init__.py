@@ -1,6 +1,6 @@
 """Packing methods behind one function and one registry.
 
-The methods are in `auto` and `fit`; a new method gets its own file. `stages/` has the stages of "auto".
+The methods are in `auto` and `fit`; a new method gets its own file. `stages/` has the algorithms of "auto".
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from dgl_tuplepack.planning.bounds import check_sizes
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.packing.auto import auto
-from dgl_tuplepack.planning.packing.fit import FITS, Method, as_plan
-from dgl_tuplepack.planning.packing.heuristics import Heuristic, Settings
+from dgl_tuplepack.planning.packing.fit import FITS, Heuristic, Method, Settings, as_plan
 from dgl_tuplepack.planning.plan import PackPlan, Patterns, joined
 from dgl_tuplepack.planning.sizes import GraphSizes
 
@@ -25,20 +24,11 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 # `as_plan`). `tools/` lists methods in `report/findings.py`, `demo/comparison.py` and `cli/pictures.py`.
 METHODS: dict[str, Method] = {"auto": auto, **FITS}
 
-_BEYOND_LIMITS = ("node_only", "edge_only")
-
 
 def pack(
-    sizes: SizeHistogram | GraphSizes | Any,
-    limits: Shapes,
-    method: str = "auto",
-    *,
-    heuristic: Heuristic = "product",
-    seed: int = 0,
-    random_ties: bool = False,
-    effort: float = 1.0,
-    time_limit: float | None = None,
-) -> PackPlan:
+    sizes: SizeHistogram | GraphSizes | Any, limits: Shapes, method: str = "auto", *, heuristic: Heuristic = "product",
+    seed: int = 0, random_ties: bool = False, effort: float = 1.0, time_limit: float | None = None,
+) -> PackPlan:  # fmt: skip
     """Plan packs for every graph of a histogram, within the limits.
 
     Parameters
@@ -87,8 +77,8 @@ def pack(
 
     Notes
     -----
-    With several limits, each pack of a larger shape holds graphs that need this shape, and smaller graphs that fill the
-    rest. "node_only" and "edge_only" cannot be used with several limits, since their packs exceed limits.
+    With several limits, each pack of a larger shape has a graph that needs this shape. "node_only" and "edge_only"
+    cannot be used with several limits, since their packs exceed limits.
 
     Examples
     --------
@@ -97,8 +87,6 @@ def pack(
     >>> plan = pack(histogram, limits)
     >>> plan.num_packs, plan.lower_bound, plan.is_optimal
     (3744, 3744, True)
-    >>> pack(histogram, limits, "best_fit", heuristic="node").num_packs
-    3789
     >>> pack(histogram, [Limits(100, 220), limits]).packs_of_shapes
     (8159, 68)
     """
@@ -106,7 +94,7 @@ def pack(
     settings = Settings(heuristic, seed, random_ties, effort, time_limit)
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
     if isinstance(shapes, Buckets):
-        if method in _BEYOND_LIMITS:
+        if method in ("node_only", "edge_only"):
             raise MethodError(
                 f"packs of the method {method!r} exceed limits, so no shape holds them; choose another method."
             )
@@ -120,9 +108,8 @@ def pack(
 def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
     """Plan packs of several buckets, from the largest bucket to the smallest.
 
-    For each bucket, `method` packs all remaining graphs, so that small graphs fill the room next to large graphs. A
-    pack is kept only if one of its graphs is too large for all smaller buckets. Only the smallest bucket, which usually
-    has the most packs, is planned with an effort above 0.
+    For each bucket, `method` packs all remaining graphs, so that small graphs fill the room next to large graphs. Only
+    packs with a graph that needs the bucket are kept. Only the smallest bucket has an effort above 0.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
     # smallest[c]: index of the smallest bucket that holds a graph of class c.
@@ -138,8 +125,8 @@ def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, set
         plan = method(remaining, buckets[bucket], replace(settings, effort=0.0) if bucket else settings)
         patterns = plan.patterns.with_classes(classes[plan.classes])
         if bucket:
-            rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
-            patterns = patterns.take(rows, patterns.repeats[rows])
+            chosen = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
+            patterns = patterns.take(chosen, patterns.repeats[chosen])
         kept.append(patterns)
         left -= patterns.packed(len(left))
     assert plan is not None

@@ -3,89 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, whole_number
+from dgl_tuplepack._core.progress import DELAY, progress_bar
 from dgl_tuplepack.errors import LimitsError, SearchError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.packing import METHODS, pack_buckets
-from dgl_tuplepack.planning.packing.heuristics import Settings
+from dgl_tuplepack.planning.packing.fit import Settings
 from dgl_tuplepack.planning.search.evaluation import (
+    Candidate,
     Evaluation,
+    LimitsSearch,
     Point,
     Space,
     affordable,
     in_threads,
-    progress,
     space_of,
 )
-from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.strategies import (
-    AUTO,
-    TOLERANCE,
-    Budget,
-    GraphsPerBatch,
-    Smallest,
-    Strategy,
-    Target,
-)
+from dgl_tuplepack.planning.search.strategies import AUTO, TOLERANCE, GraphsPerBatch, strategy_of
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
 GRAPHS_PER_BATCH = 64
-# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
-_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+_PROGRESS: Mapping[str, Any] = {"desc": "limits", "unit": " plans", "delay": DELAY}
 # The smallest shape of each candidate has room for _FIRST to _LAST times as many mean graphs as a pack should hold.
 _FIRST, _LAST, _SCALES = 0.6, 1.6, 41
 
 
 def search_limits(
-    histogram: SizeHistogram | GraphSizes | Any,
-    *,
-    graphs_per_batch: int | None = None,
-    packs_per_batch: int | str | None = None,
-    target: float | Mapping[str, float] | None = None,
-    budget: float | None = None,
-    cost: Mapping[str, float] | None = None,
-    shapes: int | None = None,
-    graphs: int | None = None,
-    multiple_of: int = 1,
-    oversize: str = "error",
+    histogram: SizeHistogram | GraphSizes | Any, *, graphs_per_batch: int | None = None,
+    packs_per_batch: int | str | None = None, target: float | Mapping[str, float] | None = None,
+    budget: float | None = None, cost: Mapping[str, float] | None = None, shapes: int | None = None,
+    graphs: int | None = None, multiple_of: int = 1, oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
-) -> LimitsSearch:
-    """Search for limits for a histogram; the arguments select a strategy, which defines the best limits.
+) -> LimitsSearch:  # fmt: skip
+    """Search for limits for a histogram; `graphs_per_batch`, `target` or `budget` selects a strategy.
 
-    The limits tried are called candidates. The strategies, and the candidate that each of them advises:
-
-    - "smallest", if none of the arguments below is given: the fewest slots per pack (the sum of the limits) among
-      candidates whose harmonic mean of efficiencies is at least 0.995 times the highest. The first candidates are
-      multiples of the mean size, from the smallest that holds the largest graph to three times as much; further
-      candidates are near the best. If sizes are nearly equal (the smallest multiple is below 1.5), the multiples begin
-      at 8, so that the node reserved for padding is a small part of a batch.
-    - `graphs_per_batch`: the highest harmonic mean of efficiencies among candidates whose batches hold that many graphs
-      on average, to within 5 % if possible.
-    - `target`: the fewest slots per pack among candidates whose efficiencies reach the target.
-    - `budget`: the fewest packs among candidates whose padded shape is within the budget.
+    The limits tried are called candidates; the strategy defines the best of them. Without these arguments ("smallest"),
+    it has the fewest slots per pack (the sum of the limits) among candidates whose harmonic mean of efficiencies is at
+    least 0.995 times the highest. Candidates begin with multiples of the mean size, from the smallest that holds the
+    largest graph to three times as much. If sizes are nearly equal (that multiple is below 1.5), they begin at 8, so
+    that reserved nodes are a small part of a batch.
 
     Parameters
     ----------
     histogram
         Graphs to pack: a histogram, or anything that `sizes_of` reads.
     graphs_per_batch
-        Mean number of graphs in a batch, >= 1; it takes the place of the `batch_size` of plain batches.
+        Mean number of graphs in a batch, >= 1, met to within 5 % if possible; it takes the place of the `batch_size` of
+        plain batches. The best candidate has the highest harmonic mean of efficiencies.
     packs_per_batch
         With `graphs_per_batch`: number of packs in a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet
         in a batch; 1 if a batch has all graphs, or if two packs that hold every graph have room for more than
         `graphs_per_batch` graphs of mean size; more if the cap `graphs` requires it.
     target
-        Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept.
+        Lowest harmonic mean of the efficiencies to accept, in (0, 1]; or component -> lowest efficiency to accept. The
+        best candidate has the fewest slots per pack.
     budget, cost
-        `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0. `cost`: component -> cost
-        of one slot, such as bytes, >= 0, for every component; None: each slot costs 1.
+        `budget`: highest cost of the padded shape of one pack (reserved nodes included), > 0; the best candidate has
+        the fewest packs. `cost`: component -> cost of one slot, such as bytes, >= 0, for every component; None: 1 each.
     shapes
         2 to 4: with `graphs_per_batch`, search for that many shape buckets with the fewest padded slots, of which the
         largest has the smallest limits that hold every graph. None: one shape.
@@ -99,7 +80,7 @@ def search_limits(
         size that `graphs_per_batch` or the budget allows, and warn about them.
     holding
         Other graphs that must fit within the limits of every candidate, but are not packed, such as the validation
-        split: a histogram, or anything that `sizes_of` reads.
+        split.
 
     Returns
     -------
@@ -115,9 +96,9 @@ def search_limits(
 
     Notes
     -----
-    At most 200 candidates are planned, in threads on all cores, as `pack` does with an effort of 0; with many size
-    classes fewer, so that all plans together take at most about two seconds of processor time. This work is counted,
-    not timed. With the advised limits, `pack` needs no more packs than the search counted.
+    At most 200 candidates are planned, in threads on all cores, as `pack` does with an effort of 0; fewer if all plans
+    together would take more than about two seconds of processor time. This work is counted, not timed. With the advised
+    limits, `pack` needs no more packs than the search counted.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
 
@@ -154,16 +135,17 @@ def search_limits(
         return _search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
     strategy = strategy.for_space(space, cap)
     dropped = 0
-    allowed = strategy.largest_allowed(space) if oversize == "drop" else None
-    if allowed is not None:
+    allowed = strategy.largest_allowed(space)
+    if oversize == "drop" and allowed is not None:
         limits = space.limits(allowed)
         histogram, dropped = without_oversize(histogram, limits, oversize)
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
+        allowed = strategy.largest_allowed(space)
     # Limits of usual size: the work of one plan within them decides how many candidates there may be.
-    usual = space.rounded(strategy.largest_allowed(space) or [2 * space.scale * mean for mean in space.mean])
-    with progress() as bar:
+    usual = space.rounded(allowed or [2 * space.scale * mean for mean in space.mean])
+    with progress_bar(**_PROGRESS) as bar:
         plans = affordable(histogram, space.limits(usual, cap), strategy.plans, bar)
         evaluation = Evaluation(histogram.without_ids(), space, cap, plans, bar)
         strategy.search(evaluation)
@@ -174,11 +156,9 @@ def search_limits(
 
 
 def search_for_batches(
-    histogram: SizeHistogram,
-    graphs_per_batch: int = GRAPHS_PER_BATCH,
-    packs_per_batch: int | str = AUTO,
-    **settings: Any,
-) -> LimitsSearch:
+    histogram: SizeHistogram, graphs_per_batch: int = GRAPHS_PER_BATCH, packs_per_batch: int | str = AUTO,
+    **settings: Any
+) -> LimitsSearch:  # fmt: skip
     """Search for batches of `graphs_per_batch` graphs, or all graphs if fewer; `settings` are as in `search_limits`.
 
     If the largest graph makes such batches impossible, search for the smallest limits with nearly the best efficiency.
@@ -191,21 +171,6 @@ def search_for_batches(
         if settings.get("shapes") is not None or packs_per_batch != AUTO:
             raise
         return search_limits(histogram, **settings)
-
-
-def strategy_of(**asked: Any) -> Strategy:
-    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
-    accepted = sorted(field.name for field in fields(strategy))
-    unused = [name for name in given if name not in accepted]
-    if unused:
-        raise SearchError(
-            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
-            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
-            f"{'them' if len(unused) > 1 else 'it'} out."
-        )
-    return strategy(**given)
 
 
 def _search_buckets(
@@ -222,7 +187,7 @@ def _search_buckets(
             f"{limits.maxima}, or larger, so {shapes} different shapes are impossible; leave shapes= (--shapes) out, "
             "choose smaller batches, or more packs_per_batch."
         )
-    with progress() as bar:
+    with progress_bar(**_PROGRESS) as bar:
         most = affordable(histogram, limits, _SCALES, bar, shapes)
         candidates = tuple(_candidates(histogram, tried, strategy, most, bar))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
@@ -273,14 +238,12 @@ def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int 
     for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
         smallest = tuple(map(min, point, largest))
         # Each shape in between is a weighted geometric mean of the smallest and the largest shape.
-        weights = [number / (shapes - 1) for number in range(1, shapes - 1)]
-        between = [
-            free.rounded(low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
-            for weight in weights
-        ]
-        points = (smallest, *between, largest)
+        points = [smallest]
+        for weight in (number / (shapes - 1) for number in range(1, shapes - 1)):
+            means = (low ** (1 - weight) * high**weight for low, high in zip(smallest, largest, strict=True))
+            points.append(free.rounded(means))
         try:
-            yield Buckets([space.limits(each, cap) for each in points])
+            yield Buckets([space.limits(each, cap) for each in (*points, largest)])
         except LimitsError:
             # Two of the shapes are equal.
             continue

@@ -110,10 +110,7 @@ class Smallest(Strategy):
     name = "smallest"
 
     def search(self, evaluation: Evaluation) -> None:
-        """Explore the space; if sizes are nearly equal, only limits that hold several graphs of mean size.
-
-        Packs of a single graph would be as full, but would need a reserved node for each graph.
-        """
+        """Explore the space; if sizes are nearly equal, only limits of several graphs, to share reserved nodes."""
         space = evaluation.space
         if space.scale < _NEARLY_EQUAL:
             several = _SEVERAL if evaluation.cap is None else min(_SEVERAL, evaluation.cap)
@@ -136,7 +133,7 @@ class Smallest(Strategy):
         return super().promising(evaluation, inside)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its harmonic mean can be within the tolerance."""
+        """Return whether harmonic means can be within the tolerance."""
         return harmonic_means(evaluation.bounds(points)) >= _least(evaluation.harmonic_means)
 
 
@@ -182,10 +179,7 @@ class Target(Strategy):
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether it can reach the target with fewer slots than the best candidate.
-
-        If no candidate reaches the target yet: whether it can get as close as the closest candidate.
-        """
+        """Return whether limits can reach the target with fewer slots than the best candidate, or get as close."""
         lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
         closest = max(0.0, float(lacking_so_far.min()))
         slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
@@ -208,10 +202,7 @@ class GraphsPerBatch(Strategy):
         return self
 
     def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Return the strategy; if `packs_per_batch` is "auto", choose the number of packs in a batch.
-
-        Two are preferred: with one, two graphs never meet if no pack of the plan holds both sizes.
-        """
+        """Choose the number of packs in a batch if it is "auto": with one, some graphs would never meet."""
         if self.packs_per_batch != AUTO:
             return self
         number, cap = self.graphs_per_batch, cap or space.num_graphs
@@ -257,7 +248,7 @@ class GraphsPerBatch(Strategy):
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its packs can be as full as the packs of the best candidate."""
+        """Return whether packs can be as full as the packs of the best candidate."""
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
             return super().may_improve(evaluation, points)
@@ -309,7 +300,7 @@ class Budget(Strategy):
         return super().promising(evaluation, list(compress(points, allowed)))
 
     def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
-        """Return, for each of `points`, whether its limits may be better than the best candidate."""
+        """Return whether limits may be better than the best candidate."""
         best = self.order(evaluation)[0]
         best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
         bounds = evaluation.bounds_on_packs(points).tolist()
@@ -433,8 +424,8 @@ def _in_order(name: str, values: Mapping[str, float], components: Sequence[str])
     # Name of each component -> its name in `values`, or None.
     names = {component: matching_name(component, values) for component in components}
     unknown = [given for given in values if given not in names.values()]
-    missing = [component for component, given in names.items() if given is None]
-    if unknown or (missing and name == "cost"):
+    missing = [component for component, given in names.items() if given is None and name == "cost"]
+    if unknown or missing:
         wrong = f"there is no component {' and no '.join(map(repr, unknown)):.200}"
         if not unknown:
             wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
@@ -444,6 +435,13 @@ def _in_order(name: str, values: Mapping[str, float], components: Sequence[str])
     return {component: values[given] for component, given in names.items() if given is not None}
 
 
+_whole = partial(whole_number, error=SearchError)
+_number = partial(real_number, error=SearchError)
+_fraction = partial(_number, above=0, most=1, hint="write 0.95 for 95 %.")
+_price = partial(_number, least=0, hint="give the bytes of one slot, for example.")
+_budget = partial(_number, above=0, hint="give slots, or bytes together with costs (cost=, --cost).")
+
+
 def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
     if not isinstance(given, Mapping) or not given:
         raise SearchError(
@@ -451,12 +449,6 @@ def _by_component(name: str, given: object, check: Callable[[str, object], float
             "the names of all components."
         )
     return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
-
-
-_whole = partial(whole_number, error=SearchError)
-_number = partial(real_number, error=SearchError)
-_fraction = partial(_number, above=0, most=1, hint="write 0.95 for 95 %.")
-_price = partial(_number, least=0, hint="give the bytes of one slot, for example.")
 
 
 def _cost(costs: object) -> dict[str, float]:
@@ -474,12 +466,28 @@ def _packs_per_batch(value: Any) -> int | str:
     return value
 
 
-_BUDGET_HINT = "give slots, or bytes together with costs (cost=, --cost)."
 # Setting -> function that returns the setting as plain data, and raises SearchError for a wrong value.
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "target": lambda v: _by_component("target", v, _fraction) if isinstance(v, Mapping) else _fraction("the target", v),
     "graphs_per_batch": lambda value: _whole("graphs_per_batch", value, 1),
     "packs_per_batch": _packs_per_batch,
-    "budget": lambda value: _number("the budget", value, above=0, hint=_BUDGET_HINT),
+    "budget": partial(_budget, "the budget"),
     "cost": _cost,
 }
+# Argument -> the strategy that it selects. If several are given, the first one in this order decides.
+_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+
+
+def strategy_of(**asked: Any) -> Strategy:
+    """Return the strategy that arguments of `search_limits` select; raise SearchError if one is not accepted."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
+    accepted = sorted(field.name for field in fields(strategy))
+    unused = [name for name in given if name not in accepted]
+    if unused:
+        raise SearchError(
+            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
+            f"{'only ' + ', '.join(accepted) if accepted else 'no such arguments'}; leave "
+            f"{'them' if len(unused) > 1 else 'it'} out."
+        )
+    return strategy(**given)

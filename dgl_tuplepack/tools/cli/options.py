@@ -17,7 +17,7 @@ from dgl_tuplepack.graphs.readers.kinds import paths
 from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 
 Value = TypeVar("Value")

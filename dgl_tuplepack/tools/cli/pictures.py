@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.packing import pack
-from dgl_tuplepack.planning.packing.heuristics import names_for
+from dgl_tuplepack.planning.packing.fit import names_for
 from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH
 from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.cli import options

@@ -16,8 +16,8 @@ from dgl_tuplepack.planning.buckets import FEWEST, MOST, all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import summarise
-from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits, strategy_of
-from dgl_tuplepack.planning.search.strategies import AUTO, Strategy
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches, search_limits
+from dgl_tuplepack.planning.search.strategies import AUTO, Strategy, strategy_of
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import (
     note,

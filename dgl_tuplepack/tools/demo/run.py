@@ -39,7 +39,7 @@ from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_loss
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
-from dgl_tuplepack.planning.packing.heuristics import NAMES
+from dgl_tuplepack.planning.packing.fit import NAMES
 from dgl_tuplepack.planning.plan import PackPlan, summarise
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.storage.graph_store import GraphStore

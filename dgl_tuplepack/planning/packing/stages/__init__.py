@@ -1,1 +1,1 @@
-"""The stages of "auto": `sequence.py` has the stages in order; other files have the algorithms that stages use."""
+"""The algorithms that the stages of "auto" use; the stages are in `auto.py`."""

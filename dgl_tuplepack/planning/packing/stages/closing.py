@@ -6,8 +6,7 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.planning.bounds.pricing import Effort, by_search, linear_duals
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort, PatternLP, by_search, linear_duals
 from dgl_tuplepack.planning.plan import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
@@ -57,7 +56,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     """
     # left: number of packs that the dive may still use.
     remaining = counts.copy()
-    rows: list[tuple[dict[int, int], int]] = []
+    packed: list[tuple[dict[int, int], int]] = []
     left = packs - 1
     while remaining.any():
         program.restrict(remaining)
@@ -73,11 +72,11 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
             content = np.minimum(column, remaining)
             if content.any():
                 # `taken_packs` reduces `remaining`, and takes fewer packs if graphs run out.
-                rows.append(taken_packs(remaining, content, number))
-                left -= rows[-1][1]
+                packed.append(taken_packs(remaining, content, number))
+                left -= packed[-1][1]
         if left < 0 or left == before:
             return None
-    return collected(rows)
+    return collected(packed)
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
@@ -85,9 +84,8 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
     from dgl_tuplepack._core.kernels.random import random_bits
 
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
-    rows = np.flatnonzero(whole)
-    if len(rows):
-        return [(columns[row], int(whole[row])) for row in rows.tolist()]
+    if whole.any():
+        return [(columns[row], int(whole[row])) for row in np.flatnonzero(whole).tolist()]
     fractions = repeats.copy()
     if trial:
         # Random numbers in 0..2**24 - 1.
@@ -109,30 +107,20 @@ def closed_by_subproblems(
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
-        fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
+        present = np.flatnonzero(chosen)
+        taken = patterns.take(present, chosen[present])
+        subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+        target = needed_packs(subproblem)
         failures += 1
-        if fewer is not None:
-            patterns, failures = fewer, 0
+        if target < taken.num_packs:
+            # The chosen packs, with the classes of the subproblem.
+            inside = taken.with_classes(np.searchsorted(classes, taken.classes))
+            fresh = closed(subproblem, inside, target, seed + trial, _DIVES, effort)[1]
+            if fresh.num_packs < taken.num_packs:
+                patterns = patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
+                failures = 0
         trial += 1
     return patterns
-
-
-def _closed_again(
-    instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
-) -> Patterns | None:
-    """Pack the graphs of ``chosen[q]`` packs of each pattern q again; return all patterns, None if no pack is saved."""
-    rows = np.flatnonzero(chosen)
-    taken = patterns.take(rows, chosen[rows])
-    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
-    target = needed_packs(subproblem)
-    if target >= taken.num_packs:
-        return None
-    # The chosen packs, with the classes of the subproblem.
-    inside = taken.with_classes(np.searchsorted(classes, taken.classes))
-    fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
-    if fresh.num_packs >= taken.num_packs:
-        return None
-    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:

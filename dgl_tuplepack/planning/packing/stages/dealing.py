@@ -10,14 +10,10 @@ import numpy as np
 
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.packing.stages.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from dgl_tuplepack._core.kernels.deal_and_repair import Packs
-
 
 # More graphs than this are divided into equal shares; only one share is dealt to packs, and its patterns repeat.
 _MOST_GRAPHS = 1 << 20
@@ -27,6 +23,16 @@ _WORK_PER_GRAPH, _PRODUCTS_PER_WORK = 12, 40
 _FREE = 16
 # If more than one pack in _LEFT_OVER exceeds a limit after the repair, it has failed.
 _LEFT_OVER = 4
+# Sizes are scaled so that each limit is about _SCALE. If loads could add up to more than _MOST, nothing is exchanged.
+_SCALE, _MOST = 1 << 26, 1 << 62
+# Graphs are dealt to groups of at most this many packs.
+GROUP = 1000
+# Directions are scaled to _DIRECTION, and loads so that products of full packs are about _PRODUCT, in int32.
+_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
+
+
+if TYPE_CHECKING:
+    from dgl_tuplepack._core.kernels.deal_and_repair import Packs
 
 
 def dealt_near(
@@ -34,8 +40,7 @@ def dealt_near(
 ) -> Patterns | None:
     """Pack all graphs into about ``targets[0]`` packs, then ``targets[1]``, fewer, and so on, while this saves packs.
 
-    Targets above `most` are left out; None if no attempt has at most `most` packs. An attempt may spend `work` units on
-    the repair, for each graph and component.
+    An attempt may spend `work` on the repair, for each graph and component. None if none has at most `most` packs.
     """
     best: Patterns | None = None
     budget = work * min(instance.num_graphs, _MOST_GRAPHS) * len(instance.limits)
@@ -74,10 +79,10 @@ def dealt(instance: Instance, target: int, key: np.uint64, budget: int, effort: 
     if number <= 0 or not counts.any():
         return None
     effort.spend(work_of_dealing(instance, number))
-    parts = instance.sizes / instance.limits
-    order = np.argsort(-parts.sum(axis=1), kind="stable")
+    fractions = instance.sizes / instance.limits
+    order = np.argsort(-fractions.sum(axis=1), kind="stable")
     classes = np.repeat(order, counts[order])
-    assigned = dealt_evenly(parts, classes, number)
+    assigned = dealt_evenly(fractions, classes, number)
     packs = OpenPacks.of(instance.sizes, instance.limits, assigned, classes, number, _FREE)
     effort.spend(packs.repair(moves=True, key=key, budget=min(budget, 3 * effort.left // 4)))
     exceeding = packs.exceeding()
@@ -103,20 +108,11 @@ def _shortened(instance: Instance, members: IntArray) -> int:
         members[[chosen, number]] = members[[number, chosen]]
 
 
-# Sizes are scaled so that each limit is about _SCALE. If loads could add up to more than _MOST, nothing is exchanged.
-_SCALE, _MOST = 1 << 26, 1 << 62
-# Graphs are dealt to groups of at most this many packs.
-GROUP = 1000
-# Directions are scaled to _DIRECTION, and loads so that products of full packs are about _PRODUCT, in int32.
-_DIRECTION, _PRODUCT = 1 << 9, 1 << 28
-
-
 @dataclass(frozen=True, eq=False)
 class OpenPacks:
     """P packs of up to M graphs each, which may be exchanged, within `limits` ``[d]``.
 
-    The first ``counts[p]`` entries of row p of `members` ``[P, M]`` are the graphs of pack p, as rows of `sizes` ``[N,
-    d]``.
+    Row p of `members` ``[P, M]`` begins with the ``counts[p]`` graphs of pack p, as rows of `sizes` ``[N, d]``.
     """
 
     sizes: IntArray
@@ -186,9 +182,9 @@ class OpenPacks:
 def dealt_evenly(shares: FloatArray, rows: IntArray, packs: int) -> IntArray:
     """Deal graphs to packs so that all loads are nearly equal; return the pack of each graph, int64 ``[N]``.
 
-    Graph i has the shares of the limits ``shares[rows[i]]``, each at most 1; large graphs should come first. It goes to
-    the pack whose load has the smallest scalar product with its size. Time O(N P d) for groups of P <= 1,000 packs,
-    each of which gets a sample of the graphs; less if rows repeat.
+    Graph i, with ``shares[rows[i]]`` of the limits, goes to the pack whose load has the smallest scalar product with
+    its size; large graphs should come first. Time O(N P d) for groups of P <= 1,000 packs, each of which gets a sample
+    of the graphs; less if rows repeat.
     """
     from dgl_tuplepack._core.kernels.deal_and_repair import deal
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack.planning.bounds.pricing import Effort
+from dgl_tuplepack.planning.bounds.pattern_lp import Effort
 from dgl_tuplepack.planning.plan import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 
@@ -64,29 +64,13 @@ def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) 
     return chosen if int(packs.graphs[chosen].sum()) <= _MOST_GRAPHS else None
 
 
-def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Return a mask ``[n]`` of graphs whose total is within ``low..high``, or None; and the work done, about `most`."""
-    from dgl_tuplepack._core.kernels.subset import subset_within
-
-    chosen = np.zeros(len(sizes), dtype=np.int64)
-    if (low > high).any() or (high < 0).any():
-        return None, 0
-    # The kernel is fastest if the component with the narrowest window comes first.
-    narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
-    order = np.argsort(narrow, kind="stable")
-    # The number of steps is negative if no subset was found.
-    steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
-    return (chosen if steps > 0 else None), abs(steps)
-
-
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
     """Pack graphs of `sizes` ``[G, d]`` into at most `packs` packs; return each pack's graphs, or None on failure.
 
     Packs are filled one by one; each gets the hardest remaining graph, which has the largest share of a limit. A try
-    with n <= 32 free graphs takes time and memory O(d 2^(n / 2)), plus at most 2^22 steps.
-
-    Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `minimum_bin_slack`); Horowitz & Sahni 1974
-    for subsets (see `kernels.subset`).
+    with n <= 32 free graphs takes time and memory O(d 2^(n / 2)), plus at most 2^22 steps. Sources: Gupta & Ho 1999
+    (see `minimum_bin_slack`) for filling bins to an exact sum; Horowitz & Sahni 1974 (see `kernels.subset`) for
+    subsets.
     """
     hardest_first = np.argsort(-(sizes / limits).max(axis=1), kind="stable")
     if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
@@ -98,7 +82,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         packs_left = packs - len(done)
         if packs_left == 1 or not len(left):
-            # No finished pack leaves more room free than `_least` allows, so all graphs in `left` fit into one pack.
+            # No finished pack leaves more room free than `least` allows, so all graphs in `left` fit into one pack.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
@@ -106,7 +90,9 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
         others = len(left) - 1
         all_free = others <= _MOST_FREE
         free = others if all_free else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
-        least = _least(sizes[left], limits, packs_left)
+        # All packs but the last share the free room.
+        room = zip(limits.tolist(), _spare(sizes[left], limits, packs_left), strict=True)
+        least = np.array([max(limit - spare // (packs_left - 1), 0) for limit, spare in room])
         members = _one_pack(sizes, left, (least, limits), free, key, effort)
         if members is not None:
             done.append(members)
@@ -130,12 +116,6 @@ def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
 
 
-def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Return the least content of the next of `packs` packs, int64 ``[d]``: all but the last share the free room."""
-    spare = _spare(sizes, limits, packs)
-    return np.array([max(limit - free // (packs - 1), 0) for limit, free in zip(limits.tolist(), spare, strict=True)])
-
-
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
     """Remove some random packs from `done`, the list of finished packs, and return these packs."""
     from dgl_tuplepack._core.kernels.random import random_bits
@@ -150,6 +130,8 @@ def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
     """Return the graphs of one pack, of which the first is ``left[0]``; its total is within `window`; or None."""
+    from dgl_tuplepack._core.kernels.subset import subset_within
+
     low, high = window
     others = shuffled(left[1:].copy(), key)
     # First put `fixed` random graphs into the pack, so many that about half of the free graphs will fill the pack up.
@@ -160,6 +142,15 @@ def _one_pack(
     base = np.concatenate([left[:1], others[:fixed]])
     candidates = others[fixed : fixed + free]
     held = sizes[base].sum(axis=0)
-    chosen, work = _within(sizes[candidates], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
-    effort.spend(_WORK_PER_TRIAL + _WORK_PER_GRAPH * len(left) + work)
-    return None if chosen is None else np.concatenate([base, candidates[chosen > 0]])
+    effort.spend(_WORK_PER_TRIAL + _WORK_PER_GRAPH * len(left))
+    low, high, free_sizes = np.maximum(low - held, 0), high - held, sizes[candidates]
+    if (low > high).any() or (high < 0).any():
+        return None
+    # The kernel is fastest if the component with the narrowest window comes first.
+    narrow = (high - low + 1.0) / (free_sizes.std(axis=0) + 1e-3) if len(candidates) else np.ones(len(high))
+    order = np.argsort(narrow, kind="stable")
+    chosen = np.zeros(len(candidates), dtype=np.int64)
+    # The number of steps is negative if no subset was found.
+    steps = subset_within(np.ascontiguousarray(free_sizes[:, order]), low[order], high[order], _MOST_SCANNED, chosen)
+    effort.spend(abs(steps))
+    return np.concatenate([base, candidates[chosen > 0]]) if steps > 0 else None
