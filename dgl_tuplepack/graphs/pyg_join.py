@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -109,19 +109,22 @@ class JoinedData:
             found[t] = known
         return found
 
+    @property
+    def specs(self) -> dict[Attribute, ArraySpec]:
+        """The spec of a row of each attribute; later graphs decide attributes that no graph with rows has shown."""
+        undecided = [p for p, a in self.attributes.items() if p[0] in self.bare and _is_optional(p) and not a.rows.any()]
+        return {p: a.spec for p, a in self.attributes.items() if p not in undecided}
+
     def without_values(self) -> JoinedData:
         """Return the group without the values of attributes."""
         return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
 
-    def late(self, later: JoinedData) -> dict[Attribute, Joined]:
-        """Return the attributes of a later group that this group lacks, or has without rows and with another spec."""
-        specs = {p: a.spec for p, a in self.attributes.items()}
-        return {p: a for p, a in later.attributes.items() if p[1] != ENDPOINTS and specs.get(p) != a.spec}
-
-    def completed(self, later: JoinedData) -> JoinedData:
-        """Return the group with the `late` attributes, without rows."""
-        found = {**later.attributes, **self.attributes}
-        for p, a in self.late(later).items():
+    def completed(self, expected: Mapping[Attribute, Joined]) -> JoinedData:
+        """Return the group with the expected attributes that it lacks, or has without rows and with another spec."""
+        found = {p: self.attributes.get(p, a) for p, a in expected.items()}
+        for p, a in expected.items():
+            if p[1] == ENDPOINTS or (p in self.attributes and found[p].spec == a.spec):
+                continue
             ends = found.get((p[0], ENDPOINTS))
             shifts = np.zeros((len(self.where), *a.shifts.shape[1:]), np.int64)
             if a.is_shifted and ends is not None:
@@ -133,48 +136,57 @@ class JoinedData:
 
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values; each must fit the one before it, see `join_graphs`."""
-    groups = [group.completed(groups[-1]) for group in groups]
-    first = groups[0]
-
-    def merged_values(attribute: Attribute) -> Joined:
-        each = [group.attributes[attribute] for group in groups]
-        return replace(
-            each[0],
-            rows=np.concatenate([a.rows for a in each]),
-            shifts=np.concatenate([a.shifts for a in each]),
+    # Groups with rows decide the spec of an attribute; `sorted` puts them last.
+    shown = [item for group in groups for item in group.attributes.items()]
+    found = dict(sorted(shown, key=lambda item: item[1].rows.any()))
+    order = [None, *groups[0].node_types, *groups[0].edge_types]
+    expected = {p: found[p] for p in sorted(found, key=lambda p: (order.index(p[0]), p[1]))}
+    completed = [group.completed(expected).attributes for group in groups]
+    attributes = {
+        p: replace(
+            completed[0][p],
+            rows=np.concatenate([each[p].rows for each in completed]),
+            shifts=np.concatenate([each[p].shifts for each in completed]),
             # As in PyG, indices become int64 if only some groups have int32.
-            value=torch.cat([a.value for a in each]),
+            value=torch.cat([each[p].value for each in completed]),
         )
+        for p in expected
+    }
 
     def merged_nodes(t: GraphType | None) -> IntArray | None:
         known = [n for group in groups if (n := group.nodes[t]) is not None]
         return np.concatenate(known) if len(known) == len(groups) else None
 
     return replace(
-        first,
-        attributes={p: merged_values(p) for p in first.attributes},
-        nodes={t: merged_nodes(t) for t in first.nodes},
+        groups[0],
+        attributes=attributes,
+        nodes={t: merged_nodes(t) for t in groups[0].nodes},
         where=[name for group in groups for name in group.where],
         follows_pyg=all(group.follows_pyg for group in groups),
         left_out=set().union(*(group.left_out for group in groups)),
     )
 
 
+class Expected(NamedTuple):
+    """What graphs must have, since a schema or earlier graphs have it."""
+
+    node_types: list[str]
+    edge_types: list[EdgeType]
+    # Spec of a row of each attribute; None for endpoints, which may have 32 or 64 bits.
+    specs: Mapping[Attribute, ArraySpec | None]
+    # See `JoinedData.bare`.
+    bare: Collection[GraphType | None] = ()
+
+
 def join_graphs(
-    graphs: Sequence[Any],
-    where: Sequence[str],
-    levels: Levels,
-    before: JoinedData | None = None,
-    specs: Mapping[Attribute, ArraySpec | None] | None = None,
-    types: tuple[list[str], list[EdgeType]] | None = None,
+    graphs: Sequence[Any], where: Sequence[str], levels: Levels, expected: Expected | JoinedData | None = None
 ) -> JoinedData:
     """Join graphs as PyG does; raise SchemaError if they differ from each other, or from what is expected.
 
-    Expected are the types and attributes of `before`, the group before this one; or `types`, and `specs`, which has the
-    spec of a row of each attribute. `where` has the display names of the graphs. Attributes with the level None in
-    `levels` are left out; other levels are not used here.
+    `where` has the display names of the graphs. Attributes with the level None in `levels` are left out; other levels
+    are not used here.
     """
-    types = types or (types_in(graphs[0]) if before is None else (before.node_types, before.edge_types))
+    types = types_in(graphs[0]) if expected is None else (expected.node_types, expected.edge_types)
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
         check_types(types_in(data), types, item_name, "the example")
@@ -184,21 +196,15 @@ def join_graphs(
         {(t, key) for t, s in each.items() for key in _keys(s, left_out, texts, item_name)}
         for each, item_name in zip(storages, where, strict=True)
     ]
-    # Index of a graph, and key of a storage of it without nodes (edges), which may lack `_is_optional` attributes.
-    without = {(i, t) for i, each in enumerate(storages) for t, storage in each.items() if _is_bare(storage)}
+    # For each graph, the keys of storages without nodes (edges), which may lack `_is_optional` attributes.
+    without = [{t for t, storage in each.items() if _is_bare(storage)} for each in storages]
     # Storages whose attributes the first graph, or earlier graphs, could not show.
-    bare = {t for i, t in without if i == 0} if before is None else before.bare
-    decided = {*(specs or ())}
-    if before is not None:
-        specs = {p: a.spec for p, a in before.attributes.items()}
-        decided = {p for p, a in before.attributes.items() if a.rows.any()}
-    late = {p for each in shown for p in each if p[0] in bare and _is_optional(p)} - decided
-    if before is None and specs is not None:
-        # The schema decides.
-        late = set()
-    right = late | {*(shown[0] if specs is None else specs)}
+    bare = without[0] if expected is None else expected.bare
+    specs: Mapping[Attribute, ArraySpec | None] = {} if expected is None else expected.specs
+    right = {p for each in shown for p in each if p[0] in bare and _is_optional(p)}
+    right |= shown[0] if expected is None else specs.keys()
     for i, found in enumerate(shown):
-        found |= {p for p in right if (i, p[0]) in without and _is_optional(p)}
+        found |= {p for p in right if p[0] in without[i] and _is_optional(p)}
         if found != right:
             _refuse_names(where[i], where[0], found, right)
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
@@ -210,11 +216,10 @@ def join_graphs(
         # PyG's `__inc__` warns when it guesses the number of nodes of bipartite graphs.
         warnings.simplefilter("ignore")
         for p in sorted(right, key=lambda p: (order.index(p[0]), p[1])):
-            may_lack = {i for i, t in without if t == p[0]} if _is_optional(p) else set[int]()
-            spec = (specs or {}).get(p)
-            attributes[p] = _joined(p, graphs, storages, where, may_lack, None if p in late else spec, spec)
+            may_lack = {i for i, own in enumerate(without) if p[0] in own} if _is_optional(p) else set[int]()
+            attributes[p] = _joined(p, graphs, storages, where, may_lack, specs.get(p))
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
-    bare = {t for t in bare if all((i, t) in without for i in range(len(graphs)))}
+    bare = {t for t in bare if all(t in own for own in without)}
     return JoinedData(*types, attributes, nodes, numbered, follows, left_out | texts, list(where), bare)
 
 
@@ -294,33 +299,26 @@ def _joined(
     storages: Sequence[Any],
     where: Sequence[str],
     may_lack: Collection[int],
-    expected: ArraySpec | None,
-    default: ArraySpec | None,
+    spec: ArraySpec | None,
 ) -> Joined:
     """Join an attribute of all graphs, as PyG's `collate` does; raise SchemaError if graphs differ.
 
-    `expected` is the spec that all graphs must have; None means the spec of the first graph, or `default` if no graph
-    has the attribute. The graphs with the indices `may_lack` have no nodes (edges) of its type: there, the attribute
-    may be missing, or be empty with another spec.
+    `spec` is what all graphs must have; None means the spec of the first graph. The graphs with the indices `may_lack`
+    have no nodes (edges) of its type: there, the attribute may be missing, or be empty with another spec.
     """
     t, key = attribute
     whats = [named_attribute(key, item_name, t) for item_name in where]
-    have = [i for i, each in enumerate(storages) if key in each[t]]
-    if expected is None and have:
-        i = min(have, key=lambda i: (i in may_lack, i))
-        _, expected = described(storages[i][t][key], key, graphs[i], storages[i][t], whats[i])
-    spec = expected or default
-    assert spec is not None
+    if spec is None:
+        i = min((i for i, each in enumerate(storages) if key in each[t]), key=lambda i: (i in may_lack, i))
+        _, spec = described(storages[i][t][key], key, graphs[i], storages[i][t], whats[i])
     dims, values, shifts = list[int | None](), list[Tensor](), list[Any]()
     for i, (data, each, what) in enumerate(zip(graphs, storages, whats, strict=True)):
         storage, value = each[t], each[t].get(key)
         dim, found = (0, None) if value is None else described(value, key, data, storage, what)
         if i in may_lack and found != spec and (value is None or _is_empty(value)):
-            value = spec.filled(0, 0)
-            dim, found = described(value, key, data, storage, what)
-            if dim:
-                value = value.movedim(0, dim)
-                dim, found = described(value, key, data, storage, what)
+            value, found = spec.filled(0, 0), spec
+            dim, _ = described(value, key, data, storage, what)
+            value = value.movedim(0, dim or 0)
         # PyG joins endpoints of 32 and 64 bits to 64 bits, so their specs may differ.
         if found is not None and found != spec and key != ENDPOINTS:
             name = _name(attribute)

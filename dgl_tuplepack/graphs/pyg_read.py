@@ -21,6 +21,7 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import parts_in_blocks
 from dgl_tuplepack.graphs.pyg_join import (
+    Expected,
     JoinedData,
     check_library,
     described,
@@ -90,7 +91,8 @@ def read(
                 seen.append(group.without_values())
                 any_ids = any_ids or has_ids
                 progress.update(len(group.where))
-        schema = schema_of_joined(merged(seen), levels, any_ids, indices).with_declared(ties, indices)
+        whole = merged(seen)
+        schema = schema_of_joined(whole, levels, any_ids, indices).with_declared(ties, indices)
         with writing(_FILE):
             file.seek(0)
     except BaseException:
@@ -98,7 +100,7 @@ def read(
         with suppress(OSError):
             file.close()
         raise
-    blocks = (block_of(schema, pickle.load(file).completed(seen[-1])) for _ in seen)
+    blocks = (block_of(schema, pickle.load(file).completed(whole.attributes)) for _ in seen)
     weakref.finalize(blocks, file.close)
     return schema, blocks
 
@@ -108,20 +110,26 @@ def _joined(items: Iterable[Any], levels: Levels, is_settled: bool) -> Iterator[
 
     With `is_settled`, the first group decides all attributes; later groups may not decide those of types without rows.
     """
+    first: JoinedData | None = None
     last: JoinedData | None = None
     for parts, where in parts_in_blocks(items):
         group = join_graphs([part.graph for part in parts], where, levels, last)
         # Text attributes of the first group are reported together with the schema.
         warn_of_texts(group.left_out - (last or group).left_out, levels)
-        last = last or group
-        for t, key in last.late(group) if is_settled else ():
-            raise SchemaError(
-                f"the attribute {key!r} of {named(f'{where[0]} or a graph after it', t)} belongs to nodes or edges, "
-                f"but the first {len(last.where)} graphs have none, and they decide the attributes of an iterator; put "
-                "a graph with such nodes or edges first, or give a list or dataset, of which all graphs decide."
-            )
+        if is_settled and first is not None:
+            known = {p: a.spec for p, a in first.attributes.items()}
+            for (t, key), joined in group.attributes.items():
+                if key != ENDPOINTS and known.get((t, key)) != joined.spec:
+                    raise SchemaError(
+                        f"the attribute {key!r} of {named(f'{where[0]} or a graph after it', t)} belongs to nodes or "
+                        f"edges, but the first {len(first.where)} graphs have none, and they decide the attributes of "
+                        "an iterator; put a graph with such nodes or edges first, or give a list or dataset, of which "
+                        "all graphs decide."
+                    )
+            group = group.completed(first.attributes)
         yield group, parts[0].id is not None
         last = group.without_values()
+        first = first or last
 
 
 def has_usual_types(data: Any, levels: Levels) -> bool:
@@ -188,18 +196,17 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Gra
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     # The expected spec of a row of each attribute; None for endpoints.
-    specs: dict[Attribute, Any] = dict.fromkeys(types.edges.values())
+    specs: dict[Attribute, ArraySpec | None] = dict.fromkeys(types.edges.values())
     for column, attribute in _attributes(schema).items():
         spec = schema.spec_of(column)
         # If a label has several rows in each graph, its spec describes all rows of a graph, not one row.
         has_rows = column[0] == "label" and column in schema.pyg.rows
         specs[attribute] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
-    nodes = [] if types.is_flat else [*types.nodes]
-    storages = [t for t in map(types.storage_of, types.edges) if isinstance(t, tuple)]
-    # The level None leaves an attribute out.
-    left_out = dict.fromkeys(schema.pyg.left_out)
+    storages = {t for t in map(types.storage_of, types.edges) if isinstance(t, tuple)}
+    expected = Expected([] if types.is_flat else [*types.nodes], sorted(storages), specs)
     try:
-        group = join_graphs(graphs, where, left_out, None, specs, (nodes, sorted({*storages})))
+        # The level None leaves an attribute out.
+        group = join_graphs(graphs, where, dict.fromkeys(schema.pyg.left_out), expected)
     except SchemaError as error:
         if not schema.empty:
             raise
