@@ -28,11 +28,11 @@ from dgl_tuplepack.graphs.pyg_layout import (
     Attribute,
     Levels,
     Types,
-    named,
-    named_attribute,
+    attribute_title,
     or_left_out,
     refuse_unknown,
     refuse_without_ends,
+    title_of,
 )
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, check_specs, differing_names
@@ -102,18 +102,19 @@ class JoinedData:
             else:
                 what = "counts the nodes" if isinstance(t, str) else "holds the endpoints of edges"
                 raise SchemaError(
-                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} in earlier graphs; set it."
+                    f"{title_of(self.where[0], storage)} has no attribute {key!r}, which {what} in earlier graphs; "
+                    "set it."
                 )
             if known is None:
-                refuse_unknown(named(self.where[0], storage))
+                refuse_unknown(title_of(self.where[0], storage))
             found[t] = known
         return found
 
     @property
     def specs(self) -> dict[Attribute, ArraySpec]:
         """The spec of a row of each attribute; later graphs decide attributes that no graph with rows has shown."""
-        undecided = [p for p, a in self.attributes.items() if p[0] in self.bare and _is_optional(p) and not a.rows.any()]
-        return {p: a.spec for p, a in self.attributes.items() if p not in undecided}
+        open_ones = {p for p in self.attributes if p[0] in self.bare and _is_optional(p)}
+        return {p: a.spec for p, a in self.attributes.items() if p not in open_ones or a.rows.any()}
 
     def without_values(self) -> JoinedData:
         """Return the group without the values of attributes."""
@@ -210,7 +211,12 @@ def join_graphs(
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
     with_nodes: list[GraphType | None] = [*types[0]] if isinstance(graphs[0], HeteroData) else [None]
     # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
-    nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in with_nodes}
+    nodes = dict[GraphType | None, IntArray | None]()
+    for t in with_nodes:
+        numbers = [known_nodes(each[t], title_of(name, t)) for each, name in zip(storages, where, strict=True)]
+        if None in numbers and (follows or t is not None):
+            refuse_unknown(title_of(where[numbers.index(None)], t))
+        nodes[t] = None if None in numbers else np.array(numbers, np.int64)
     order, attributes = [*storages[0]], dict[Attribute, Joined]()
     with warnings.catch_warnings():
         # PyG's `__inc__` warns when it guesses the number of nodes of bipartite graphs.
@@ -271,7 +277,7 @@ def _refuse_names(where: str, first: str, found: Collection[Attribute], expected
     # Missing endpoints, of this graph or of the first one, have an error of their own.
     for t, key in differ:
         if key == ENDPOINTS:
-            refuse_without_ends(named(where if (t, key) in expected else first, t))
+            refuse_without_ends(title_of(where if (t, key) in expected else first, t))
     # Attributes of edge types come last.
     names, right = (
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
@@ -307,7 +313,7 @@ def _joined(
     have no nodes (edges) of its type: there, the attribute may be missing, or be empty with another spec.
     """
     t, key = attribute
-    whats = [named_attribute(key, item_name, t) for item_name in where]
+    whats = [attribute_title(key, item_name, t) for item_name in where]
     if spec is None:
         i = min((i for i, each in enumerate(storages) if key in each[t]), key=lambda i: (i in may_lack, i))
         _, spec = described(storages[i][t][key], key, graphs[i], storages[i][t], whats[i])
@@ -326,7 +332,7 @@ def _joined(
         tensor = value if isinstance(value, Tensor) else torch.tensor(value)
         dims.append(dim)
         values.append(tensor.unsqueeze(0) if dim is None or not tensor.ndim else tensor)
-        shifts.append(_shift(data, key, value, storage, what))
+        shifts.append(_result_of("__inc__", data, key, value, storage, what))
     axis = dims[0] or 0
     rows = np.array([value.shape[axis] for value in values], np.int64)
     try:
@@ -357,15 +363,15 @@ def _joined(
     return Joined(dims[0], spec, rows, numbers, joined.to(dtype))
 
 
-def _shift(data: Any, key: str, value: Any, storage: Any, what: str) -> Any:
-    """Return the shift of an attribute of a graph; raise SchemaError if `__inc__` fails."""
+def _result_of(method: str, data: Any, key: str, value: Any, storage: Any, what: str) -> Any:
+    """Call `__inc__` or `__cat_dim__` of a graph; raise SchemaError if it fails."""
     try:
-        return data.__inc__(key, value, storage)
+        return getattr(data, method)(key, value, storage)
     except Exception as error:
         # The method of a user's class may raise any exception.
         raise SchemaError(
-            f"{what} cannot be joined, since __inc__ of {type(data).__name__} fails: {type(error).__name__}: "
-            f"{error!s:.200}; correct __inc__ or set num_nodes{or_left_out(key)}."
+            f"{what} cannot be joined, since {method} of {type(data).__name__} fails: {type(error).__name__}: "
+            f"{error!s:.200}; correct {method} or set num_nodes{or_left_out(key)}."
         ) from error
 
 
@@ -389,49 +395,26 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
             "levels={name: None}."
         )
     tensor = torch.tensor(value) if is_number else value
-    try:
-        dim = data.__cat_dim__(key, value, storage)
-    except Exception as error:
-        raise SchemaError(
-            f"{what} cannot be joined, since __cat_dim__ of {type(data).__name__} fails: {type(error).__name__}: "
-            f"{error!s:.200}; correct it."
-        ) from error
+    dim = _result_of("__cat_dim__", data, key, value, storage, what)
     shape = tuple(tensor.shape)
     if dim is not None and (type(dim) is not int or (shape and not -len(shape) <= dim < len(shape))):
         raise SchemaError(
             f"__cat_dim__ returns {shown(dim)} for {what}, which has the shape {list(shape)}; it must return one of "
             "its axes, or None; correct it."
         )
-    if key == ENDPOINTS:
-        _check_endpoints(tensor, dim, what)
+    if key == ENDPOINTS and (len(shape) != 2 or shape[0] != 2 or tensor.dtype not in INDEX_TYPES):
+        raise SchemaError(
+            f"{what} is {str(tensor.dtype).removeprefix('torch.')} {list(shape)}, but must be int64 or int32 [2, E]; "
+            "convert it."
+        )
+    if key == ENDPOINTS and dim not in (-1, 1):
+        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges need the last axis; correct it.")
     # A number, or a value for which PyG adds an axis, is one row as a whole.
     if not shape or dim is None:
         return dim if dim is None else 0, ArraySpec(shape, tensor.dtype)
     axis = dim % len(shape)
     # The axis as __cat_dim__ returns it, such as -1, but the first axis always as 0.
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
-
-
-def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
-    """Refuse (SchemaError) an `edge_index` with a wrong shape, dtype or axis."""
-    if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
-        raise SchemaError(
-            f"{what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or int32 "
-            "[2, E]; convert it."
-        )
-    if dim not in (-1, 1):
-        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges need the last axis; correct it.")
-
-
-def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], is_needed: bool) -> IntArray | None:
-    """Return the number of nodes of a storage in each graph.
-
-    If a number is unknown, return None or, with `is_needed`, raise SchemaError.
-    """
-    found = [known_nodes(each[t], named(name, t)) for each, name in zip(storages, where, strict=True)]
-    if is_needed and None in found:
-        refuse_unknown(named(where[found.index(None)], t))
-    return None if None in found else np.array(found, np.int64)
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
