@@ -49,8 +49,8 @@ def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
             if is_pyg(graph):
                 remedy = 'give several PyG graphs as one HeteroData, with a node type for each: data["s"].x'
             raise SchemaError(
-                f"{where} is a dict that has {shown(graph)} under {shown(name)}, but must be a DGLGraph, or a dict of "
-                f"named DGLGraphs; {remedy}."
+                f"{where} is a dict that has {shown(graph)} under {shown(name)}, but named graphs must be DGLGraphs; "
+                f"{remedy}."
             )
         if not isinstance(name, str) or not name or any(mark in name for mark in _NOT_IN_NAMES):
             raise SchemaError(

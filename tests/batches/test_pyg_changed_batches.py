@@ -201,7 +201,8 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
         x_s=torch.rand(3, 2), edge_index_s=torch.tensor([[0], [2]]),
         x_t=torch.rand(2, 2), edge_index_t=torch.tensor([[1], [0]]),
     )  # fmt: skip
-    out = list(tp.GraphStore.write(tmp_path / "store", [pair, pair]).batched(framework="pyg"))
+    store = tp.GraphStore.write(tmp_path / "store", [pair, pair], levels=PAIR)
+    out = list(store.batched(framework="pyg"))
     dataset = InMemory(out)
     dataset.save(out, str(tmp_path / "data.pt"))
     with refused(InputError, "from_dict(graph.to_dict())"):
