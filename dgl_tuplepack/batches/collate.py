@@ -16,7 +16,7 @@ from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Coordinates, Fill, Key, PaddedShape, batch_of, number_of_shape
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock, GraphType
-from dgl_tuplepack.graphs.build import joined
+from dgl_tuplepack.graphs.build import joined, schema_of
 from dgl_tuplepack.graphs.items import (
     BatchItems,
     Examples,
@@ -33,7 +33,6 @@ from dgl_tuplepack.graphs.items import (
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values, sorting_order
 from dgl_tuplepack.graphs.schema import as_array, as_label
-from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray

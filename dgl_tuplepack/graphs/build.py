@@ -1,20 +1,21 @@
-"""Join graphs to blocks, and make DGLGraphs from blocks or from tensors that are already checked."""
+"""Join items to blocks, make DGLGraphs from tensors that are already checked, and read the schema of an example."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.errors import InputError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.items import Parts, begins_with_pyg, parts_in_blocks
+from dgl_tuplepack.graphs.items import Examples, Parts, WithIds, begins_with_pyg, parts_in_blocks, parts_of
 from dgl_tuplepack.graphs.named import (
     by_name,
     check_alike,
@@ -24,6 +25,7 @@ from dgl_tuplepack.graphs.named import (
     is_pyg,
     located_types,
     of_graph,
+    types_in,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties
@@ -36,8 +38,10 @@ from dgl_tuplepack.graphs.schema import (
     as_tensors,
     check_specs,
     found_features,
+    refuse_levels,
+    specs_of,
 )
-from dgl_tuplepack.graphs.subsets import schema_of
+from dgl_tuplepack.planning.sizes import IntArray
 
 
 @functools.cache
@@ -73,17 +77,19 @@ def build_graph(
     types, and check the endpoints again, which waits for the device.
     """
     dgl, _ = dgl_and_formats()
-    types = graph_of_types(tuple(num_nodes), tuple(endpoints))
     relations = [
         relation(ends, edge_type, num_nodes, None if row_pointers is None else row_pointers[edge_type])
         for edge_type, ends in endpoints.items()
     ]
+    types = graph_of_types(tuple(num_nodes), tuple(endpoints))
+    index = relations[0]
+    if types is not None:
+        numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
+        index = dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
     frame = dgl.frame.Frame
     nodes = [frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
     edges = [frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
-    return dgl.DGLGraph(
-        joined_relations(relations, types, num_nodes), list(num_nodes), [e[1] for e in endpoints], nodes, edges
-    )
+    return dgl.DGLGraph(index, list(num_nodes), [e[1] for e in endpoints], nodes, edges)
 
 
 def relation(
@@ -102,15 +108,6 @@ def relation(
     return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
-def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, int]) -> Any:
-    """Return DGL's index of the edges of all types; `types` is the result of `graph_of_types`."""
-    if types is None:
-        return relations[0]
-    dgl, _ = dgl_and_formats()
-    numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
-    return dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
-
-
 def build_batch(
     endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
     node_features: Mapping[str, Mapping[str, Tensor]],
@@ -123,18 +120,10 @@ def build_batch(
     """Return a batched DGLGraph, see `build_graph`; the numbers per graph are ``[B]`` for each type."""
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
-    set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
+    # DGL 2 needs the counts in the index type of the graph. The batch keeps the two dicts.
+    graph.set_batch_num_nodes({t: number.to(idtype) for t, number in nodes_per_graph.items()})
+    graph.set_batch_num_edges({e: number.to(idtype) for e, number in edges_per_graph.items()})
     return graph
-
-
-def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor], idtype: torch.dtype) -> None:
-    """Set the number of nodes and edges of each type in each graph of a batch. The batch keeps the two dicts."""
-    # DGL 2 needs the counts in the index type of the graph.
-    if idtype != torch.int64:
-        nodes = {t: number.to(idtype) for t, number in nodes.items()}
-        edges = {e: number.to(idtype) for e, number in edges.items()}
-    graph.set_batch_num_nodes(nodes)
-    graph.set_batch_num_edges(edges)
 
 
 def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
@@ -154,19 +143,10 @@ def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[An
 
 
 class BatchBuilder:
-    """Build batches of one schema, without padding.
-
-    In small batches, the dicts of `build_batch` take nearly as long as the tensors, so only named graphs use it.
-    """
+    """Build batches of one schema, without padding."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._short_types = [e[1] for e in schema.edge_types]
-        self._types = graph_of_types(schema.node_types, schema.edge_types)
-        # Names of the features of each node type, then of each edge type.
-        self._features = [[*specs] for specs in (*schema.node_features.values(), *schema.edge_features.values())]
-        dgl, _ = dgl_and_formats()
-        self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Return ``(DGLGraph, labels)`` or, without labels, the DGLGraph (for named graphs, a dict of DGLGraphs).
@@ -175,27 +155,19 @@ class BatchBuilder:
         graphs. `tensors` has, in this order: the nodes per graph, for each node type; the edges per graph, for each
         edge type; the sources and destinations of each edge type; all features and labels, as in `Schema.columns`.
         """
-        schema, remaining, number = self._schema, iter(tensors), len(self._schema.node_types)
-        num_nodes = dict(zip(schema.node_types, totals, strict=False))
-        # `remaining` comes last in each zip, which would otherwise read and lose one more tensor after the last type.
-        nodes_per_graph = dict(zip(schema.node_types, remaining, strict=False))
-        edges_per_graph = dict(zip(schema.edge_types, remaining, strict=False))
-        if schema.graph_names:
-            ends = {e: (next(remaining), next(remaining)) for e in schema.edge_types}
-            nodes = {t: {name: next(remaining) for name in names} for t, names in schema.node_features.items()}
-            edges = {e: {name: next(remaining) for name in names} for e, names in schema.edge_features.items()}
-            per_graph = nodes_per_graph, edges_per_graph
-            graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
-        else:
-            relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in schema.edge_types]
-            frames = [
-                self._new_frame(dict(zip(names, remaining, strict=False)), rows)
-                for names, rows in zip(self._features, totals, strict=False)
-            ]
-            index = joined_relations(relations, self._types, num_nodes)
-            graph = self._new_graph(index, [*schema.node_types], [*self._short_types], frames[:number], frames[number:])
-            set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
-        labels = dict(zip(schema.labels, remaining, strict=True))
+        schema, rest = self._schema, iter(tensors)
+        lengths = {t: next(rest) for t in schema.types.values()}
+        ends = {e: (next(rest), next(rest)) for e in schema.edge_types}
+        nodes, edges, labels = schema.arranged(lambda _: next(rest))
+        graph = build_batches(
+            schema.graph_names,
+            ends,
+            nodes,
+            edges,
+            {t: lengths[t] for t in schema.node_types},
+            {e: lengths[e] for e in schema.edge_types},
+            dict(zip(schema.node_types, totals, strict=False)),
+        )
         return (graph, as_label(labels)) if labels else graph
 
 
@@ -377,3 +349,89 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
             {e: {name: per_graph[i] for name, per_graph in own.items()} for e, own in edges.items()},
         )
         yield graph, as_label({name: values[i] for name, values in labels.items()})
+
+
+# Examples and subsets of datasets -------------------------------------------------------------------------------------
+
+
+def schema_of(
+    example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+) -> Schema:
+    """Return the schema of one item, see `items.parts_of`, or of `Examples`."""
+    example, *others = example if isinstance(example, Examples) else [example]
+    if not begins_with_pyg(example):
+        # If DGL is missing, raise the error that says so; `parts_of` would only refuse the item.
+        load("dgl")
+    graphs, label, graph_id = parts_of(example, "the example")
+    if is_pyg(graphs):
+        from dgl_tuplepack.graphs.pyg_join import join_graphs
+        from dgl_tuplepack.graphs.pyg_read import schema_of_joined
+
+        given = [graphs, *(parts_of(other, "an example").graph for other in others)]
+        group = join_graphs(given, ["the example"] * len(given), levels or {})
+        return schema_of_joined(group, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
+    refuse_levels(levels, "the example")
+    check_alike(graphs, "the example")
+    located = located_types(graphs)
+    features = {t: specs_of(features_of(graph, type_in_graph)) for t, graph, type_in_graph in located}
+    node_types, edge_types = types_in(graphs)
+    labels = as_tensors(label)
+    schema = Schema(
+        node_types=node_types,
+        edge_types=edge_types,
+        node_features={t: features[t] for t in node_types},
+        edge_features={e: features[e] for e in edge_types},
+        labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
+        idtype=next(iter(by_name(graphs).values())).idtype,
+        has_ids=graph_id is not None,
+        graph_names=graph_names(graphs),
+        empty=frozenset(features.keys() - found_features(graphs).keys()),
+    )
+    for other in others:
+        schema = schema.settled(found_features(parts_of(other, "an example").graph, schema.empty))
+    return schema.with_declared(ties, indices)
+
+
+class Chosen(NamedTuple):
+    """The dataset that a subset chooses from, and the positions of the chosen items, int64 ``[n]``, >= 0."""
+
+    dataset: Any
+    positions: IntArray
+
+
+def ids_in(source: Any, given: Any) -> Any:
+    """Return the positions in `source` that a `Subset` of it has; return anything else, such as ids, unchanged."""
+    if not (hasattr(given, "indices") and hasattr(given, "dataset")):
+        return given
+    dataset, chosen = source.dataset if type(source) is WithIds else source, chosen_from(given)
+    while chosen is not None and chosen.dataset is not dataset and chosen.dataset is not source:
+        inner = chosen_from(chosen.dataset)
+        chosen = None if inner is None else Chosen(inner.dataset, inner.positions[chosen.positions])
+    if chosen is None:
+        raise InputError("a split is a Subset, but not of the source; make it from the source, or give ids.")
+    return chosen.positions
+
+
+def chosen_from(given: Any) -> Chosen | None:
+    """Return the dataset and the positions of a `torch.utils.data.Subset` or `dgl.data.utils.Subset`.
+
+    Return None for other objects, for subclasses (which may change items), and for indices that are malformed or not
+    in the dataset.
+    """
+    modules = (sys.modules.get(name) for name in ("torch.utils.data", "dgl.data.utils"))
+    if type(given) not in [module.Subset for module in modules if module is not None]:
+        return None
+    # Other types, such as a pandas Series, may look up indices in another way.
+    if type(given.indices) not in (list, tuple, range, np.ndarray, Tensor):
+        return None
+    try:
+        positions, number = np.asarray(given.indices), len(given.dataset)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        # The indices are no numbers, or are on a device; or the dataset has no length.
+        return None
+    if positions.ndim != 1 or (len(positions) and positions.dtype.kind not in "iu"):
+        return None
+    if len(positions) and not -number <= int(positions.min()) <= int(positions.max()) < number:
+        return None
+    positions = positions.astype(np.int64)
+    return Chosen(given.dataset, np.where(positions < 0, positions + number, positions))

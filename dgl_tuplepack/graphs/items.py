@@ -25,9 +25,6 @@ class EpochIds(list[int]):
         super().__init__(ids)
         self.epoch, self.shape = epoch, shape
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EpochIds, (list(self), self.epoch, self.shape)
-
 
 class BatchItems(list[Any]):
     """Items of a batch. `shape` is the index of the batch's shape bucket; None if the index is unknown."""
@@ -35,9 +32,6 @@ class BatchItems(list[Any]):
     def __init__(self, items: Iterable[Any], shape: int | None) -> None:
         super().__init__(items)
         self.shape = shape
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return BatchItems, (list(self), self.shape)
 
 
 def epoch_of(ids: Any) -> int | None:
@@ -111,7 +105,7 @@ def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | Non
     """Return, for a batch, the parts of each item, the display name of each item, and the epoch (None if unknown)."""
     where = [f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
-    return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
+    return list(map(parts_of, items, where)), where, epoch
 
 
 def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[str]]]:
@@ -122,7 +116,7 @@ def parts_in_blocks(items: Iterable[Any]) -> Iterator[tuple[list[Parts], list[st
     iterator, position = iter(items), 0
     while block := list(islice(iterator, _ITEMS_PER_BLOCK)):
         where = [f"item {position + i}" for i in range(len(block))]
-        parts = [parts_of(item, item_name) for item, item_name in zip(block, where, strict=True)]
+        parts = list(map(parts_of, block, where))
         for item_name, part in zip(where, parts, strict=True):
             if part.id is not None and part.id != position:
                 raise SchemaError(
@@ -187,8 +181,7 @@ class WithIds:
 
     def __getitem__(self, index: int) -> Identified:
         number = self._position(index)
-        # The id of a negative index is counted from the start: an id is never negative, since -1 stands for padding.
-        return Identified(number + len(self) if number < 0 else number, self.dataset[number])
+        return self._identified(number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
         """Return the items of a batch for a loader, with the epoch and shape bucket that the sampler's ids carry."""
@@ -196,13 +189,12 @@ class WithIds:
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
         check_number(items, numbers)
-        return BatchItems(
-            (
-                Identified(number + len(self) if number < 0 else number, item, epoch)
-                for number, item in zip(numbers, items, strict=True)
-            ),
-            shape_index_of(indices),
-        )
+        found = (self._identified(number, item, epoch) for number, item in zip(numbers, items, strict=True))
+        return BatchItems(found, shape_index_of(indices))
+
+    def _identified(self, number: int, item: Any, epoch: int | None = None) -> Identified:
+        # The id of a negative index is counted from the start: an id is never negative, since -1 stands for padding.
+        return Identified(number + len(self) if number < 0 else number, item, epoch)
 
     def _position(self, index: int) -> int:
         """Return the index as an int; raise InputError if it is not one integer."""
@@ -225,11 +217,9 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``: ids are positions in `dataset`.
 
-    The `example` of `PaddedCollate` must come from the wrapped dataset, too.
-
-    Ids are positions in `dataset`, even if its items (graph, label, id) have other ids.
+    They replace ids inside the items. The `example` of `PaddedCollate` must come from the wrapped dataset, too.
 
     Examples
     --------

@@ -44,15 +44,13 @@ def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
     if not graphs:
         raise SchemaError(f"{where} is an empty dict, but a dict of named graphs needs at least one; give one.")
     for name, graph in graphs.items():
-        if is_pyg(graph):
+        if not is_graph(graph):
+            remedy = "put labels after it: (graphs, {'y': label})"
+            if is_pyg(graph):
+                remedy = 'give several PyG graphs as one HeteroData, with a node type for each: data["s"].x'
             raise SchemaError(
                 f"{where} is a dict that has {shown(graph)} under {shown(name)}, but named graphs must be DGLGraphs; "
-                'give several PyG graphs as one HeteroData, with a node type for each: data["s"].x, data["t"].x.'
-            )
-        if not is_graph(graph):
-            raise SchemaError(
-                f"{where} is a dict that has {shown(graph)} under {shown(name)}, but must be a DGLGraph, or a dict of "
-                "named DGLGraphs; put labels after it: (graphs, {'y': label})."
+                f"{remedy}."
             )
         if not isinstance(name, str) or not name or any(mark in name for mark in _NOT_IN_NAMES):
             raise SchemaError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -28,11 +28,11 @@ from dgl_tuplepack.graphs.pyg_layout import (
     Attribute,
     Levels,
     Types,
-    named,
-    named_attribute,
+    attribute_title,
     or_left_out,
     refuse_unknown,
     refuse_without_ends,
+    title_of,
 )
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, check_specs, differing_names
@@ -102,26 +102,30 @@ class JoinedData:
             else:
                 what = "counts the nodes" if isinstance(t, str) else "holds the endpoints of edges"
                 raise SchemaError(
-                    f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} in earlier graphs; set it."
+                    f"{title_of(self.where[0], storage)} has no attribute {key!r}, which {what} in earlier graphs; "
+                    "set it."
                 )
             if known is None:
-                refuse_unknown(named(self.where[0], storage))
+                refuse_unknown(title_of(self.where[0], storage))
             found[t] = known
         return found
+
+    @property
+    def specs(self) -> dict[Attribute, ArraySpec]:
+        """The spec of a row of each attribute; later graphs decide attributes that no graph with rows has shown."""
+        open_ones = {p for p in self.attributes if p[0] in self.bare and _is_optional(p)}
+        return {p: a.spec for p, a in self.attributes.items() if p not in open_ones or a.rows.any()}
 
     def without_values(self) -> JoinedData:
         """Return the group without the values of attributes."""
         return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
 
-    def late(self, later: JoinedData) -> dict[Attribute, Joined]:
-        """Return the attributes of a later group that this group lacks, or has without rows and with another spec."""
-        specs = {p: a.spec for p, a in self.attributes.items()}
-        return {p: a for p, a in later.attributes.items() if p[1] != ENDPOINTS and specs.get(p) != a.spec}
-
-    def completed(self, later: JoinedData) -> JoinedData:
-        """Return the group with the `late` attributes, without rows."""
-        found = {**later.attributes, **self.attributes}
-        for p, a in self.late(later).items():
+    def completed(self, expected: Mapping[Attribute, Joined]) -> JoinedData:
+        """Return the group with the expected attributes that it lacks, or has without rows and with another spec."""
+        found = {p: self.attributes.get(p, a) for p, a in expected.items()}
+        for p, a in expected.items():
+            if p[1] == ENDPOINTS or (p in self.attributes and found[p].spec == a.spec):
+                continue
             ends = found.get((p[0], ENDPOINTS))
             shifts = np.zeros((len(self.where), *a.shifts.shape[1:]), np.int64)
             if a.is_shifted and ends is not None:
@@ -133,48 +137,57 @@ class JoinedData:
 
 def merged(groups: Sequence[JoinedData]) -> JoinedData:
     """Join groups that have no values; each must fit the one before it, see `join_graphs`."""
-    groups = [group.completed(groups[-1]) for group in groups]
-    first = groups[0]
-
-    def merged_values(attribute: Attribute) -> Joined:
-        each = [group.attributes[attribute] for group in groups]
-        return replace(
-            each[0],
-            rows=np.concatenate([a.rows for a in each]),
-            shifts=np.concatenate([a.shifts for a in each]),
+    # Groups with rows decide the spec of an attribute; `sorted` puts them last.
+    shown = [item for group in groups for item in group.attributes.items()]
+    found = dict(sorted(shown, key=lambda item: item[1].rows.any()))
+    order = [None, *groups[0].node_types, *groups[0].edge_types]
+    expected = {p: found[p] for p in sorted(found, key=lambda p: (order.index(p[0]), p[1]))}
+    completed = [group.completed(expected).attributes for group in groups]
+    attributes = {
+        p: replace(
+            completed[0][p],
+            rows=np.concatenate([each[p].rows for each in completed]),
+            shifts=np.concatenate([each[p].shifts for each in completed]),
             # As in PyG, indices become int64 if only some groups have int32.
-            value=torch.cat([a.value for a in each]),
+            value=torch.cat([each[p].value for each in completed]),
         )
+        for p in expected
+    }
 
     def merged_nodes(t: GraphType | None) -> IntArray | None:
         known = [n for group in groups if (n := group.nodes[t]) is not None]
         return np.concatenate(known) if len(known) == len(groups) else None
 
     return replace(
-        first,
-        attributes={p: merged_values(p) for p in first.attributes},
-        nodes={t: merged_nodes(t) for t in first.nodes},
+        groups[0],
+        attributes=attributes,
+        nodes={t: merged_nodes(t) for t in groups[0].nodes},
         where=[name for group in groups for name in group.where],
         follows_pyg=all(group.follows_pyg for group in groups),
         left_out=set().union(*(group.left_out for group in groups)),
     )
 
 
+class Expected(NamedTuple):
+    """What graphs must have, since a schema or earlier graphs have it."""
+
+    node_types: list[str]
+    edge_types: list[EdgeType]
+    # Spec of a row of each attribute; None for endpoints, which may have 32 or 64 bits.
+    specs: Mapping[Attribute, ArraySpec | None]
+    # See `JoinedData.bare`.
+    bare: Collection[GraphType | None] = ()
+
+
 def join_graphs(
-    graphs: Sequence[Any],
-    where: Sequence[str],
-    levels: Levels,
-    before: JoinedData | None = None,
-    specs: Mapping[Attribute, ArraySpec | None] | None = None,
-    types: tuple[list[str], list[EdgeType]] | None = None,
+    graphs: Sequence[Any], where: Sequence[str], levels: Levels, expected: Expected | JoinedData | None = None
 ) -> JoinedData:
     """Join graphs as PyG does; raise SchemaError if they differ from each other, or from what is expected.
 
-    Expected are the types and attributes of `before`, the group before this one; or `types`, and `specs`, which has the
-    spec of a row of each attribute. `where` has the display names of the graphs. Attributes with the level None in
-    `levels` are left out; other levels are not used here.
+    `where` has the display names of the graphs. Attributes with the level None in `levels` are left out; other levels
+    are not used here.
     """
-    types = types or (types_in(graphs[0]) if before is None else (before.node_types, before.edge_types))
+    types = types_in(graphs[0]) if expected is None else (expected.node_types, expected.edge_types)
     for data, item_name in zip(graphs, where, strict=True):
         check_library(data, item_name)
         check_types(types_in(data), types, item_name, "the example")
@@ -184,37 +197,35 @@ def join_graphs(
         {(t, key) for t, s in each.items() for key in _keys(s, left_out, texts, item_name)}
         for each, item_name in zip(storages, where, strict=True)
     ]
-    # Index of a graph, and key of a storage of it without nodes (edges), which may lack `_is_optional` attributes.
-    without = {(i, t) for i, each in enumerate(storages) for t, storage in each.items() if _is_bare(storage)}
+    # For each graph, the keys of storages without nodes (edges), which may lack `_is_optional` attributes.
+    without = [{t for t, storage in each.items() if _is_bare(storage)} for each in storages]
     # Storages whose attributes the first graph, or earlier graphs, could not show.
-    bare = {t for i, t in without if i == 0} if before is None else before.bare
-    decided = {*(specs or ())}
-    if before is not None:
-        specs = {p: a.spec for p, a in before.attributes.items()}
-        decided = {p for p, a in before.attributes.items() if a.rows.any()}
-    late = {p for each in shown for p in each if p[0] in bare and _is_optional(p)} - decided
-    if before is None and specs is not None:
-        # The schema decides.
-        late = set()
-    right = late | {*(shown[0] if specs is None else specs)}
+    bare = without[0] if expected is None else expected.bare
+    specs: Mapping[Attribute, ArraySpec | None] = {} if expected is None else expected.specs
+    right = {p for each in shown for p in each if p[0] in bare and _is_optional(p)}
+    right |= shown[0] if expected is None else specs.keys()
     for i, found in enumerate(shown):
-        found |= {p for p in right if (i, p[0]) in without and _is_optional(p)}
+        found |= {p for p in right if p[0] in without[i] and _is_optional(p)}
         if found != right:
             _refuse_names(where[i], where[0], found, right)
     follows = all(map(follows_pyg, {type(data) for data in graphs}))
     with_nodes: list[GraphType | None] = [*types[0]] if isinstance(graphs[0], HeteroData) else [None]
     # Only a Data whose class overrides `__inc__` or `__cat_dim__` may have an unknown number of nodes.
-    nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in with_nodes}
+    nodes = dict[GraphType | None, IntArray | None]()
+    for t in with_nodes:
+        numbers = [known_nodes(each[t], title_of(name, t)) for each, name in zip(storages, where, strict=True)]
+        if None in numbers and (follows or t is not None):
+            refuse_unknown(title_of(where[numbers.index(None)], t))
+        nodes[t] = None if None in numbers else np.array(numbers, np.int64)
     order, attributes = [*storages[0]], dict[Attribute, Joined]()
     with warnings.catch_warnings():
         # PyG's `__inc__` warns when it guesses the number of nodes of bipartite graphs.
         warnings.simplefilter("ignore")
         for p in sorted(right, key=lambda p: (order.index(p[0]), p[1])):
-            may_lack = {i for i, t in without if t == p[0]} if _is_optional(p) else set[int]()
-            spec = (specs or {}).get(p)
-            attributes[p] = _joined(p, graphs, storages, where, may_lack, None if p in late else spec, spec)
+            may_lack = {i for i, own in enumerate(without) if p[0] in own} if _is_optional(p) else set[int]()
+            attributes[p] = _joined(p, graphs, storages, where, may_lack, specs.get(p))
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
-    bare = {t for t in bare if all((i, t) in without for i in range(len(graphs)))}
+    bare = {t for t in bare if all(t in own for own in without)}
     return JoinedData(*types, attributes, nodes, numbered, follows, left_out | texts, list(where), bare)
 
 
@@ -266,7 +277,7 @@ def _refuse_names(where: str, first: str, found: Collection[Attribute], expected
     # Missing endpoints, of this graph or of the first one, have an error of their own.
     for t, key in differ:
         if key == ENDPOINTS:
-            refuse_without_ends(named(where if (t, key) in expected else first, t))
+            refuse_without_ends(title_of(where if (t, key) in expected else first, t))
     # Attributes of edge types come last.
     names, right = (
         [_name(p) for p in sorted(attributes, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
@@ -294,33 +305,26 @@ def _joined(
     storages: Sequence[Any],
     where: Sequence[str],
     may_lack: Collection[int],
-    expected: ArraySpec | None,
-    default: ArraySpec | None,
+    spec: ArraySpec | None,
 ) -> Joined:
     """Join an attribute of all graphs, as PyG's `collate` does; raise SchemaError if graphs differ.
 
-    `expected` is the spec that all graphs must have; None means the spec of the first graph, or `default` if no graph
-    has the attribute. The graphs with the indices `may_lack` have no nodes (edges) of its type: there, the attribute
-    may be missing, or be empty with another spec.
+    `spec` is what all graphs must have; None means the spec of the first graph. The graphs with the indices `may_lack`
+    have no nodes (edges) of its type: there, the attribute may be missing, or be empty with another spec.
     """
     t, key = attribute
-    whats = [named_attribute(key, item_name, t) for item_name in where]
-    have = [i for i, each in enumerate(storages) if key in each[t]]
-    if expected is None and have:
-        i = min(have, key=lambda i: (i in may_lack, i))
-        _, expected = described(storages[i][t][key], key, graphs[i], storages[i][t], whats[i])
-    spec = expected or default
-    assert spec is not None
+    whats = [attribute_title(key, item_name, t) for item_name in where]
+    if spec is None:
+        i = min((i for i, each in enumerate(storages) if key in each[t]), key=lambda i: (i in may_lack, i))
+        _, spec = described(storages[i][t][key], key, graphs[i], storages[i][t], whats[i])
     dims, values, shifts = list[int | None](), list[Tensor](), list[Any]()
     for i, (data, each, what) in enumerate(zip(graphs, storages, whats, strict=True)):
         storage, value = each[t], each[t].get(key)
         dim, found = (0, None) if value is None else described(value, key, data, storage, what)
         if i in may_lack and found != spec and (value is None or _is_empty(value)):
-            value = spec.filled(0, 0)
-            dim, found = described(value, key, data, storage, what)
-            if dim:
-                value = value.movedim(0, dim)
-                dim, found = described(value, key, data, storage, what)
+            value, found = spec.filled(0, 0), spec
+            dim, _ = described(value, key, data, storage, what)
+            value = value.movedim(0, dim or 0)
         # PyG joins endpoints of 32 and 64 bits to 64 bits, so their specs may differ.
         if found is not None and found != spec and key != ENDPOINTS:
             name = _name(attribute)
@@ -328,7 +332,7 @@ def _joined(
         tensor = value if isinstance(value, Tensor) else torch.tensor(value)
         dims.append(dim)
         values.append(tensor.unsqueeze(0) if dim is None or not tensor.ndim else tensor)
-        shifts.append(_shift(data, key, value, storage, what))
+        shifts.append(_result_of("__inc__", data, key, value, storage, what))
     axis = dims[0] or 0
     rows = np.array([value.shape[axis] for value in values], np.int64)
     try:
@@ -359,15 +363,15 @@ def _joined(
     return Joined(dims[0], spec, rows, numbers, joined.to(dtype))
 
 
-def _shift(data: Any, key: str, value: Any, storage: Any, what: str) -> Any:
-    """Return the shift of an attribute of a graph; raise SchemaError if `__inc__` fails."""
+def _result_of(method: str, data: Any, key: str, value: Any, storage: Any, what: str) -> Any:
+    """Call `__inc__` or `__cat_dim__` of a graph; raise SchemaError if it fails."""
     try:
-        return data.__inc__(key, value, storage)
+        return getattr(data, method)(key, value, storage)
     except Exception as error:
         # The method of a user's class may raise any exception.
         raise SchemaError(
-            f"{what} cannot be joined, since __inc__ of {type(data).__name__} fails: {type(error).__name__}: "
-            f"{error!s:.200}; correct __inc__ or set num_nodes{or_left_out(key)}."
+            f"{what} cannot be joined, since {method} of {type(data).__name__} fails: {type(error).__name__}: "
+            f"{error!s:.200}; correct {method} or set num_nodes{or_left_out(key)}."
         ) from error
 
 
@@ -391,49 +395,26 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
             "levels={name: None}."
         )
     tensor = torch.tensor(value) if is_number else value
-    try:
-        dim = data.__cat_dim__(key, value, storage)
-    except Exception as error:
-        raise SchemaError(
-            f"{what} cannot be joined, since __cat_dim__ of {type(data).__name__} fails: {type(error).__name__}: "
-            f"{error!s:.200}; correct it."
-        ) from error
+    dim = _result_of("__cat_dim__", data, key, value, storage, what)
     shape = tuple(tensor.shape)
     if dim is not None and (type(dim) is not int or (shape and not -len(shape) <= dim < len(shape))):
         raise SchemaError(
             f"__cat_dim__ returns {shown(dim)} for {what}, which has the shape {list(shape)}; it must return one of "
             "its axes, or None; correct it."
         )
-    if key == ENDPOINTS:
-        _check_endpoints(tensor, dim, what)
+    if key == ENDPOINTS and (len(shape) != 2 or shape[0] != 2 or tensor.dtype not in INDEX_TYPES):
+        raise SchemaError(
+            f"{what} is {str(tensor.dtype).removeprefix('torch.')} {list(shape)}, but must be int64 or int32 [2, E]; "
+            "convert it."
+        )
+    if key == ENDPOINTS and dim not in (-1, 1):
+        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges need the last axis; correct it.")
     # A number, or a value for which PyG adds an axis, is one row as a whole.
     if not shape or dim is None:
         return dim if dim is None else 0, ArraySpec(shape, tensor.dtype)
     axis = dim % len(shape)
     # The axis as __cat_dim__ returns it, such as -1, but the first axis always as 0.
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
-
-
-def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
-    """Refuse (SchemaError) an `edge_index` with a wrong shape, dtype or axis."""
-    if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
-        raise SchemaError(
-            f"{what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or int32 "
-            "[2, E]; convert it."
-        )
-    if dim not in (-1, 1):
-        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges need the last axis; correct it.")
-
-
-def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], is_needed: bool) -> IntArray | None:
-    """Return the number of nodes of a storage in each graph.
-
-    If a number is unknown, return None or, with `is_needed`, raise SchemaError.
-    """
-    found = [known_nodes(each[t], named(name, t)) for each, name in zip(storages, where, strict=True)]
-    if is_needed and None in found:
-        refuse_unknown(named(where[found.index(None)], t))
-    return None if None in found else np.array(found, np.int64)
 
 
 def known_nodes(storage: Any, what: str) -> int | None:

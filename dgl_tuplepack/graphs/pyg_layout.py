@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.relations import Column as Column
 
 # Name of an attribute -> its level: "node", "edge" or "graph"; None leaves the attribute out. With several types, the
@@ -27,7 +27,7 @@ Levels = Mapping[str, str | None]
 Attribute = tuple[GraphType | None, str]
 # Names of attributes: a single label, the endpoints of edges, and the number of nodes.
 LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
-NODE, EDGE, GRAPH = "node", "edge", "graph"
+NODE, EDGE, GRAPH, ARROW = "node", "edge", "graph", "->"
 # Content of a column (a feature or label) -> level of the column.
 LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
 # Attributes from which PyG infers the number of nodes (`NODE_KEYS`) or edges (`EDGE_KEYS`).
@@ -47,11 +47,11 @@ def checked_levels(levels: Any) -> Levels:
     good = isinstance(levels, Mapping) and all(
         isinstance(key, str) and (level is None or (isinstance(level, str) and level)) for key, level in levels.items()
     )
-    if not good:
+    if not good or (levels.get(ENDPOINTS, EDGE) not in (EDGE, ENDPOINTS) and ARROW not in (levels[ENDPOINTS] or "")):
         raise SchemaError(
             'levels must map names of attributes to "node", "edge", "graph", the name of an attribute that counts '
-            "nodes or holds the endpoints of edges, or None to leave the attribute out, but levels are "
-            f'{shown(levels)}; give a dict such as {{"w": "edge"}}.'
+            "nodes or holds the endpoints of edges, or None to leave the attribute out (edge_index, which graphs need, "
+            f'only to "edge" or "x_s -> x_t"), but levels are {shown(levels)}; give a dict such as {{"w": "edge"}}.'
         )
     return dict(levels)
 
@@ -73,6 +73,11 @@ class Types:
     def all(self) -> tuple[GraphType, ...]:
         """Node types, then edge types."""
         return (*self.nodes, *self.edges)
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of the components of a size."""
+        return components_of(self.nodes, [*self.edges])
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
         """Return the key of the storage of a type; for None, the key of the storage of the whole graph."""
@@ -156,19 +161,21 @@ def refuse_unknown(what: str) -> NoReturn:
     """Raise the error for graphs whose number of nodes PyG would guess."""
     raise SchemaError(
         f"the number of nodes of {what} is unknown: there is no num_nodes, and no attribute such as x; set num_nodes "
-        "(PyG itself would count up to the last node that has an edge). To put several graphs into one Data, use a "
-        "class whose __inc__ returns the number of nodes of each graph, as in PyG's guide, or use a HeteroData."
+        "(PyG itself would count up to the last node that has an edge). For several graphs in one Data, declare which "
+        'attributes count their nodes, such as levels={"edge_index": "x_s -> x_t"}, or use a HeteroData.'
     )
 
 
-def named(where: str, t: GraphType | None) -> str:
+def title_of(where: str, t: GraphType | None) -> str:
     """Return the display name of a graph, or of one of its types."""
     return where if t is None else f"{where}, type {t!r}"
 
 
-def named_attribute(key: str, where: str, t: GraphType | None) -> str:
+def attribute_title(key: str, where: str, t: GraphType | None) -> str:
     """Return the display name of an attribute."""
-    return f"the {key} of {named(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {named(where, t)}"
+    return (
+        f"the {key} of {title_of(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {title_of(where, t)}"
+    )
 
 
 def or_left_out(key: str) -> str:

@@ -251,7 +251,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
     for name, value in values.items():
         if len(kinds := sorted(_kinds(value))) > 1:
             raise SchemaError(
-                f"{_named(name, value)}, which mixes {' and '.join(kinds)}; one tensor could change the numbers: give "
+                f"{_shown(name, value)}, which mixes {' and '.join(kinds)}; one tensor could change the numbers: give "
                 "each a name in the dataset, (graph, {'id': number, 'y': value}), or convert all to one dtype."
             )
         try:
@@ -262,12 +262,12 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
-                f"{_named(name, value)}, but must be a tensor, array or number ({error!s:.200}); convert it in the "
+                f"{_shown(name, value)}, but must be a tensor, array or number ({error!s:.200}); convert it in the "
                 f"dataset.{hint}"
             ) from error
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
             raise SchemaError(
-                f"{_named(name, value)}, but must be a dense tensor with values; convert it in the dataset, such as by "
+                f"{_shown(name, value)}, but must be a dense tensor with values; convert it in the dataset, such as by "
                 ".to_dense()."
             )
         tensors[str(name)] = tensor
@@ -279,7 +279,7 @@ def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
     return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
-def _named(name: Any, value: Any) -> str:
+def _shown(name: Any, value: Any) -> str:
     return f"the label {f'{name!r} ' if name else ''}is {shown(value)}"
 
 
@@ -298,12 +298,9 @@ def _readable(value: Any) -> Any:
 
     Raise TypeError for an array with masked values.
     """
-    if not isinstance(value, np.ndarray):
-        return value
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise TypeError("some of its values are masked")
-    plain = value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)
-    return value if plain else np.array(value, value.dtype.newbyteorder("="))
+    return np.require(value, value.dtype.newbyteorder("="), ["C", "W"]) if isinstance(value, np.ndarray) else value
 
 
 def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:

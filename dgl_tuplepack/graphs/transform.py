@@ -54,11 +54,10 @@ class GraphTransform:
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
-        """Return the parts of each item, with a transformed copy of the graph in place of the graph.
+        """Return the parts of each item, with a transformed copy of the graph; `epoch` is None if it is unknown.
 
-        `epoch` is None if it is unknown. Raise TransformError if the transform fails, returns anything but one graph,
-        makes a graph larger (without `may_grow`), removes nodes (edges) that a label indexes, or draws random numbers
-        for a graph without an id.
+        Raise TransformError if the transform fails, returns anything but one graph, makes a graph larger (without
+        `may_grow`), removes nodes (edges) that a label indexes, or draws random numbers for a graph without an id.
         """
         epoch, epoch_is_known = self.draws.epoch(epoch)
         stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
@@ -113,46 +112,44 @@ class GraphTransform:
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
                 f"{'the dict, even if its graphs are' if names else 'the graph, even if it is'} changed in place."
             )
-        for graph in () if is_pyg(found) else by_name(found).values():
-            if graph.batch_size != 1:
-                raise TransformError(
-                    f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
-                    "return one graph; if it pads or joins graphs, apply it to whole batches instead."
-                )
+        sizes = [1] if is_pyg(found) else [graph.batch_size for graph in by_name(found).values()]
+        if max(sizes) != 1:
+            raise TransformError(
+                f"the transform {self.name} returned a batch of {max(sizes)} graphs for {where}, but must return one "
+                "graph; if it pads or joins graphs, apply it to whole batches instead."
+            )
         if not self.may_grow:
             self._check_size(found, counts, where)
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
         """Refuse (TransformError) other types, more nodes (edges), or fewer nodes (edges) if a label indexes them."""
-        now = counts_with_levels(found, where, self.levels)
-        remedy = (
-            "but sizes were read before the transform, and plans and limits depend on these sizes; pass the transform "
-            "as pre_transform when you write a store, or apply it to the dataset before sizes are read."
-        )
+        now, problem = counts_with_levels(found, where, self.levels), ""
         if now.keys() != counts.keys():
-            raise TransformError(
-                f"the transform {self.name} gave {where} the types {list(now)} instead of {list(counts)}, {remedy}"
-            )
+            problem = f"gave {where} the types {list(now)} instead of {list(counts)}"
         names = graph_names(found)
-        for t, number in now.items():
+        for t, number in () if problem else now.items():
             # For messages: "nodes" or "edges", and the type, unless the graph has only one node type and edge type.
             nodes, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
-            of_type = "" if len(counts) == 2 else f" of type {own!r}"
-            of_type += f" of the graph {name_of_type(t)!r}" if names else ""
+            nodes += "" if len(counts) == 2 else f" of type {own!r}"
+            nodes += f" of the graph {name_of_type(t)!r}" if names else ""
             if number > counts[t]:
-                raise TransformError(
-                    f"the transform {self.name} returned {number} {nodes}{of_type} instead of {counts[t]} for {where}, "
-                    f"{remedy}"
-                )
+                problem = f"returned {number} {nodes} instead of {counts[t]} for {where}"
+                break
             # Labels of a PyG graph are attributes, so the transform can change them too.
             if number < counts[t] and t in self.numbered and not is_pyg(found):
                 label = f"label {self.numbered[t]!r}" if self.numbered[t] else "label"
                 raise TransformError(
-                    f"the transform {self.name} left {number} of {counts[t]} {nodes}{of_type} of {where}, but the "
-                    f"{label} indexes them, and transforms do not get labels; use a mask as a feature instead, "
-                    "or transform the graphs before the label is made."
+                    f"the transform {self.name} left {number} of {counts[t]} {nodes} of {where}, but the {label} "
+                    "indexes them, and transforms do not get labels; use a mask as a feature instead, or transform "
+                    "the graphs before the label is made."
                 )
+        if problem:
+            raise TransformError(
+                f"the transform {self.name} {problem}, but sizes were read before the transform, and plans and limits "
+                "depend on these sizes; pass the transform as pre_transform when you write a store, or apply it to the "
+                "dataset before sizes are read."
+            )
 
 
 def check_callable(transform: Any, what: str) -> str:
@@ -179,9 +176,9 @@ def identity_of(transform: Any, name: str | None = None) -> str:
     text holds a memory address, or "..." in place of omitted values.
     """
     if name is not None:
-        if not isinstance(name, str) or not name:
-            raise TransformError(f"transform_name must be a string that is not empty, but is {shown(name)}.")
-        return name
+        if isinstance(name, str) and name:
+            return name
+        raise TransformError(f"transform_name must be a string that is not empty, but is {shown(name)}.")
     text = _text(transform)
     if " at 0x" in text or "..." in text:
         raise TransformError(
@@ -228,8 +225,7 @@ def _copied(graph: Any) -> Any:
 def seed_generators(key: int) -> None:
     """Seed the global generators of torch, numpy and Python by a key in 0..2**64-1.
 
-    Torch's generators are seeded one by one. `torch.manual_seed` would also set the seed of CUDA devices that are not
-    in use yet.
+    `torch.manual_seed` would also set the seed of CUDA devices that are not in use yet.
     """
     for generator in _torch_generators():
         generator.manual_seed(key)
@@ -260,8 +256,7 @@ def states() -> tuple[Any, ...]:
 def _torch_generators() -> list[torch.Generator]:
     """Return torch's global generators: the CPU generator, and the generators of CUDA devices in use."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    on_devices = torch.cuda.default_generators if in_use else ()
-    return [torch.default_generator, *on_devices]
+    return [torch.default_generator, *(torch.cuda.default_generators if in_use else ())]
 
 
 class Draws:
@@ -285,16 +280,11 @@ class Draws:
 
     def epoch(self, of_ids: int | None) -> tuple[int, bool]:
         """Return the epoch, and whether it is known; `of_ids` is the epoch that the ids of a batch carry, or None."""
-        if of_ids is not None:
-            return of_ids, True
         epoch, is_set, _ = self._shared.tolist()
-        return epoch, bool(is_set)
+        return (epoch, bool(is_set)) if of_ids is None else (of_ids, True)
 
     def may_repeat(self, graph_id: int) -> bool:
-        """Return whether to check if the transform draws random numbers for this graph, while the epoch is unknown.
-
-        All graphs are checked until the transform draws for one of them; from then on, only that graph.
-        """
+        """Return whether to check if the transform draws for this graph: all until one draws, then only that one."""
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:

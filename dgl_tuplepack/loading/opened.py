@@ -18,14 +18,14 @@ from torch.utils.data import Subset
 from dgl_tuplepack._core.checks import as_split, choice, shown
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.graphs.build import chosen_from, ids_in
+from dgl_tuplepack.graphs.build import schema_of as schema_of_example
 from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve, sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.subsets import chosen_from, ids_in
-from dgl_tuplepack.graphs.subsets import schema_of as schema_of_example
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray

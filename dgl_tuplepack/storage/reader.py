@@ -18,11 +18,11 @@ import numpy as np
 from dgl_tuplepack._core.files import writing
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType, rows_of_spans
+from dgl_tuplepack.graphs.build import chosen_from
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.large_graph import check_names
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
-from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key

@@ -29,7 +29,7 @@ from dgl_tuplepack._core.files import is_there, read_json, writing
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import ENDS, Array, GraphBlock
-from dgl_tuplepack.graphs.build import graph_blocks, items_of
+from dgl_tuplepack.graphs.build import graph_blocks, ids_in, items_of
 from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.readers.datasets import sizes_of_items
@@ -37,7 +37,6 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints, check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
-from dgl_tuplepack.graphs.subsets import ids_in
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray

@@ -12,7 +12,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, SchemaError
 from tests.support.messages import refused
-from tests.support.pyg import InMemory, NewAxis, Pair, assert_same, molecule, ring
+from tests.support.pyg import PAIR, InMemory, NewAxis, Pair, assert_same, molecule, ring
 from tests.support.stores import rewrite_metadata
 
 LIMITS = tp.Limits(nodes=12, edges=14, graphs=4)
@@ -161,7 +161,7 @@ def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:
 def test_stores_of_pairs_have_graphs_of_dgl(tmp_path: Path) -> None:
     ends = torch.tensor([[0, 1], [1, 0]])
     pairs = [Pair(x_s=torch.rand(n, 1), edge_index_s=ends, x_t=torch.rand(2, 1), edge_index_t=ends) for n in (3, 5)]
-    graph = tp.GraphStore.write(tmp_path / "store", pairs)[1]
+    graph = tp.GraphStore.write(tmp_path / "store", pairs, levels=PAIR)[1]
     assert (graph.num_nodes("x_s"), graph.num_edges("edge_index_t")) == (5, 2)
     assert torch.equal(graph.nodes["x_s"].data["x_s"], pairs[1].x_s)
 

@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounter
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
 from tests.support.messages import refused
-from tests.support.pyg import InMemory, Pair, assert_same, batch_of, molecule
+from tests.support.pyg import PAIR, InMemory, Pair, assert_same, batch_of, molecule
 
 import torch_geometric.transforms as pyg_transforms  # isort: skip
 from torch_geometric import nn as gnn  # isort: skip
@@ -128,8 +128,8 @@ def test_the_masks_of_a_batch_of_pyg_have_the_names_of_the_padded_batch(tmp_path
         x_s=torch.rand(3, 2), edge_index_s=torch.tensor([[0], [2]]),
         x_t=torch.rand(2, 2), edge_index_t=torch.tensor([[1], [0]]),
     )  # fmt: skip
-    for number, one in enumerate((graph, pair)):
-        store = tp.GraphStore.write(tmp_path / str(number), [one, one])
+    for number, (one, levels) in enumerate(((graph, None), (pair, PAIR))):
+        store = tp.GraphStore.write(tmp_path / str(number), [one, one], levels=levels)
         limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 9), graphs=2)
         padded = store.padded(limits)[[0]]
         found, expected = padded.pyg.row_masks(), padded.row_masks()
@@ -201,7 +201,8 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
         x_s=torch.rand(3, 2), edge_index_s=torch.tensor([[0], [2]]),
         x_t=torch.rand(2, 2), edge_index_t=torch.tensor([[1], [0]]),
     )  # fmt: skip
-    out = list(tp.GraphStore.write(tmp_path / "store", [pair, pair]).batched(framework="pyg"))
+    store = tp.GraphStore.write(tmp_path / "store", [pair, pair], levels=PAIR)
+    out = list(store.batched(framework="pyg"))
     dataset = InMemory(out)
     dataset.save(out, str(tmp_path / "data.pt"))
     with refused(InputError, "from_dict(graph.to_dict())"):

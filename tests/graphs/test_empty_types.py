@@ -17,15 +17,12 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from dgl.dataloading import GraphDataLoader
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, ShardsError
-from dgl_tuplepack.loading.packed_loader import WholeBatches
-from tests.loading.test_graph_loader import assert_same_value
 from tests.support.command import Run
 from tests.support.graphs import Content, assert_same_batch, contents
 from tests.support.messages import refused
@@ -120,11 +117,8 @@ def test_no_graph_needs_to_have_all_types(order: tuple[int, ...], tmp_path: Path
 
 def test_a_batch_without_graphs_has_all_features_also_without_padding() -> None:
     """A rank that gets no pack runs the same model."""
-    for more in ({}, {"with_ids": True}, {"transform": lambda graph: graph}):
-        loader = tp.packed_loader(BONDLESS_FIRST, 2, padded=False, in_memory=False, **more)
-        found = loader.view[[]]
-        graph = found if isinstance(found, dgl.DGLGraph) else found[0]
-        assert (graph.num_edges(), graph.edata["w"].dtype) == (0, torch.int64)
+    graph = tp.packed_loader(BONDLESS_FIRST, 2, padded=False, in_memory=False).view[[]]
+    assert (graph.num_edges(), graph.edata["w"].dtype) == (0, torch.int64)
 
 
 def test_transforms_see_all_examples() -> None:
@@ -135,14 +129,6 @@ def test_transforms_see_all_examples() -> None:
 
     batch = next(iter(tp.packed_loader(BONDLESS_FIRST, 4, transform=widened)))
     assert (batch.edge_features["w"].dtype, batch.edge_features["w"].shape[1:]) == (torch.float32, (1,))
-
-
-def test_the_loader_that_is_dgls_copies_such_lists() -> None:
-    items = [(graph, torch.tensor(float(i))) for i, graph in enumerate(BONDLESS_FIRST)]
-    found = tp.GraphDataLoader(items, batch_size=4)
-    assert isinstance(found.dataset, WholeBatches)
-    for batch, right in zip(found, GraphDataLoader(items, batch_size=4), strict=True):
-        assert_same_value(batch, right)
 
 
 @pytest.mark.parametrize("given", [{"w": "nodes"}, {"w": "edges"}])

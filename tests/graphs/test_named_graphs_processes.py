@@ -9,7 +9,6 @@ import dgl
 import pytest
 import torch
 from dgl.dataloading import GraphDataLoader
-from torch import nn
 
 import dgl_tuplepack as tp
 from tests.support.graphs import generator
@@ -108,16 +107,3 @@ def test_a_transform_of_batches_leaves_padding_and_indices_alone(tmp_path: Path)
     batch.graphs["bonds"].ndata["h"] = torch.ones(len(batch.node_mask["bonds"]))
     assert batch.tensors.node_features["bonds"]["h"].sum() == len(batch.node_mask["bonds"])
     assert all("h" in graphs["bonds"].ndata for graphs in tp.unpad(batch))
-
-
-def test_norms_read_the_masks_of_named_graphs() -> None:
-    items = crystals(4)
-    limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
-    batch = tp.PaddedCollate(limits, items[0], ties=TIES, feature_fill=5)(items)
-    plain = torch.cat([graphs["atoms"].ndata["x"] for graphs, _ in items])
-    right = nn.BatchNorm1d(WIDTH, dtype=torch.float64)(plain)
-    with tp.nn.masked(batch):
-        found = tp.nn.convert(nn.BatchNorm1d(WIDTH, dtype=torch.float64), verbose=False)(
-            batch.node_features["atoms"]["x"]
-        )
-    torch.testing.assert_close(found[batch.node_mask["atoms"]], right)

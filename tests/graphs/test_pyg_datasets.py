@@ -1,48 +1,17 @@
-"""Dataset objects of OGB for PyG and for DGL give equal stores, on the real molhiv files."""
+"""Dataset objects of OGB for PyG and for DGL give equal stores."""
 
 from __future__ import annotations
 
-import gzip
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import dgl_tuplepack as tp
 from tests.support.ogb_folder import write_ogb_folder
 from tests.support.pyg import assert_same
-
-# Graphs that are taken of the real files; OGB's reader takes long for all.
-FIRST = 2000
-
-
-def beginning(source: Path, root: Path, number: int) -> Path:
-    """Copy the first graphs of a raw folder of OGB, in the layout that its datasets want."""
-    folder = root / source.name
-    (folder / "raw").mkdir(parents=True)
-    (folder / "RELEASE_v1.txt").touch()
-    counts = {}
-    for kind in ("node", "edge"):
-        with gzip.open(source / "raw" / f"num-{kind}-list.csv.gz", "rt") as file:
-            counts[kind] = sum(int(line) for _, line in zip(range(number), file, strict=False))
-    rows = {
-        "num-node-list": number, "num-edge-list": number, "graph-label": number, "node-feat": counts["node"],
-        "edge": counts["edge"], "edge-feat": counts["edge"],
-    }  # fmt: skip
-    for name, most in rows.items():
-        with (
-            gzip.open(source / "raw" / f"{name}.csv.gz", "rt") as file,
-            gzip.open(folder / "raw" / f"{name}.csv.gz", "wt") as out,
-        ):
-            out.writelines(line for _, line in zip(range(most), file, strict=False))
-    ids = np.split(np.arange(number), [number * 3 // 4, number * 7 // 8])
-    (folder / "split" / "scaffold").mkdir(parents=True)
-    for part, chosen in zip(("train", "valid", "test"), ids, strict=True):
-        np.savetxt(folder / "split" / "scaffold" / f"{part}.csv.gz", chosen, fmt="%d")
-    return root
 
 
 def of_pyg(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -70,25 +39,16 @@ def by_pyg_name(store: tp.GraphStore) -> dict[Any, str]:
     }
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["synthetic", "molhiv"])
-def test_ogb_datasets_of_both_frameworks_give_equal_stores(
-    real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    number = FIRST if real else 40
+def test_ogb_datasets_of_both_frameworks_give_equal_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyg", "dgl"):
-        if real:
-            source = request.getfixturevalue("shared_data") / "ogb" / "ogbg_molhiv"
-            beginning(source, tmp_path / name, number)
-        else:
-            sizes = tp.GraphSizes([[3 + i % 5, 2 * (i % 4)] for i in range(number)])
-            write_ogb_folder(tmp_path / name, sizes)
+        write_ogb_folder(tmp_path / name, tp.GraphSizes([[3 + i % 5, 2 * (i % 4)] for i in range(40)]))
     dataset = of_pyg(tmp_path / "pyg", monkeypatch)
     pyg = tp.GraphStore.write(tmp_path / "pyg_store", dataset)
     dgl = tp.GraphStore.write(tmp_path / "dgl_store", of_dgl(tmp_path / "dgl"))
     folder = tp.GraphStore.write(tmp_path / "folder_store", tmp_path / "dgl" / "ogbg_molhiv")
     assert by_pyg_name(pyg) == by_pyg_name(dgl) == by_pyg_name(folder)
     assert set(pyg.splits) == {"train", "valid", "test"}
-    assert len(pyg) == number
+    assert len(pyg) == 40
     limits = tp.Limits(nodes=200, edges=450, graphs=6)
     found, expected = (store.padded(limits)[[0, 5, 3]].pyg for store in (pyg, dgl))
     assert_same(found, expected)

@@ -14,6 +14,8 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError
 from tests.support.messages import refused
 from tests.support.pyg import (
+    BIPARTITE,
+    PAIR,
     InMemory,
     assert_same,
     batch_of,
@@ -80,20 +82,22 @@ def hetero(gen: torch.Generator) -> list[Any]:
     return graphs
 
 
-CASES: dict[str, tuple[Callable[[torch.Generator], list[Any]], list[str], tuple[str, ...]]] = {
+CASES: dict[str, tuple[Callable[[torch.Generator], list[Any]], list[str], dict[str, str], tuple[str, ...]]] = {
     "pairs": (
-        pairs_of, ["x_s", "x_t"],
+        pairs_of, ["x_s", "x_t"], PAIR,
         ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index_s:x_s", "edges:x_t:edge_index_t:x_t"),
     ),
-    "bipartite": (bipartites_of, ["x_s", "x_t"], ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index:x_t")),
-    "linked": (linked, [], ("nodes:_N", "edges:_N:edge_index:_N", "edges:_N:edge_label_index:_N")),
+    "bipartite": (
+        bipartites_of, ["x_s", "x_t"], BIPARTITE, ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index:x_t")
+    ),
+    "linked": (linked, [], {}, ("nodes:_N", "edges:_N:edge_index:_N", "edges:_N:edge_label_index:_N")),
     "hetero": (
-        hetero, [],
+        hetero, [], {},
         ("nodes:a", "nodes:b", "edges:a:is:a", "edges:a:is/edge_label_index:a", "edges:a:to:b",
          "edges:a:to/edge_label_index:b"),
     ),
 }  # fmt: skip
-EACH = pytest.mark.parametrize(("make", "follow", "components"), CASES.values(), ids=CASES)
+EACH = pytest.mark.parametrize(("make", "follow", "levels", "components"), CASES.values(), ids=CASES)
 
 
 def guessed(batch: Any) -> set[str]:
@@ -104,12 +108,12 @@ def guessed(batch: Any) -> set[str]:
 @GATHERED
 @EACH
 def test_batches_are_those_of_pyg(
-    make: Any, follow: list[str], components: Any, gather: Any, gen: torch.Generator
+    make: Any, follow: list[str], levels: dict[str, str], components: Any, gather: Any, gen: torch.Generator
 ) -> None:
     graphs = make(gen)
-    store = stored(gather(graphs))
+    store = stored(gather(graphs), levels=levels)
     assert store.sizes.components == components
-    assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist()
+    assert tp.sizes_of(graphs, levels=levels).array.tolist() == store.sizes.array.tolist()
     found = store.batched(framework="pyg")[ORDER]
     expected = batch_of([graphs[i] for i in ORDER], follow_batch=follow)
     assert_same(found, expected, guessed(found))
@@ -118,19 +122,36 @@ def test_batches_are_those_of_pyg(
     # What comes out has no class of its own, but is joined and stored as before; padded, it has the same graphs.
     out = pickle.loads(pickle.dumps([graph.clone() for graph in store.batched(framework="pyg")]))
     assert_same(batch_of([out[i] for i in ORDER], follow_batch=follow), expected)
-    assert stored(out).schema == store.schema
+    declared = {"edge_label_index": "node -> node"} if make is linked else levels
+    assert stored(out, levels=declared, indices=store.schema.indices).schema == store.schema
     limits = room_for(store)
     padded = pickle.loads(pickle.dumps(store.padded(limits, sort_edges=True)[ORDER].pyg))
-    collated = tp.PaddedCollate(limits, graphs[0], sort_edges=True)([graphs[i] for i in ORDER]).pyg
+    collated = tp.PaddedCollate(limits, graphs[0], sort_edges=True, levels=levels)([graphs[i] for i in ORDER]).pyg
     for batch in (padded, collated):
         for one, i in zip(batch.to_data_list(), ORDER, strict=True):
             assert_same(one, graphs[i])
 
 
+def test_endpoints_and_indices_of_unusual_classes_must_be_declared(gen: torch.Generator) -> None:
+    calls: list[tuple[list[Any], str]] = [
+        (pairs_of(gen), 'levels={"edge_index_s": "node -> node"} (or names of attributes, "x_s -> x_t")'),
+        (bipartites_of(gen), "the number of nodes of item 0 is unknown"),
+        (with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1])] * 2), 'indices={"thing": "nodes"}'),
+    ]
+    for graphs, text in calls:
+        with refused(SchemaError, text):
+            stored(graphs)
+    # A declaration that does not hold is refused.
+    with refused(SchemaError, "'edge_index_s' of item 0 is shifted by 3", "must be shifted by 3 and 4"):
+        stored(pairs_of(gen), levels={**PAIR, "edge_index_s": "x_s -> x_t"})
+    with refused(SchemaError, "'nodes -> x_s'", "must name the attributes that count the nodes of both ends"):
+        stored(pairs_of(gen), levels={**PAIR, "edge_index_s": "nodes -> x_s"})
+
+
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
 def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator) -> None:
     graphs = [pair(gen, (n, n), (4, 4)) for n in (3, 5)]
-    store = stored(gather(graphs))
+    store = stored(gather(graphs), levels=PAIR)
     # Their names tell which edges the features belong to.
     assert {t: list(own) for t, own in store.schema.edge_features.items()} == {
         ("x_s", "edge_index_s", "x_s"): ["edge_attr_s"], ("x_t", "edge_index_t", "x_t"): ["edge_attr_t"]
@@ -138,18 +159,18 @@ def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator) 
     for graph in graphs:
         graph.w = torch.rand(4, generator=gen)
     with refused(SchemaError, "the attribute 'w'", 'such as "edge_index_s"'):
-        stored(gather(graphs))
-    store = stored(gather(graphs), levels={"w": "edge_index_t"})
+        stored(gather(graphs), levels=PAIR)
+    store = stored(gather(graphs), levels={"w": "edge_index_t", **PAIR})
     assert sorted(store.schema.edge_features["x_t", "edge_index_t", "x_t"]) == ["edge_attr_t", "w"]
     with refused(SchemaError, "levels map the attribute 'w' to 'x_r'", "'edge_index_s'", "'x_t'", "'graph'"):
-        stored(gather(graphs), levels={"w": "x_r"})
+        stored(gather(graphs), levels={"w": "x_r", **PAIR})
 
 
 def test_limits_count_each_graph_of_a_pair(gen: torch.Generator) -> None:
     graphs = [pair(gen, (2 + i % 3, 1 + i % 4), (i % 5, 3)) for i in range(30)]
     limits = tp.Limits(nodes={"x_s": 12, "x_t": 10}, edges={"edge_index_s": 14, "edge_index_t": 15})
-    store = stored(graphs)
-    sampler = tp.PackBatchSampler(graphs, limits, seed=1)
+    store = stored(graphs, levels=PAIR)
+    sampler = tp.PackBatchSampler(store.sizes, limits, seed=1)
     seen = []
     for ids in sampler:
         batch = store.padded(sampler.limits)[ids].pyg
@@ -177,42 +198,37 @@ def with_thing(kind: type[Any], things: Sequence[torch.Tensor]) -> list[Any]:
 
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
 def test_indices_of_edges_are_those_of_pyg(gather: Any, gen: torch.Generator) -> None:
-    for shift in (lambda d: d.edge_index.size(1), lambda d: len(d.edge_attr), lambda d: d.num_edges):
-        graphs = with_thing(shifted_by(shift), [torch.tensor([3]), torch.tensor([1])])
-        store = stored(gather(graphs))
-        assert store.schema.indices == {"thing": "edges"}
-        assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
-        padded = store.padded(room_for(store), sort_edges=True)[[1, 0]].pyg
-        for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
-            assert_same(found, graph)
+    graphs = with_thing(shifted_by(lambda d: d.edge_index.size(1)), [torch.tensor([3]), torch.tensor([1])])
+    store = stored(gather(graphs), indices={"thing": "edges"})
+    assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
+    padded = store.padded(room_for(store), sort_edges=True)[[1, 0]].pyg
+    for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
+        assert_same(found, graph)
 
 
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
 def test_shifts_that_count_nothing_are_refused(gather: Any) -> None:
-    one = [torch.tensor([1]), torch.tensor([1])]
+    one, nodes = [torch.tensor([1]), torch.tensor([1])], {"thing": "nodes"}
 
     def refuses(shift: Callable[[Any], Any], things: Any, *parts: str) -> None:
         graphs = with_thing(shifted_by(shift), things)
         with refused(SchemaError, "'thing'", "__inc__", *parts):
-            stored(gather(graphs))
+            stored(gather(graphs), indices=nodes)
         assert len(stored(gather(graphs), levels={"thing": None})) == 2
 
-    refuses(lambda d: 7, one, "is shifted by 7", "number of nodes or edges", 'levels={"thing": None}')
-    refuses(lambda d: d.num_nodes + d.num_edges, one, "number of nodes or edges")
-    refuses(lambda d: d.thing, one, "is shifted by", "number of nodes or edges")
+    refuses(lambda d: 7, one, "is shifted by 7", "must be shifted by 3", 'levels={"thing": None}')
     refuses(lambda d: d.missing, one, "fails: AttributeError")
     refuses(
         lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "whole number, or"
     )
-    floats = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1.0])] * 2)
+    by_nodes = shifted_by(lambda d: d.num_nodes)
     with refused(SchemaError, "indices are int64 or int32", "'thing' is float32"):
-        stored(gather(floats))
-    outside = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1]), torch.tensor([6])])
+        stored(gather(with_thing(by_nodes, [torch.tensor([1.0])] * 2)), indices=nodes)
     with refused(SchemaError, "has the index 6 in the label 'thing'", "only 6 nodes"):
-        stored(gather(outside))
+        stored(gather(with_thing(by_nodes, [torch.tensor([1]), torch.tensor([6])])), indices=nodes)
     # A number is indices as well.
-    numbers = with_thing(shifted_by(lambda d: d.num_nodes), [2, 5])  # type: ignore[list-item]
-    found = stored(gather(numbers)).batched(framework="pyg")[[0, 1]]
+    numbers = with_thing(by_nodes, [2, 5])  # type: ignore[list-item]
+    found = stored(gather(numbers), indices=nodes).batched(framework="pyg")[[0, 1]]
     assert_same(found, batch_of(numbers))
 
 
@@ -244,7 +260,7 @@ def test_a_graph_that_shifts_in_another_way_is_refused() -> None:
     one = [torch.tensor([1]), torch.tensor([1])]
     by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
     limits = tp.Limits(nodes=20, edges=20, graphs=3)
-    collate = tp.PaddedCollate(limits, by_nodes[0])
+    collate = tp.PaddedCollate(limits, by_nodes[0], indices={"thing": "nodes"})
     with refused(SchemaError, "'thing' of item 1", "shifted by 2", "must be shifted by 6"):
         collate([by_nodes[0], by_edges[1]])
     with refused(SchemaError, "'thing' of item 0", "shifted by 4", "must be shifted by 3"):
@@ -292,30 +308,6 @@ def test_levels_make_other_things_of_edges_to_predict(gen: torch.Generator) -> N
         (padded,) = tp.packed_loader(graphs, limits=limits, levels={"edge_label_index": level}, shuffle=False)
         for one, i in zip(padded.pyg.to_data_list(), padded.graph_ids.tolist(), strict=False):
             assert_same(one, graphs[i], left)
-
-
-A_TO_A = ("a", "to", "a")
-
-
-class Linked(Data):
-    """A graph whose edges are called `links`."""
-
-    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.num_nodes if key == "links" else 0
-
-    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return -1 if key == "links" else 0
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(own: bool, gen: torch.Generator) -> None:
-    graphs: list[Any] = []
-    for n in (3, 5):
-        x, links = torch.rand(n, 1, generator=gen), ends(gen, n, n, 4)
-        graphs.append(Linked(x=x, links=links) if own else HeteroData({"a": {"x": x}, A_TO_A: {"edge_index": links}}))
-    store = stored(graphs)
-    assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
-    assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
 
 
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])

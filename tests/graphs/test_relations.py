@@ -144,14 +144,6 @@ def test_indices_share_their_name_with_nothing_else(tmp_path: Path) -> None:
         tp.PaddedCollate(tp.Limits(9, 9, 2), example, indices=indices)
     with refused(SchemaError, "'root'", "rename"):
         tp.GraphStore.write(tmp_path / "store", [example], indices=indices)
-    # One name in several graphs stands for all of them.
-    both = {"a": path_graph(3), "b": path_graph(2)}
-    for each in both.values():
-        each.ndata["near"] = torch.zeros(each.num_nodes(), dtype=torch.int64)
-    limits = tp.Limits({"a": 9, "b": 9}, {"a": 9, "b": 9}, graphs=2)
-    batch = tp.PaddedCollate(limits, both, indices={"near": "nodes"})([both, both])
-    assert batch.node_features["a"]["near"].tolist() == [0] * 3 + [3] * 3 + [6] * 4
-    assert batch.node_features["b"]["near"].tolist() == [0] * 2 + [2] * 2 + [4] * 6
 
 
 def test_nodes_are_not_masked_in_features_of_indices() -> None:
@@ -233,19 +225,13 @@ def test_a_store_keeps_what_was_declared(tmp_path: Path) -> None:
         tp.PackedDataset(again, LIMITS)
 
 
-@pytest.mark.parametrize(
-    ("change", "part"),
-    [
-        (lambda document: document.update(graph_names=[]), "no component"),
-        (lambda document: document.update(ties={"nodes:bonds": "edges:angles"}), "edges:angles"),
-        (lambda document: document.update(indices={"root": "nodes:angles"}), "nodes:angles"),
-    ],
-)
-def test_damaged_declarations_are_refused(change: Any, part: str, tmp_path: Path) -> None:
-    tp.GraphStore.write(tmp_path / "s", [(path_item(), {"root": 1})], ties=TIES, indices={"root": "nodes:atoms"})
-    rewrite_metadata(tmp_path / "s", change)
-    with refused(FormatError, "metadata.json", part):
-        tp.GraphStore(tmp_path / "s")
+def test_damaged_declarations_are_refused(tmp_path: Path) -> None:
+    for name in ("ties", "indices"):
+        tp.GraphStore.write(tmp_path / name, [(path_item(), {"root": 1})], ties=TIES, indices={"root": "nodes:atoms"})
+        wrong = {"ties": {"nodes:bonds": "edges:angles"}, "indices": {"root": "nodes:angles"}}[name]
+        rewrite_metadata(tmp_path / name, lambda document, name=name, wrong=wrong: document.update({name: wrong}))
+        with refused(FormatError, "metadata.json", "angles"):
+            tp.GraphStore(tmp_path / name)
 
 
 def test_indices_that_were_damaged_later_are_refused(tmp_path: Path) -> None:
@@ -270,12 +256,10 @@ def test_shards_agree_in_what_is_declared(tmp_path: Path) -> None:
     tp.preprocess_shards(shards, tmp_path, limits=LIMITS, workers=1, ties=TIES)
     assert tp.preprocess_shards(shards, tmp_path, limits=LIMITS, workers=1, ties=TIES, overwrite=True).store.schema.ties
     stores = {name: tp.GraphStore.write(tmp_path / "of" / name, graphs) for name, graphs in shards.items()}
-    tp.GraphStore.write(tmp_path / "of" / "b", shards["b"], ties=TIES, overwrite=True)
-    stores["b"] = tp.GraphStore(tmp_path / "of" / "b")
+    stores["b"] = tp.GraphStore.write(tmp_path / "tied", shards["b"], ties=TIES)
     with refused(ShardsError, "ties"):
         tp.preprocess_shards(stores, tmp_path / "mixed", limits=LIMITS, workers=1)
     paths = {name: tmp_path / "of" / name for name in stores}
-    tp.GraphStore.write(tmp_path / "of" / "b", shards["b"], overwrite=True)
     tp.preprocess_shards(paths, tmp_path / "all", limits=LIMITS, workers=1)
     with refused(ShardsError, "was written with ties=None", "overwrite=True"):
         tp.preprocess_shards(paths, tmp_path / "all", limits=LIMITS, workers=1, ties=TIES)

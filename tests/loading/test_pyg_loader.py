@@ -19,7 +19,7 @@ from dgl_tuplepack.loading.packed_loader import WholeBatches
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
-from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
+from tests.support.pyg import LISTS, PAIR, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
 from tests.support.tensors import generator
 
 from torch_geometric.loader import DataLoader  # isort: skip
@@ -200,7 +200,7 @@ def test_labels_of_several_rows_or_a_new_axis_are_counted_as_pyg_counts_them() -
 
 def test_pairs_have_the_batch_vectors_that_follow_batch_adds() -> None:
     graphs = pairs_of(generator(7))
-    (found,) = tp.pyg.DataLoader(stored(graphs), batch_size=3, exclude_keys=["y"])
+    (found,) = tp.pyg.DataLoader(stored(graphs, levels=PAIR), batch_size=3, exclude_keys=["y"])
     (expected,) = DataLoader(graphs, batch_size=3, follow_batch=["x_s", "x_t"], exclude_keys=["y"])
     assert_same(found, expected, {"batch", "ptr"})
 

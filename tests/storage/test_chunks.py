@@ -129,15 +129,14 @@ def test_what_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     named = {"a": graph, "b": graph}
     with refused(SchemaError, "['a', 'b']", "one large graph"):
         write_chunks([(named, 1)], tmp_path / "c")
-    for name in ("a/b", "a:b", "a\0", "ä" * 101):
+    for name in ("a/b", "a:b"):
         odd = dgl.heterograph({(name, "r", name): ([0], [0])})
-        with refused(SchemaError, "the type", repr(name)[:100], "rename"):
+        with refused(SchemaError, "the type", repr(name), "rename"):
             write_chunks([odd], tmp_path / "c")
-    for name in ("x/y", "x\0y"):
-        odd = dgl.graph(([0], [1]))
-        odd.edata[name] = torch.ones(1)
-        with refused(SchemaError, "the feature", repr(name), "rename"):
-            write_chunks([odd], tmp_path / "c")
+    odd = dgl.graph(([0], [1]))
+    odd.edata["x/y"] = torch.ones(1)
+    with refused(SchemaError, "the feature 'x/y'", "rename"):
+        write_chunks([odd], tmp_path / "c")
     graph.ndata["graph_id"] = torch.zeros(2)
     with refused(SchemaError, "graph_id", "rename"):
         write_chunks([graph], tmp_path / "c")

@@ -60,6 +60,11 @@ class Bipartite(Data):
         return super().__inc__(key, value, *args, **kwargs)
 
 
+# Of these two classes, users declare which nodes the endpoints refer to.
+PAIR = {"edge_index_s": "x_s -> x_s", "edge_index_t": "x_t -> x_t"}
+BIPARTITE = {"edge_index": "x_s -> x_t"}
+
+
 class Told(Data):
     """A graph whose class tells the axis of each attribute, and what its rows are shifted by."""
 

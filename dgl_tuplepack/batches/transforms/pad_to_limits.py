@@ -10,9 +10,8 @@ from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack.batches.collate import padded_batch
 from dgl_tuplepack.batches.shape import Coordinates, Fill, PaddedShape
 from dgl_tuplepack.errors import LimitsError, SchemaError
-from dgl_tuplepack.graphs.build import tensors_of
+from dgl_tuplepack.graphs.build import schema_of, tensors_of
 from dgl_tuplepack.graphs.named import is_graph
-from dgl_tuplepack.graphs.subsets import schema_of
 from dgl_tuplepack.planning.limits import Limits, as_limits
 
 if TYPE_CHECKING:

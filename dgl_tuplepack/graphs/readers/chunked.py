@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import as_path, shown, true_or_false, whole_number
-from dgl_tuplepack._core.files import cannot, is_there, open_file, read_json
+from dgl_tuplepack._core.files import is_there, open_file, read_json
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import FormatError, MissingDependencyError, SizesError
+from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
 from dgl_tuplepack.graphs.readers.large_graph import GRAPH_ID, GraphRecord, LargeGraph, pairs_of
-from dgl_tuplepack.graphs.readers.source import SizedSource, Source
+from dgl_tuplepack.graphs.readers.source import SizedSource, Source, reading
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # In ``metadata.json``, the value of `RECORD_KEY` is the path of a `GraphRecord`; DGL ignores this key.
@@ -313,14 +313,8 @@ class RowFiles:
         return self._arrays[i]
 
     def _read(self, file: Path) -> Array:
-        try:
+        with reading(file, "it is truncated, or of another format"):
             array = _READERS[self._form](file, self._delimiter, self._pairs)
-        except (FormatError, MissingDependencyError):
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise FormatError(cannot("read", file, error)) from error
-            raise FormatError(f"cannot read {file}: {error!s:.200}; it is truncated, or of another format.") from error
         if array.ndim == 0:
             raise FormatError(f"{file} holds a single value, but must hold rows of {self._what}.")
         if self._pairs and (array.shape[1:] != (2,) or array.dtype.kind not in "iu"):

@@ -17,7 +17,7 @@ from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.graphs.named import check_types, counts_of, graph_names, is_pyg
-from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.readers.source import Source, reading
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 
@@ -107,10 +107,9 @@ class SizeReader:
         """Return the size of an item, one number for each component; errors call the item `where`."""
         counts, names = self._counts_and_names(item, where)
         if (tuple(counts), names) != (self._types, self._names):
+            found, expected = _by_node_or_edge(counts), _by_node_or_edge(self._types)
             # Raises SchemaError.
-            check_types(
-                _by_node_or_edge(counts), _by_node_or_edge(self._types), where, self._where, (names, self._names)
-            )
+            check_types(found, expected, where, self._where, (names, self._names))
         return tuple(counts.values())
 
     def _counts_and_names(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
@@ -138,19 +137,16 @@ def sizes_of_items(items: Iterable[Any], levels: Mapping[str, str | None] | None
     """Return the sizes of items; there must be at least one item."""
     iterator = iter(items)
     first = next(iterator)
-    named = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
+    with_names = ((item, f"item {i}") for i, item in enumerate(chain([first], iterator)))
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
         from dgl_tuplepack.graphs.pyg_read import has_usual_types, sizes_of_graphs
 
         # Other PyG graphs have further types, so their components are known only when the levels are applied.
         if not has_usual_types(graph, levels or {}):
-            components, found = sizes_of_graphs(
-                ((parts_of(item, where).graph, where) for item, where in named), levels or {}
-            )
-            return GraphSizes(found, components)
+            return sizes_of_graphs(((parts_of(item, where).graph, where) for item, where in with_names), levels or {})
     size_of = SizeReader(first, "item 0", levels)
-    rows = [size_of(item, where) for item, where in named]
+    rows = [size_of(item, where) for item, where in with_names]
     return GraphSizes(np.array(rows, dtype=np.int64), size_of.components)
 
 
@@ -177,15 +173,10 @@ class BinFile(Source):
     def items(self) -> Iterable[Any]:
         """Return a list of graphs, or of pairs (graph, label). If the file has several labels, each label is a dict."""
         dgl = load("dgl")
-        # If the file is missing, opening it first gives a shorter message than DGL's.
-        open_file(self._path).close()
-        try:
+        with reading(self._path, "it is damaged, or not a file of dgl.save_graphs; write it again"):
+            # If the file is missing, opening it first gives a shorter message than DGL's.
+            open_file(self._path).close()
             graphs, labels = dgl.load_graphs(str(self._path))
-        except Exception as error:
-            raise FormatError(
-                f"{self._path} cannot be read as a file of dgl.save_graphs; it is damaged, or another kind of file; "
-                "write it again."
-            ) from error
         for name, values in labels.items():
             if values.shape[:1] != (len(graphs),):
                 raise FormatError(

@@ -11,20 +11,84 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import as_path
 from dgl_tuplepack._core.files import cannot
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
-from dgl_tuplepack.graphs.items import Identified, WithIds
+from dgl_tuplepack.graphs.items import Identified, WithIds, begins_with_graph
 from dgl_tuplepack.graphs.readers.chunked import ChunkedSource
 from dgl_tuplepack.graphs.readers.datasets import BinFile, Items
 from dgl_tuplepack.graphs.readers.large_graph import PartSource
-from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
 from dgl_tuplepack.graphs.readers.ogb_folder import OgbSource
 from dgl_tuplepack.graphs.readers.source import Source
-from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.planning.histogram import SizeHistogram, is_row
+from dgl_tuplepack.planning.sizes import GraphSizes, as_int64
+
+
+class Numbers(Source):
+    """`GraphSizes`, an array or rows ``[N, k]``, or a pair of columns (num_nodes, num_edges)."""
+
+    knows_sizes = True
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(f"the {type(given).__name__} given")
+        self._given = given
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise `GraphSizes`, arrays and tuples without graphs, and lists whose first item is a row of numbers."""
+        if isinstance(given, GraphSizes):
+            return cls(given)
+        if hasattr(given, "__array__"):
+            is_object = str(getattr(given, "dtype", "")) == "object"
+            return None if is_object and any(map(begins_with_graph, np.asarray(given).flat)) else cls(given)
+        if isinstance(given, tuple):
+            return cls(given) if given and not any(map(begins_with_graph, given)) else None
+        # Empty rows are not recognised.
+        first = given[0] if isinstance(given, list) and given else []
+        return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
+
+    def sizes(self) -> GraphSizes:
+        """Return the numbers as `GraphSizes`, which are checked."""
+        if isinstance(self._given, GraphSizes):
+            return self._given
+        return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
+
+
+class Counted(Source):
+    """A histogram, the result of `load`."""
+
+    def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
+        super().__init__(title)
+        self._load = load
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise a `SizeHistogram`."""
+        return cls("a SizeHistogram", lambda: given) if isinstance(given, SizeHistogram) else None
+
+    def histogram(self) -> SizeHistogram:
+        """Return the histogram."""
+        return self._load()
+
+    def sizes(self) -> GraphSizes:
+        """Raise SizesError, since a histogram has no sizes of single graphs."""
+        raise SizesError(f"{self.title} has no sizes of single graphs; give the sizes or the dataset itself.")
+
+
+def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
+    """Return the sizes in a pair (num_nodes, num_edges); raise SizesError for other tuples."""
+    # Check each column before stacking, since stacking integers and floats would turn the integers into floats.
+    arrays = [as_int64(column, "graph sizes") for column in columns]
+    if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
+        raise SizesError(
+            "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
+            f"{len(arrays)} arrays of shapes {[array.shape for array in arrays]}; for other components use GraphSizes."
+        )
+    return GraphSizes(np.stack(arrays, axis=1))
 
 
 class Wrapped(Source):
@@ -105,7 +169,7 @@ KINDS = [
     Kind(
         _pyg_dataset,
         object="a PyG InMemoryDataset or a subset of it",
-        may_be_object=lambda: "torch_geometric" in sys.modules,
+        may_be_object=lambda: "torch_geometric.data" in sys.modules,
     ),
     # Recognises anything that can be iterated.
     Kind(
@@ -174,28 +238,25 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     source
         Graphs, a path or sizes.
 
-        Graphs may be given as a list or dataset whose items are DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or
-        PyG's Data or HeteroData. A dict of named graphs ``{"atoms": g, "bonds": h}`` may take the place of the
-        DGLGraph. A dataset is anything with a length and such items: a DGLDataset, a PyG InMemoryDataset, a dataset
-        object of OGB, or a subset of a dataset. Graphs may also be given as a `GraphStore`, a `MultiStore`, an
-        `OgbFolder` or a `ChunkedGraph` (DGL's chunked graph format).
+        Graphs: a list or dataset whose items are DGLGraph, (DGLGraph, label), (DGLGraph, label, id), or PyG's Data or
+        HeteroData. A dict of named graphs ``{"atoms": g, "bonds": h}`` may take the place of the DGLGraph. A dataset
+        is anything with a length and such items: a DGLDataset, a PyG InMemoryDataset, a dataset object of OGB, or a
+        subset of a dataset. Or a `GraphStore`, a `MultiStore`, an `OgbFolder` or a `ChunkedGraph`.
 
-        A path may lead to a store, a dataset of shards, an OGB folder, a folder in DGL's chunked graph format, a part
-        that `partition` wrote, or a ``.bin`` file of `dgl.save_graphs`.
+        A path: of a store, a dataset of shards, an OGB folder, a folder in DGL's chunked graph format, a part that
+        `partition` wrote, or a ``.bin`` file of `dgl.save_graphs`.
 
-        Sizes may be given as a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; as an array ``[N, k]``, or a
-        list of N rows of k numbers; or as `GraphSizes`, which is returned unchanged.
+        Sizes: a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]``, or a list of N rows of
+        k numbers; or `GraphSizes`, which is returned unchanged.
     levels
-        For PyG graphs: a dict from attributes to their levels, as in `GraphStore.write`. An attribute that holds
-        endpoints of edges, such as `edge_label_index`, is an edge type and has a component, unless `levels` assigns
-        another level to the attribute.
+        For PyG graphs: the level of each attribute, as in `GraphStore.write`. An attribute of endpoints, such as
+        `edge_label_index`, is an edge type and has a component, unless it has another level.
 
     Returns
     -------
     GraphSizes
-        Components ``("nodes", "edges")``; for heterographs one component for each node type and each
-        canonical edge type, such as ``"nodes:user"`` and ``"edges:user:follows:user"``; for named graphs
-        ``"nodes:atoms"`` and ``"edges:atoms"``.
+        Components ``("nodes", "edges")``; for heterographs such as ``"nodes:user"`` and
+        ``"edges:user:follows:user"``, one for each type; for named graphs ``"nodes:atoms"`` and ``"edges:atoms"``.
 
     Raises
     ------
@@ -208,8 +269,7 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
     Notes
     -----
-    Takes time O(N) for N graphs. Every item is read once. Features are copied only if PyG graphs have more
-    types than `edge_index` shows, so that they must be joined before their sizes can be read.
+    Every item is read once. Features are copied only if PyG graphs have more types than `edge_index` shows.
 
     Examples
     --------

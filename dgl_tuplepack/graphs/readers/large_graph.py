@@ -90,10 +90,10 @@ class LargeGraph:
     @functools.cached_property
     def graph_of_edge(self) -> Mapping[EdgeType, IntArray]:
         """The small graph of each edge, ``[E_t]``; FormatError for an edge between two small graphs."""
-        found = {}
+        number = {t: len(own) for t, own in self.graph_of_node.items()}
+        found = {e: np.empty(len(edges), np.int64) for e, edges in self.edges.items()}
         for e, edges in self.edges.items():
-            found[e] = np.empty(len(edges), np.int64)
-            for begin, pairs in pairs_of(edges, e, {t: len(own) for t, own in self.graph_of_node.items()}, self.title):
+            for begin, pairs in pairs_of(edges, e, number, self.title):
                 ours, theirs = self.graph_of_node[e[0]][pairs[:, 0]], self.graph_of_node[e[2]][pairs[:, 1]]
                 apart = np.flatnonzero(ours != theirs)
                 if len(apart):
@@ -140,8 +140,6 @@ RECORD, GRAPH_ID = "graphs.npz", "graph_id"
 _VERSION = 1
 # zipfile raises RuntimeError if a damaged bit marks a file as encrypted.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, RuntimeError)
-# DGL's files separate or end names with these characters, and types are used in file names.
-_MARKS, _MOST_BYTES = {"type": ":/\0", "feature": "/\0"}, 200
 
 
 @dataclass(frozen=True)
@@ -228,15 +226,13 @@ def check_names(schema: Any) -> None:
         )
     types = {name for t in (*schema.node_types, *schema.edge_types) for name in ([t] if isinstance(t, str) else t)}
     features = {name for (content, _, name), _ in schema.columns() if content != "label"}
-    for what, names in (("type", types), ("feature", features)):
-        for name in sorted(names):
-            unnamed = what == "type" and name in ("", ".", "..")
-            if unnamed or len(name.encode()) > _MOST_BYTES or any(mark in name for mark in _MARKS[what]):
-                marks = " or ".join(map(repr, _MARKS[what]))
-                raise SchemaError(
-                    f"the {what} {name!r:.200} has a name that DGL's files cannot hold; rename it: no {marks}, at most "
-                    f"{_MOST_BYTES} bytes in UTF-8{', and not empty, one dot or two dots' if what == 'type' else ''}."
-                )
+    # DGL's files separate names by these characters, and types are used in file names.
+    for what, marks, names in (("type", ":/", types), ("feature", "/", features)):
+        if wrong := sorted(name for name in names if any(mark in name for mark in marks)):
+            raise SchemaError(
+                f"the {what} {wrong[0]!r:.200} has a name that DGL's files cannot hold; rename it: no "
+                f"{' or '.join(map(repr, marks))}."
+            )
     if any(GRAPH_ID in features for features in schema.node_features.values()):
         raise SchemaError(f"nodes have a feature {GRAPH_ID!r}, but the files need this name themselves; rename it.")
 
@@ -321,8 +317,8 @@ class PartSource(Source):
         split = np.split(ends, np.cumsum([totals[e] for e in edge_types]))
         first = dict(zip(node_types, np.cumsum([0, *(totals[t] for t in node_types)]), strict=False))
         edges = {e: own - [first[e[0]], first[e[2]]] for e, own in zip(edge_types, split, strict=False)}
-        nodes = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.node_features.items()}
-        of_edges = {e: self._features_of(e, features, totals[e], specs) for e, specs in schema.edge_features.items()}
+        data: Any = {t: self._features_of(t, features, totals[t], specs) for t, specs in schema.features.items()}
+        nodes, of_edges = {t: data[t] for t in node_types}, {e: data[e] for e in edge_types}
         return LargeGraph(
             str(self._folder), self.num_graphs(), graph_of_node, edges, nodes, of_edges, self.record.labels
         ).blocks()

@@ -22,37 +22,20 @@ from dgl_tuplepack._core.files import cannot, is_there, open_file
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
-from dgl_tuplepack.graphs.readers.source import SizedSource, Source
+from dgl_tuplepack.graphs.readers.source import SizedSource, Source, reading
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Bytes of a CSV file to scan at once.
 _CHUNK = 1 << 20
 # Texts that show a missing value: empty fields, and words that pandas reads as missing, in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
-
-
-@contextlib.contextmanager
-def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn errors of other libraries into a FormatError, which names the file as `what`.
-
-    FormatError, StopIteration and exceptions of the class `but` pass unchanged.
-    """
-    try:
-        yield
-    except (FormatError, StopIteration, but):
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            # Errors of decompression have no error number.
-            raise FormatError(cannot("read", what, error)) from error
-        reason = str(error) or type(error).__name__
-        raise FormatError(f"cannot read {what}: {reason:.200}; it is damaged, or not a file of OGB.") from error
+_DAMAGED = "it is damaged, or not a file of OGB"
 
 
 @contextlib.contextmanager
 def opened_npz(path: Path, what: str) -> Iterator[Any]:
     """Open an npz file in a ``with`` block; errors become FormatErrors as in `reading`."""
-    with reading(what), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
+    with reading(what, _DAMAGED), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
 
@@ -89,26 +72,25 @@ class CsvTable:
         pandas = load("pandas")
         # Without a dtype, pandas would choose a dtype for each chunk of rows.
         dtype = np.int64 if self.is_integer else np.float64
-        if not number and self._columns is not None:
-            # If pandas is asked for 0 rows, it skips rows.
-            return np.empty((0, self._columns), dtype)
-        try:
-            with reading(str(self.path), but=pandas.errors.EmptyDataError):
+        rows = np.empty((0, self._columns or 1), dtype)
+        # If pandas is asked for 0 rows, it skips rows; but the first call shows the number of columns.
+        if number or self._columns is None:
+            with (
+                contextlib.suppress(StopIteration, pandas.errors.EmptyDataError),
+                reading(self.path, _DAMAGED, StopIteration, pandas.errors.EmptyDataError),
+            ):
                 if self._reader is None:
-                    self._reader = pandas.read_csv(
-                        self.path, compression="gzip", header=None, dtype=dtype, iterator=True
-                    )
+                    settings: Any = {"compression": "gzip", "header": None, "dtype": dtype}
+                    self._reader = pandas.read_csv(self.path, iterator=True, **settings)
                 rows = np.asarray(self._reader.get_chunk(number), dtype)
-        except (StopIteration, pandas.errors.EmptyDataError):
-            return np.empty((0, self._columns or 1), dtype)
-        self._columns = rows.shape[1]
+                self._columns = rows.shape[1]
         return rows
 
 
 def _scan(path: Path) -> tuple[bool, bool]:
     """Return whether a CSV file holds integers only, and whether values are missing."""
     is_integer, has_missing, last = True, False, b"\n"
-    with reading(str(path)):
+    with reading(path, _DAMAGED):
         with open_file(path) as packed, gzip.open(packed) as file:
             # `text` begins with the end of the text before it, since a gap may lie across two chunks.
             while chunk := file.read(_CHUNK):
@@ -270,19 +252,15 @@ class OgbFolder:
             names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         except OSError as error:
             raise FormatError(cannot("read", folder, error)) from error
-        chosen = self._split or (self._usual_split if self._usual_split in names else None)
-        if chosen is None and len(names) == 1:
-            chosen = names[0]
-        if chosen is None:
-            if names:
-                raise FormatError(
-                    f"{folder} holds the split schemes {', '.join(names)}; choose one (split=, --split-scheme)."
-                )
+        usual = names if len(names) == 1 else [name for name in names if name == self._usual_split]
+        chosen = self._split or (usual[0] if usual else None)
+        if chosen is None and not names:
             return {}
         if chosen not in names:
+            problem = "several split schemes" if chosen is None else f"no split scheme {chosen!r}"
             raise FormatError(
-                f"{folder} has no split scheme {chosen!r}; its split schemes: {', '.join(names) or 'none'}; correct "
-                "split= (--split-scheme) or leave it out."
+                f"{folder} holds {problem}: there are {', '.join(names) or 'none'}; choose one by split= "
+                "(--split-scheme)."
             )
         folder /= chosen
         if is_there(folder / "train.csv.gz"):
@@ -325,29 +303,31 @@ class OgbFolder:
         label table has the empty name.
         """
         raw = self._raw
-
-        def npz(file: str, member: str, row: int | None = None) -> Table:
-            return NpzTable(raw / file, member, row)
-
-        def csv(path: Path) -> Table:
-            return opened.enter_context(closing(CsvTable(path)))
-
+        ends: list[Table]
+        tables: dict[str, Table]
         if self.is_binary:
-            ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
+            file = raw / "data.npz"
+            ends = [NpzTable(file, "edge_index", row) for row in (0, 1)]
             # Arrays that are not features.
             lists = ("edge_index", "num_nodes_list", "num_edges_list")
-            with opened_npz(raw / "data.npz", str(raw / "data.npz")) as arrays:
+            with opened_npz(file, str(file)) as arrays:
                 members = [name for name in arrays.files if name not in lists]
-            tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
-            labels: dict[str, Table] = {"": npz("graph-label.npz", "graph_label")} if self.labels else {}
+            tables = {member: NpzTable(file, member) for member in members}
+            if self.labels:
+                tables["label"] = NpzTable(raw / "graph-label.npz", "graph_label")
         else:
+
+            def csv(path: Path) -> CsvTable:
+                return opened.enter_context(closing(CsvTable(path)))
+
             ends = [csv(raw / "edge.csv.gz")]
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
-            labels = {"": csv(raw / "graph-label.csv.gz")} if self.labels else {}
+            if self.labels:
+                tables["label"] = csv(raw / "graph-label.csv.gz")
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
-        return ends, of_nodes, of_edges, labels
+        return ends, of_nodes, of_edges, {"": tables["label"]} if self.labels else {}
 
     def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
         """Read the next `number` rows of endpoints; return the sources and destinations of all edges in these rows."""
@@ -429,7 +409,7 @@ def _datasets_in(path: Path) -> list[Path]:
 def _read_column(path: Path) -> IntArray:
     pandas = load("pandas")
     try:
-        with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
+        with reading(path, _DAMAGED, pandas.errors.EmptyDataError), open_file(path) as file:
             rows = np.asarray(pandas.read_csv(file, compression="gzip", header=None, dtype=np.int64), np.int64)
     except pandas.errors.EmptyDataError:
         return np.empty(0, np.int64)
@@ -446,17 +426,11 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     # torch loads numpy arrays only if their classes, and the function that rebuilds them (`saved[0]`), are allowed.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
-    try:
+    with reading(path, "store the ids as CSV"):
         with open_file(path) as file, torch.serialization.safe_globals(numpy_arrays):
             content = torch.load(file, weights_only=True)
         splits = {str(split): np.asarray(ids).reshape(-1) for split, ids in content.items()}
         wrong = [split for split, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
         if len(splits) != len(content) or wrong:
             raise ValueError(f"the ids of {wrong[0]!r:.100} are not integers" if wrong else "two split names are equal")
-        return {split: ids.astype(np.int64) for split, ids in splits.items()}
-    except FormatError:
-        raise
-    except Exception as error:
-        # torch raises errors of any class.
-        reason = str(error) or type(error).__name__
-        raise FormatError(f"cannot read {path}: {reason:.200}; store the ids as CSV.") from error
+    return {split: ids.astype(np.int64) for split, ids in splits.items()}

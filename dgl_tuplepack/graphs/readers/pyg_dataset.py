@@ -7,7 +7,6 @@ attribute, the offsets at which the rows of each graph begin and end.
 from __future__ import annotations
 
 import functools
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,16 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import InMemoryDataset
 
 from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack.errors import SchemaError, SizesError
-from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of, rows_of_spans
+from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, rows_of_spans
+from dgl_tuplepack.graphs.build import chosen_from
 from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.pyg_join import JoinedData, follows_pyg, join_graphs, storages_of
 from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
+from dgl_tuplepack.graphs.pyg_read import block_of, schema_of_joined, sizes_of_joined, types_of
 from dgl_tuplepack.graphs.readers.datasets import Items
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.subsets import chosen_from
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs per block.
@@ -44,19 +46,15 @@ class PygDataset(Items):
     prefers_items = True
 
     def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
-        from dgl_tuplepack.graphs.pyg_join import storages_of
-
         super().__init__(given)
         self.knows_sizes = True
         # `_ids`: the graphs to read (None: all graphs). `_data`: the collated graph.
         self._dataset, self._ids, self._data = dataset, ids, _data_of(dataset)
-        self._storages = dict(storages_of(self._data))
+        self._storages, self._total = dict(storages_of(self._data)), dataset.len()
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
         """Recognise an in-memory dataset without a transform, if its class does not override how graphs are read."""
-        if "torch_geometric.data" not in sys.modules:
-            return None
         found = _in_memory(given)
         return None if found is None else cls(given, *found)
 
@@ -66,14 +64,6 @@ class PygDataset(Items):
         for name in ("_sample", "_structure"):
             other.__dict__.pop(name, None)
         return other
-
-    @functools.cached_property
-    def _total(self) -> int:
-        # A HeteroData has a dict of slices for each storage.
-        inner = next(iter(self._dataset.slices.values()))
-        while isinstance(inner, Mapping):
-            inner = next(iter(inner.values()))
-        return len(inner) - 1
 
     @functools.cached_property
     def _offsets(self) -> dict[Attribute, IntArray]:
@@ -137,10 +127,8 @@ class PygDataset(Items):
         return counts if self._ids is None else counts[self._ids]
 
     @functools.cached_property
-    def _sample(self) -> Any:
-        """Some graphs of the dataset, joined by PyG: a `JoinedData`."""
-        from dgl_tuplepack.graphs.pyg_join import join_graphs
-
+    def _sample(self) -> JoinedData:
+        """Some graphs of the dataset, joined."""
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
         # For each attribute, the sample has the graph with the most rows, since other graphs may have no rows.
@@ -150,24 +138,24 @@ class PygDataset(Items):
         return join_graphs([self._dataset.get(i) for i in ids], [f"item {i}" for i in ids], self.levels or {})
 
     @functools.cached_property
-    def _structure(self) -> Any:
+    def _structure(self) -> JoinedData:
         """All graphs as a `JoinedData` without values.
 
         Attributes that PyG shifts in the sample have the shifts of PyG's own rule; the shifts of others are 0.
         """
         sample = self._sample
         nodes = {t: self._numbers_of_nodes(t) for t in sample.nodes}
-        attributes = {}
-        for attribute, joined in sample.attributes.items():
-            rows = np.diff(self._offsets[attribute])
-            rows = rows if self._ids is None else rows[self._ids]
-            shifts = (
-                self._shifts_by_rule(attribute[0], nodes) if joined.is_shifted else np.zeros((len(rows), 2), np.int64)
+        attributes, number = {}, len(self._given)
+        for (t, key), joined in sample.attributes.items():
+            rows = np.diff(self._offsets[t, key])
+            shifts = self._shifts_by_rule(t, nodes) if joined.is_shifted else np.zeros((number, 2), np.int64)
+            attributes[t, key] = replace(
+                joined,
+                rows=rows if self._ids is None else rows[self._ids],
+                shifts=shifts if joined.is_ends else shifts[:, 0],
+                value=joined.value[:0],
             )
-            shifts = shifts if joined.is_ends else shifts[:, 0]
-            attributes[attribute] = replace(joined, rows=rows, shifts=shifts, value=joined.value[:0])
-        where = _Numbered(len(self._given))
-        return replace(sample, attributes=attributes, nodes=nodes, where=where)
+        return replace(sample, attributes=attributes, nodes=nodes, where=[f"item {i}" for i in range(number)])
 
     def _shifts_by_rule(self, t: GraphType | None, nodes: Mapping[GraphType | None, IntArray | None]) -> IntArray:
         """Return the shifts of PyG's own rule for attributes of a storage, ``[N, 2]``.
@@ -181,17 +169,10 @@ class PygDataset(Items):
 
     def sizes(self) -> GraphSizes:
         """Return the sizes, from the slices."""
-        from dgl_tuplepack.graphs.pyg_schema import types_of
-
-        types = types_of(self._structure, self.levels or {})
-        counts = self._structure.counts(types)
-        return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
+        return sizes_of_joined(self._structure, types_of(self._structure, self.levels or {}))
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Return all graphs as blocks: views of the collated tensors, or copies of their rows for a subset."""
-        from dgl_tuplepack.graphs.pyg_read import block_of
-        from dgl_tuplepack.graphs.pyg_schema import schema_of_joined
-
         schema = schema_of_joined(self._structure, self.levels or {}, True, self.indices)
         self.schema = schema.with_declared(None, self.indices)
         self.own_indices = self.schema.indices
@@ -201,8 +182,6 @@ class PygDataset(Items):
 
     def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
         """Yield blocks of consecutive graphs, with the values that `_structure` lacks."""
-        from dgl_tuplepack.graphs.pyg_read import block_of
-
         whole = self._structure
         for first in range(0, len(self._given), _GRAPHS):
             run = slice(first, min(first + _GRAPHS, len(self._given)))
@@ -211,8 +190,7 @@ class PygDataset(Items):
                 for p, a in whole.attributes.items()
             }
             nodes = {t: None if counts is None else counts[run] for t, counts in whole.nodes.items()}
-            where = [f"item {i}" for i in range(run.start, run.stop)]
-            yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
+            yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=whole.where[run]))
 
     def _values(self, attribute: Attribute, dim: int | None, run: slice) -> Tensor:
         """Return the rows of an attribute, for the graphs in `run`. `dim` is the axis of the rows in the dataset."""
@@ -230,14 +208,14 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 
     Return None unless `given` is an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
     """
-    base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = chosen_from(given)
     if subset is not None:
         inner = _in_memory(subset.dataset)
         if inner is None:
             return None
         return inner[0], subset.positions if inner[1] is None else inner[1][subset.positions]
-    if not isinstance(given, base) or any(getattr(type(given), name) is not getattr(base, name) for name in _OWN):
+    own = [name for name in _OWN if getattr(type(given), name, None) is not getattr(InMemoryDataset, name)]
+    if not isinstance(given, InMemoryDataset) or own:
         return None
     has_slices = given.slices and isinstance(given.slices, Mapping)
     if given.transform is not None or not has_slices or not _is_plain(_data_of(given)):
@@ -257,23 +235,8 @@ def _is_plain(data: Any) -> bool:
     """Return whether PyG joins the graphs by its own rules, and numbers of nodes are given or rows of attributes."""
     if not is_pyg(data):
         return False
-    from dgl_tuplepack.graphs.pyg_join import follows_pyg, storages_of
-
     # The storages that have nodes.
     storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
     return follows_pyg(type(data)) and all(
         NUMBER not in s or {_NUMBERS, *NODE_KEYS} & s.to_dict().keys() for s in storages
     )
-
-
-class _Numbered(list[str]):
-    """The display names of graphs, made on demand."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __getitem__(self, i: Any) -> Any:
-        return f"item {i}"

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack._core.files import cannot
+from dgl_tuplepack.errors import FormatError, MissingDependencyError, SchemaError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes
+
+
+@contextlib.contextmanager
+def reading(what: str | Path, advice: str, *others: type[Exception]) -> Iterator[None]:
+    """Turn errors of other libraries into a FormatError, which names the file as `what` and ends with `advice`.
+
+    FormatError, MissingDependencyError and exceptions of the classes `others` pass unchanged.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (FormatError, MissingDependencyError, *others)):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            # Errors of decompression have no error number.
+            raise FormatError(cannot("read", what, error)) from error
+        reason = str(error) or type(error).__name__
+        raise FormatError(f"cannot read {what}: {reason:.200}; {advice}.") from error
 
 
 class Source(ABC):
     """A source of one kind. CONTRIBUTING.md lists the steps to add a kind.
 
     The constructor reads only what is needed to recognise the source. A kind with graphs in flat arrays implements
-    `blocks`; any other kind with graphs implements `items`.
-
-    Examples: `BinFile` is a file with `items`, `OgbSource` is a folder with `blocks`, and `Stored` is a folder whose
-    methods all need an optional package (torch). If only one method needs an optional package, that method loads the
-    package by `_core.optional.load`.
+    `blocks`; any other kind with graphs implements `items`. Compare `BinFile` (a file with `items`) and `OgbSource`
+    (a folder with `blocks`).
     """
 
     # Whether sizes can be read without the graphs.
@@ -53,18 +70,14 @@ class Source(ABC):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source at a path; None for a path of another kind.
-
-        `settings` are keyword arguments of `OgbFolder`; other kinds ignore them.
-        """
+        """Return the source at a path; None for a path of another kind. `settings` are arguments of `OgbFolder`."""
         return None
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
         """Return the source of an object; None for an object of another kind.
 
-        This method is called for every object, so it must not import the package of its objects, but look it up in
-        `sys.modules`.
+        This method is called for every object, so it must not import the package of its objects.
         """
         return None
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.graphs.readers.kinds import resolve
-from dgl_tuplepack.graphs.readers.numbers import Counted
+from dgl_tuplepack.graphs.readers.kinds import Counted, resolve
 from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.histogram import SizeHistogram, load_example, quantiles
