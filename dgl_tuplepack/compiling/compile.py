@@ -28,7 +28,7 @@ from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
 from dgl_tuplepack.compiling.torch_private import lines_of
-from dgl_tuplepack.compiling.torch_versions import OLDEST, bugs_of, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
 
@@ -52,8 +52,8 @@ def compile(
 ) -> Any:
     """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
 
-    Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code draws other
-    random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
+    Results and gradients equal those of uncompiled code up to rounding, but with the same seed, compiled code draws
+    other random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
     ``loss_of(tensors, count)`` is your function, and `sampler` the `PackBatchSampler` of the batches::
 
         step = tp.compile(loss_of)
@@ -73,13 +73,12 @@ def compile(
     fullgraph
         As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
     options
-        As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
-        CUDA graphs (not tested). ``{"cpp.threads": -1}`` gives all threads to generated kernels, which have one.
+        As in torch; they override the options that this function sets, such as ``"cpp.threads"``, which is 1 (-1: all
+        threads). On CUDA, ``{"triton.cudagraphs": True}`` records CUDA graphs (not tested).
     check
-        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. They
-        are compared in the first call for each set of shapes, each mode (training, gradients) and each number of
-        threads. True: a difference that rounding does not explain is an error. "warn": such a difference gives a
-        warning, and the function stays uncompiled. False: nothing is compared.
+        Whether to compare outputs, written buffers and gradients with those of the uncompiled function, in the first
+        call for each set of shapes, each mode (training, gradients) and each number of threads. True: a difference that
+        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
         in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
@@ -97,8 +96,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
-        `PaddedBatch`; it needs more sets of shapes and Python numbers than `shapes`; compiled code gives other results
-        than uncompiled code; or the function writes to tensors other than buffers.
+        `PaddedBatch`; it needs too many sets of shapes; compiled code gives other results than uncompiled code; or the
+        function writes to tensors other than buffers.
 
     Warns
     -----
@@ -112,19 +111,15 @@ def compile(
     0-dimensional tensor instead.
 
     The comparison costs one extra compiled call and up to two extra uncompiled calls, in the precision of the model and
-    in float64; if a difference is large, or if there are several processes, six more. Uncompiled calls read copies of
-    all tensors, and draw the same masks of dropout. Buffers, attributes of modules, random states and ``.grad`` end up
-    as after a single call. For each tensor, the tolerance is 10 times the distance between the uncompiled results in
-    these two precisions, plus a small fraction of the norm of the tensor. All processes compare in the same calls.
+    in float64; if a difference is large, or if there are several processes, six more. They read copies of all tensors,
+    so buffers, random states and ``.grad`` end up as after a single call. For each tensor, the tolerance is 10 times
+    the distance between the uncompiled results in these two precisions, plus a small fraction of the tensor's norm.
 
     Examples
     --------
-    >>> import dgl_tuplepack as tp
-    >>> @tp.compile
-    ... def squared_error(x, target):
-    ...     return (x - target).square().mean()
-    >>> squared_error
-    <compiled squared_error>
+    >>> import torch, dgl_tuplepack as tp
+    >>> tp.compile(torch.nn.Linear(3, 2))
+    <compiled Linear(in_features=3, out_features=2, bias=True)>
     """
     if not callable(function) or isinstance(function, type):
         raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")
@@ -196,6 +191,8 @@ class CompiledFunction:
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
+        # Copies and pickles keep only these arguments, so that a copy is compiled separately.
+        self._arguments = function, options, settings, max_shapes, warns_of_new_shapes, check
         # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
@@ -217,9 +214,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle only the arguments of `__init__`, so that a copy is compiled separately."""
-        settings = self._options, self._settings, self._max_shapes, self._warns_of_new_shapes, self._check
-        return CompiledFunction, (self._function, *settings)
+        return CompiledFunction, self._arguments
 
     def __repr__(self) -> str:
         return f"<compiled {self._name}>"
@@ -321,8 +316,8 @@ class CompiledFunction:
             )
         if found.difference:
             text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
-            if bugs := bugs_of(torch.__version__):
-                text += f" (known bugs of this torch: {'; '.join(bugs)})"
+            if bug := bug_of(torch.__version__):
+                text += f" (known bug of this torch: {bug})"
             if self._check != "warn":
                 raise CompileError(
                     f"{text}; call the function itself, as check='warn' does, try another version of torch, or "

@@ -17,14 +17,12 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from dgl_tuplepack.compiling.torch_versions import FUSION, TRIED, bugs_of, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import bug_of, is_tried, remark_on
 from dgl_tuplepack.errors import CompileError
 
-# Names of options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one
-# graph), the number of threads of a generated kernel, and the largest number of operations in one fused kernel.
-PASS_OPTION = "joint_custom_pre_pass"
-THREADS_OPTION = "cpp.threads"
-FUSION_OPTION = "max_fusion_size"
+# Options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one graph),
+# the number of threads of a generated kernel, and the largest number of operations in one fused kernel.
+PASS_OPTION, THREADS_OPTION, FUSION_OPTION = "joint_custom_pre_pass", "cpp.threads", "max_fusion_size"
 _log = logging.getLogger(__name__)
 
 
@@ -32,17 +30,16 @@ def our_options(device: str) -> dict[str, Any]:
     """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
     Generated kernels get one thread: with several, sums over edges need atomic operations, which cost more than the
-    threads save. With the bug `FUSION`, the CPU scheduler may move an operation before the scatter whose result it
-    reads, unless nothing is fused (`FUSION_OPTION` 1). A torch with this bug and without the option is refused.
+    threads save. With the bug `torch_versions.FUSION`, sums are right if nothing is fused (`FUSION_OPTION` 1).
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {THREADS_OPTION: 1, PASS_OPTION: _joint_pass()}
-    if release_of(torch.__version__) not in TRIED:
+    if not is_tried(torch.__version__):
         _log_once(f"torch {torch.__version__} is {remark_on(torch.__version__)}")
     for name in [name for name, value in options.items() if name not in known or value is None]:
         del options[name]
         _log_once(f"torch {torch.__version__} has no compiler option {name!r}; compiled code is slower without it")
-    if device == "cpu" and FUSION in bugs_of(torch.__version__):
+    if device == "cpu" and bug_of(torch.__version__):
         if FUSION_OPTION not in known:
             raise CompileError(
                 f"torch {torch.__version__} may compile sums over edges wrongly, and has no option {FUSION_OPTION!r} "
@@ -64,20 +61,14 @@ def problem_at_start() -> str | None:
         importlib.import_module("torch._inductor")
     except OSError as error:
         return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a writable folder"
-    except ImportError:
-        pass  # Torch lacks a module. `known_options` and `_joint_pass` then return None.
     return None
 
 
 def known_options() -> frozenset[str] | None:
-    """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch cannot list them."""
+    """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch's compiler does not start."""
     if problem_at_start() is not None:
         return None
-    try:
-        options: Any = importlib.import_module("torch._inductor").list_options()
-    except (ImportError, AttributeError):
-        return None
-    return frozenset(options)
+    return frozenset(importlib.import_module("torch._inductor").list_options())
 
 
 def number_of_graphs() -> int:
@@ -196,12 +187,11 @@ def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
     return [*(tensor._backward_hooks or {}).values()]
 
 
-# The pass over the joint graph, in which torch holds the operations of a forward pass and of its backward pass. On the
-# CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats. Torch keeps the
-# mask of every activation as bools for the backward pass. If a mask only compares floats or combines other masks, the
-# pass marks it, so that the backward pass recomputes it from the floats; gradients stay the same to the last bit.
-# Generated code also draws random numbers one by one. Torch's own function takes an eighth of the time, so the pass
-# makes generated code call it. The mask of dropout compares these numbers, so it is recomputed too.
+# The pass over the joint graph. On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than
+# matrices of floats. Torch keeps the mask of every activation as bools for the backward pass. If a mask only compares
+# floats or combines other masks, the pass marks it, so that the backward pass recomputes it; gradients stay the same to
+# the last bit. Generated code also draws random numbers one by one, which takes 8 times as long as torch's own function,
+# so the pass makes generated code call that. The mask of dropout compares these numbers, so it is recomputed too.
 
 _COMPARISONS = "eq ne lt le gt ge isnan isinf"
 _LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
@@ -270,14 +260,11 @@ def _is_half(node: Node) -> bool:
 
 
 def _draws_uniform_numbers(node: Node) -> bool:
-    value = node.meta.get("val")
-    return (
-        node.target is torch.ops.aten.rand.default
-        and isinstance(value, torch.Tensor)
-        and value.device.type == "cpu"
-        and value.dtype in (torch.float32, torch.float64)
-        and value.is_contiguous()
-    )
+    if node.target is not torch.ops.aten.rand.default:
+        return False
+    value = node.meta["val"]
+    is_float = value.dtype in (torch.float32, torch.float64)
+    return is_float and value.device.type == "cpu" and bool(value.is_contiguous())
 
 
 def _draw_by_torch(graph: Graph, node: Node) -> None:

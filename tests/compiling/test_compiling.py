@@ -15,7 +15,6 @@ from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.torch_versions import LSTM_STATES, bugs_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total, traced
 from tests.support.messages import refused
@@ -39,16 +38,12 @@ def test_recurrent_layers_are_traced_and_torchs_setting_stays(layer: nn.Module) 
 
 
 def test_an_lstm_in_float32_trains_through_the_whole_compiler() -> None:
-    """Code of torch 2.13 for oneDNN's LSTM fails when it is called; older code returns wrong states, an error."""
+    """Code of torch 2.13 for oneDNN's LSTM fails when it is called."""
     torch.manual_seed(0)
-    # Two steps: generated code grows with their number.
-    layer, x = nn.LSTM(4, 3), torch.randn(2, 17, 4)
-    before, function = torch.backends.mkldnn.enabled, layer
-    if LSTM_STATES in bugs_of(torch.__version__):
-        with refused(CompileError, "compiles LSTM wrongly", "result[1][0] float32 [1, 1, 17, 3]", LSTM_STATES):
-            tp.compile(layer)(x)
-        function = lambda x: layer(x)[:1]  # type: ignore[assignment] # noqa: E731
-    found, expected = tp.compile(function)(x), function(x)
+    # A single step: generated code grows with their number.
+    layer, x = nn.LSTM(4, 3), torch.randn(1, 17, 4)
+    before = torch.backends.mkldnn.enabled
+    found, expected = tp.compile(layer)(x), layer(x)
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(each[0].square().sum(), layer.parameters()) for each in (found, expected)]
     torch.testing.assert_close(*gradients)

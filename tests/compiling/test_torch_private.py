@@ -13,7 +13,7 @@ from torch import Tensor
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.optional import missing
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.torch_versions import OLDEST, TRIED, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, is_tried, remark_on
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total
 from tests.support.messages import refused
@@ -108,7 +108,8 @@ def test_a_torch_that_is_too_old_is_refused_when_compile_is_called(monkeypatch: 
 def test_the_version_that_a_message_recommends_has_no_known_bugs() -> None:
     message = str(missing("torch", ModuleNotFoundError(name="torch")))
     recommended = message.partition('pip install "torch>=')[2].partition('"')[0]
-    assert TRIED[release_of(recommended)] == ()
+    assert is_tried(recommended)
+    assert not bug_of(recommended)
 
 
 def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,10 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
 
 @replaces("dgl.ops.edge_softmax", "edge_softmax", graph_type=TensorGraph)
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
-    """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
+    """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination ("src": source) node.
 
-    If `norm_by` is "src", they share a source node. If `eids` are given, `logits` has rows for these edges only. With
-    several edge types, logits and results are dicts by type, and the edges of all types at a node share one softmax.
+    If `eids` are given, `logits` has rows for these edges only. With several edge types, logits and results are dicts
+    by type, and the edges of all types at a node share one softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
@@ -113,10 +113,8 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true.
-
-    `share_ndata` and `share_edata` are DGL's old names of `copy_ndata` and `copy_edata`.
-    """
+    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true."""
+    # `share_ndata` and `share_edata` are DGL's old names of `copy_ndata` and `copy_edata`.
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
     return g.reversed(keep_nodes, keep_edges)
@@ -212,9 +210,7 @@ def _broadcast(rows: _Rows, graph_feat: Tensor) -> Tensor:
         # As in DGL, the row of the only graph may come without its first axis.
         graph_feat = graph_feat.unsqueeze(0)
     if graph_feat.shape[:1] != (graphs,):
-        raise SchemaError(
-            f"a graph feature has shape {tuple(graph_feat.shape)}, but there are {graphs} graphs; give a row for each."
-        )
+        raise SchemaError(f"a graph feature has shape {tuple(graph_feat.shape)}, but there are {graphs} graphs.")
     return rows.groups.gather(graph_feat)
 
 
