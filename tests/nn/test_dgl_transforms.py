@@ -58,13 +58,6 @@ def test_edge_weight_norm_needs_positive_weights_of_padding() -> None:
             torch.testing.assert_close(found[filled.edge_mask], layer(plain(), plain().edata["w"]))
 
 
-def test_gcn_norm_is_right_on_real_edges() -> None:
-    for size in (ROOMY, TIGHT):
-        batch = padded(size, cover_padding=True)
-        found = dgl.transforms.GCNNorm("n")(batch.graph).edata["n"][batch.edge_mask]
-        torch.testing.assert_close(found, dgl.transforms.GCNNorm("n")(plain()).edata["n"])
-
-
 def test_transforms_that_add_or_remove_edges_belong_before_sizes_are_read() -> None:
     """The number of edges follows the content, and the masks fit no more."""
     for name in ("AddSelfLoop", "ToSimple", "LineGraph"):
@@ -84,12 +77,3 @@ def test_transforms_that_add_or_remove_edges_belong_before_sizes_are_read() -> N
     sampler = tp.PackBatchSampler(before, tp.Limits(*ROOMY))
     batch = tp.PaddedCollate(sampler.limits, before[0])(before)
     assert batch.num_real_edges == plain().num_edges() + plain().num_nodes()
-
-
-def test_weights_drop_edges_of_a_batch_of_one_shape() -> None:
-    batch = padded()
-    kept = batch.edge_mask & (torch.rand(len(batch.edge_mask), generator=generator(0)) > 0.5)
-    layer = dgl.nn.GraphConv(2, 3, norm="none", allow_zero_in_degree=True)
-    found = layer(batch.graph, batch.graph.ndata["x"], edge_weight=kept.to(torch.float32))
-    less = dgl.remove_edges(plain(), (~kept[: plain().num_edges()]).nonzero().flatten())
-    torch.testing.assert_close(found[batch.node_mask], layer(less, less.ndata["x"]))
