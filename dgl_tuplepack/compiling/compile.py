@@ -305,7 +305,7 @@ class CompiledFunction:
         except Exception as error:
             # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
             # backward pass only when `check_call` computes gradients.
-            if not torch_private.is_compiler_failure(error):
+            if not torch_private.is_one_of(error, torch_private.FAILURE):
                 raise
             self._compiled = self._after_failure(error)
             return Checked()
@@ -356,8 +356,8 @@ class CompiledFunction:
             if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
                 self._has_recurrent_layers = True
                 return self._run(*args, **kwargs)
-            fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
-            if fails and compiled is not self._function:
+            fails = torch_private.is_one_of(error, torch_private.FAILURE) and compiled is not self._function
+            if fails and torch_private.is_inductor(self._settings):
                 with self._lock:
                     # Another thread may already have replaced the function that failed.
                     if self._compiled is compiled:
@@ -385,7 +385,7 @@ class CompiledFunction:
 
     def _raise_clearer_error(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a clearer error if the error is from torch's tracer; otherwise return."""
-        if torch_private.is_recompile_limit(error):
+        if torch_private.is_one_of(error, torch_private.TOO_OFTEN):
             raise CompileError(
                 f"{self._name} has been compiled too often, because its calls differ "
                 f"({torch_private.reason_of(error)}); do not change the modes, attributes and "
@@ -397,7 +397,8 @@ class CompiledFunction:
                 self._function(*args, **kwargs)
             except Exception as own:
                 raise own from None
-        if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
+        is_graph_break = torch_private.is_one_of(error, torch_private.GRAPH_BREAK)
+        if is_graph_break or torch_private.is_error_of_function(error):
             raise CompileError(explanation(self._name, error)) from error
 
     def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,37 +107,31 @@ def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in arguments.items() if name in inspect.signature(torch.compile).parameters}
 
 
-def _is_one_of(error: BaseException, *names: str) -> bool:
-    """Return whether an error is of one of these classes of torch's compiler; torch may lack some of them."""
+# Names of errors of torch's compiler, if torch could not trace a function as one graph, has compiled it too often, or
+# failed after tracing, for example without a C++ compiler.
+GRAPH_BREAK = "Unsupported", "UserError", "UncapturedHigherOrderOpError"
+TOO_OFTEN = "FailOnRecompileLimitHit", "RecompileError"
+FAILURE = (
+    "BackendCompilerFailed", "InternalTorchDynamoError", "InductorError", "CppCompileError", "InvalidCxxCompiler",
+    "TritonMissing",
+)  # fmt: skip
+
+
+def is_one_of(error: BaseException, names: Sequence[str]) -> bool:
+    """Return whether an error is of one of these classes of torch's compiler."""
     modules = "torch._dynamo.exc", "torch._inductor.exc"
     return any(each.__module__ in modules and each.__name__ in names for each in type(error).__mro__)
 
 
-def is_graph_break(error: BaseException) -> bool:
-    """Return whether the error means that torch could not trace a function as one graph."""
-    return _is_one_of(error, "Unsupported", "UserError", "UncapturedHigherOrderOpError")
-
-
 def is_about_recurrent_layers(error: BaseException) -> bool:
     """Return whether the error means that torch refuses to trace an LSTM, GRU or RNN."""
-    return is_graph_break(error) and "allow_rnn" in str(error)
+    return is_one_of(error, GRAPH_BREAK) and "allow_rnn" in str(error)
 
 
 def is_error_of_function(error: BaseException) -> bool:
     """Return whether the error comes from the function itself."""
     starts = "Observed exception", "failed to find name", "failed to bind arguments"
-    return any(each in str(error)[:60] for each in starts) or _is_one_of(error, "TorchRuntimeError")
-
-
-def is_recompile_limit(error: BaseException) -> bool:
-    """Return whether the error means that torch has compiled a function too often."""
-    return _is_one_of(error, "FailOnRecompileLimitHit", "RecompileError")
-
-
-def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether the error means that compiling failed after tracing, for example without a C++ compiler."""
-    of_dynamo = "BackendCompilerFailed", "InternalTorchDynamoError"
-    return _is_one_of(error, *of_dynamo, "InductorError", "CppCompileError", "InvalidCxxCompiler", "TritonMissing")
+    return any(each in str(error)[:60] for each in starts) or is_one_of(error, ("TorchRuntimeError",))
 
 
 @contextmanager
@@ -187,11 +181,10 @@ def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
     return [*(tensor._backward_hooks or {}).values()]
 
 
-# The pass over the joint graph. On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than
-# matrices of floats. Torch keeps the mask of every activation as bools for the backward pass. If a mask only compares
-# floats or combines other masks, the pass marks it, so that the backward pass recomputes it; gradients stay the same to
-# the last bit. Generated code also draws random numbers one by one, which takes 8 times as long as torch's own function,
-# so the pass makes generated code call that. The mask of dropout compares these numbers, so it is recomputed too.
+# The pass over the joint graph. On the CPU, generated code handles matrices of bools 10 to 35 times slower than floats,
+# and torch keeps the mask of every activation as bools. The pass makes the backward pass recompute masks that only
+# compare floats or combine masks, to the last bit. Generated code also draws random numbers one by one; torch's own
+# function, which the pass makes it call, takes an eighth of the time.
 
 _COMPARISONS = "eq ne lt le gt ge isnan isinf"
 _LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
@@ -201,10 +194,7 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 
 
 def keep_no_bools(graph: Graph) -> int:
-    """Mark masks and replace random numbers on the CPU in a joint graph, in place; return how many operations change.
-
-    Masks that already have a recompute policy, as inside ``torch.utils.checkpoint``, stay unchanged.
-    """
+    """Mark masks and replace random numbers on the CPU in a joint graph, in place; return the number of changes."""
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
     for node in random:
         _draw_by_torch(graph, node)
@@ -224,6 +214,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
         is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
         if is_tangent or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
+        # A mask inside ``torch.utils.checkpoint`` already has a policy.
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
             # Inputs of the graph (placeholders) exist anyway.
             input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]

@@ -153,13 +153,12 @@ def test_every_error_of_the_compiler_is_known_to_this_torch() -> None:
     from torch._dynamo import exc
     from torch._inductor import exc as of_inductor
 
-    for is_known, kinds in {
-        torch_private.is_graph_break: [exc.Unsupported, exc.UserError],
-        torch_private.is_error_of_function: [exc.TorchRuntimeError],
-        torch_private.is_recompile_limit: [exc.FailOnRecompileLimitHit],
-        torch_private.is_compiler_failure: [
-            exc.BackendCompilerFailed, of_inductor.InductorError, of_inductor.CppCompileError
-        ],
-    }.items():  # fmt: skip
-        assert all(is_known(kind.__new__(kind)) for kind in kinds)
-        assert not is_known(ValueError())
+    failures = [exc.BackendCompilerFailed, of_inductor.InductorError, of_inductor.CppCompileError]
+    for names, kinds in {
+        torch_private.GRAPH_BREAK: [exc.Unsupported, exc.UserError],
+        torch_private.TOO_OFTEN: [exc.FailOnRecompileLimitHit],
+        torch_private.FAILURE: failures,
+    }.items():
+        assert all(torch_private.is_one_of(kind.__new__(kind), names) for kind in kinds)
+        assert not torch_private.is_one_of(ValueError(), names)
+    assert torch_private.is_error_of_function(exc.TorchRuntimeError.__new__(exc.TorchRuntimeError))

@@ -202,6 +202,7 @@ def test_outputs_of_padding_that_are_not_finite_are_said_once() -> None:
     loss_of(weight.detach())
     loss_of(weight, torch.tensor([[1.0], [NAN], [3.0], [0.0], [1.0]]))
     loss_of(weight, torch.full((5, 1), 3e38))
+    assert torch.func.vmap(loss_of)(torch.ones(4, requires_grad=True)).shape == (4,)
 
 
 def test_probabilities_of_classes_are_one_label() -> None:

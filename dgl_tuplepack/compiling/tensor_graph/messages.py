@@ -22,7 +22,7 @@ NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 SRC, DST, EDGE = 0, 1, 2
 
 _MAILBOX = (
-    "a TensorGraph has no mailboxes, whose shapes depend on the degrees; use sum, mean, max and min of dgl.function, or "
+    "a TensorGraph has no mailboxes, whose shapes depend on degrees; use sum, mean, max and min of dgl.function, or "
     "compose others from them (a softmax-weighted sum: edge_softmax, then u_mul_e and sum)."
 )
 
@@ -165,9 +165,7 @@ def propagate(
         raise SchemaError(f"a reduce function must be sum, mean, max or min of dgl.function, not {shown(reduce)}.")
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
-        raise SchemaError(
-            f"the reduce function reads messages {reduce.msg_field!r}, but the message function makes {sorted(messages)}."
-        )
+        raise SchemaError(f"the reduce function reads {reduce.msg_field!r}, but the messages are {sorted(messages)}.")
     result = graph.relations[edge_type].by_dst.reduce(messages[reduce.msg_field], reduce.name, fill)
     return applied(graph, edge_type[2], apply, {reduce.out_field: result})
 
