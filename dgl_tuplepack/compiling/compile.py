@@ -9,7 +9,6 @@ import difflib
 import functools
 import inspect
 import itertools
-import logging
 import re
 import sysconfig
 import threading
@@ -31,8 +30,6 @@ from dgl_tuplepack.compiling.torch_private import lines_of
 from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
-
-_log = logging.getLogger(__name__)
 
 # If a comparison is inconclusive, for example for a batch of padding only, the next call is compared too, up to this
 # many calls in total.
@@ -198,7 +195,7 @@ class CompiledFunction:
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
         self._has_recurrent_layers = False
         self._recompile_limit: int | None = None
-        # Text of a warning -> whether it has been shown; each is shown once, at the end of a call.
+        # Warnings, each of which is shown once, at the end of a call.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
@@ -253,10 +250,7 @@ class CompiledFunction:
         self._warnings.setdefault(text, False)
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Check the arguments of a call with a new signature; compile, and compare with the uncompiled function.
-
-        This must come before the caller's own call, which may change tensors that the comparison reads.
-        """
+        """Check the arguments of a call with a new signature; compile, and compare before the caller's own call."""
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
@@ -272,7 +266,6 @@ class CompiledFunction:
             with notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 self._compare_if_unchecked(args, kwargs)
             self._signatures.add(signature)
-            _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
     def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare a call with the uncompiled function, unless no comparison is left or the function is uncompiled."""
@@ -290,9 +283,9 @@ class CompiledFunction:
             if found.not_finite:
                 self._warn(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
-                    "uncompiled; use tp.nn.masked_loss for missing labels; if the model computes distances, give "
-                    "the loader coordinates=, since distances in padding are 0 without it; empty graph slots have no "
-                    "nodes to divide by (use clamp(min=1)), and values of graphs are 0 there without label_fill=."
+                    "uncompiled; use tp.nn.masked_loss for missing labels. Distances in padding are 0 unless the "
+                    "loader has coordinates=, and empty graph slots have no nodes to divide by (use clamp(min=1)), and "
+                    "values of graphs that are 0 without label_fill=."
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
@@ -496,8 +489,7 @@ _NO_VALUES = (
     "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), not "
     "int(mask.sum()))"
 )
-# (pattern, remedy): a pattern is searched for in the tracer's message and the lines of code that led to the error. The
-# first pattern that is found gives the remedy.
+# Pattern in the tracer's message and the lines of code that led to the error, and remedy; the first pattern counts.
 _REMEDIES = (
     (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
@@ -559,10 +551,7 @@ def explanation(name: str, error: BaseException) -> str:
 
 
 def _because_of(error: BaseException) -> str:
-    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known.
-
-    If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
-    """
+    """Return a clause that names the innermost line of the user's code, or of others' code, that led to an error."""
     frames = lines_of(error)
     if not frames:
         return ""

@@ -74,7 +74,6 @@ NETWORK = network()
             lambda x: x * 2,
             ("returns result float32 [39, 5] with ", "and uncompiled code result float32 [40, 5]"),
         ),
-        (lambda result: result * 1.01, lambda x: torch.complex(x, 2 * x), ("wrongly",)),
         # A large number hides no other one.
         (
             lambda result: torch.where(torch.arange(5) < 2, result, result * 1.5),

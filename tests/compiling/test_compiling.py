@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import sys
 import threading
 from typing import Any
 
@@ -186,19 +184,3 @@ def test_methods_and_functions_inside_others_are_compiled() -> None:
     compiled = Training.__dict__["loss_of"]
     compiled._settings["backend"] = "eager"
     assert Training().loss_of(torch.ones(4)) == 12
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_the_first_call_says_on_a_terminal_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    compiled = traced(total)
-    compiled(pair(4))
-    said = stream.getvalue()
-    assert "compiling total (15 to 40 s" in said
-    compiled(pair(4))
-    assert stream.getvalue() == said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dgl
@@ -122,64 +121,3 @@ def test_empty_graph_slots_make_gradients_nan_unless_divisors_are_positive() -> 
             assert gradient(batch, divisor, batch.labels["cell"]).isnan()
     # Each graph has 3 nodes, whose feature is 3, the label 0 and a cell of volume 4.
     assert gradient(filled, number.clamp(min=1), filled.labels["cell"]).item() == 2 * (3 / 4) ** 2
-
-
-def test_means_and_softmax_over_all_rows_include_padding() -> None:
-    batch, joined = batch_of(), dgl.batch([graph for graph, _ in DATASET[:3]])
-    x = batch.graph.ndata["x"]
-    assert x.mean() < 3
-    assert tp.nn.masked_mean(x, batch.node_mask) == 3
-    assert dgl.mean_nodes(batch.graph, "x")[:3].flatten().tolist() == [3, 3, 3]
-    over_all = torch.softmax(x.flatten(), dim=0)[batch.node_mask]
-    assert over_all.sum() < 1
-    hidden = x.flatten().masked_fill(~batch.node_mask, -torch.inf)
-    torch.testing.assert_close(torch.softmax(hidden, dim=0)[batch.node_mask].sum(), over_all.new_tensor(1.0), **CLOSE)
-    of_graphs = dgl.softmax_nodes(batch.graph, "x")[batch.node_mask]
-    torch.testing.assert_close(of_graphs, dgl.softmax_nodes(joined, "x"), **CLOSE)
-
-
-def test_attention_over_all_nodes_sees_padding_and_other_graphs() -> None:
-    torch.manual_seed(0)
-    attend, encode = nn.MultiheadAttention(4, 2, dtype=torch.float64), nn.Linear(1, 4, dtype=torch.float64)
-    batch = batch_of([DATASET[0], DATASET[40]])
-    x = encode(batch.graph.ndata["x"])
-    alone = torch.cat([attend(h, h, h)[0] for h in x[: 3 + 20].split([3, 20])])
-    everywhere = attend(x, x, x)[0][batch.node_mask]
-    assert (everywhere - alone).abs().max() > 1e-3
-    slots = batch.node_graph_slots
-    same_graph = slots[:, None] == slots[None, :]
-    within = attend(x, x, x, attn_mask=~same_graph)[0][batch.node_mask]
-    torch.testing.assert_close(within, alone, **CLOSE)
-
-
-def test_an_accuracy_over_slots_counts_padding() -> None:
-    loader = tp.packed_loader(DATASET, limits=LIMITS)
-    guesses = [(torch.ones_like(batch.labels), batch) for batch in loader]
-    over_slots = sum(int((out == b.labels).sum()) for out, b in guesses) / sum(len(b.labels) for _, b in guesses)
-    real = sum(int((out == b.labels)[: b.num_real_graphs].sum()) for out, b in guesses)
-    assert over_slots < 0.1
-    assert real / len(DATASET) == 8 / 48
-
-
-def test_outputs_come_in_the_order_of_packs_and_predictions_in_the_order_of_the_dataset() -> None:
-    loader, predictions, as_they_come = tp.packed_loader(DATASET, limits=LIMITS), tp.Predictions(len(DATASET)), []
-    for batch in loader:
-        predictions.add(batch, batch.labels)
-        as_they_come.append(batch.labels[: batch.num_real_graphs])
-    assert not torch.equal(torch.cat(as_they_come), LABELS)
-    assert torch.equal(predictions.result(), LABELS)
-
-
-def test_limits_alone_do_not_keep_the_batch_size() -> None:
-    assert tp.packed_loader(DATASET, limits=LIMITS).graphs_per_batch < 6
-    assert tp.packed_loader(DATASET, graphs_per_batch=16).graphs_per_batch == pytest.approx(16, rel=0.05)
-    several = tp.packed_loader(DATASET, limits=LIMITS, graphs_per_batch=16)
-    assert several.graphs_per_batch == pytest.approx(16, rel=0.2)
-
-
-def test_a_tensor_that_is_kept_keeps_others_of_its_batch(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", DATASET)
-    batch = next(iter(tp.packed_loader(store, limits=LIMITS)))
-    own = batch.labels.numel() * batch.labels.element_size()
-    assert batch.labels.untyped_storage().nbytes() > 2 * own
-    assert batch.labels.clone().untyped_storage().nbytes() == own

@@ -154,8 +154,6 @@ class DglGpsLayer(nn.Module):
 
 
 class DglGraphGPS(nn.Module):
-    """Layers and a mean."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)

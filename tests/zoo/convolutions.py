@@ -94,8 +94,6 @@ class DglGinVN(nn.Module):
 
 
 class PygGinVN(nn.Module):
-    """The same with the layers of PyG."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode = Encoder(categories.nodes, width)
@@ -249,8 +247,6 @@ class DglDeeperGCN(nn.Module):
 
 
 class PygDeeperGCN(nn.Module):
-    """The same with PyG's layers, whose perceptrons have batch norms and whose norms are layer norms of all nodes."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
@@ -304,8 +300,6 @@ class DglMpnn(nn.Module):
 
 
 class PygMpnn(nn.Module):
-    """The same with the layers of PyG."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.steps = layers

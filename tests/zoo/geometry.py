@@ -33,8 +33,6 @@ class _GatedMaps(nn.Module):
 
 
 class DglGatedLayer(nn.Module):
-    """A layer written with DGL's message passing."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self.maps = _GatedMaps(width)
@@ -57,8 +55,6 @@ class DglGatedLayer(nn.Module):
 
 
 class PygGatedLayer(gnn.MessagePassing):
-    """A layer written as a class of message passing."""
-
     def __init__(self, width: int) -> None:
         super().__init__(aggr="add")
         self.maps = _GatedMaps(width)
@@ -98,8 +94,6 @@ class DglGatedGCN(nn.Module):
 
 
 class PygGatedGCN(DglGatedGCN):
-    """The same with message passing of PyG."""
-
     layer = PygGatedLayer
 
     def forward(self, data: Any) -> Tensor:
@@ -198,8 +192,6 @@ class PygInteraction(gnn.MessagePassing):
 
 
 class PygSchNet(DglSchNet):
-    """The same with message passing of PyG."""
-
     interaction = PygInteraction
 
     def forward(self, data: Any) -> Tensor:
@@ -246,8 +238,6 @@ class DglAlignn(nn.Module):
 
 
 class PygAlignn(DglAlignn):
-    """The same on a `HeteroData` whose second type of nodes are the bonds."""
-
     layer = PygGatedLayer
 
     def forward(self, data: Any) -> Tensor:

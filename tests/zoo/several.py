@@ -45,8 +45,6 @@ class DglRGCN(nn.Module):
 
 
 class PygRGCN(nn.Module):
-    """The same with layers of PyG."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode = nn.ModuleDict({t: Encoder(categories.nodes, width) for t in TYPES})
@@ -89,8 +87,6 @@ class DglAutoencoder(nn.Module):
 
 
 class PygAutoencoder(nn.Module):
-    """The same with layers of PyG; asked pairs are `edge_label_index`."""
-
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode = Encoder(categories.nodes, width)

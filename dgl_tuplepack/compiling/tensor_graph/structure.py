@@ -180,6 +180,11 @@ class Structure:
         given = self._slots.get(known)
         return groups_of(self._numbers(known), self.rows[known]) if given is None else given
 
+    def by_graph(self, known: GraphType) -> Groups:
+        """Return the nodes or edges of a type as groups, one for each graph."""
+        counts = self._numbers(known)
+        return Groups(self._graph_slots(known), counts.shape[0], counts)
+
     # Edges.
 
     def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
@@ -228,12 +233,12 @@ class Groups:
     `index` is the group of each row, int64 ``[E]``, and `number` the number of groups.
     """
 
-    def __init__(self, index: Tensor, number: int) -> None:
-        self.index, self.number = index, number
+    def __init__(self, index: Tensor, number: int, counts: Tensor | None = None) -> None:
+        self.index, self.number, self._counts = index, number, counts
 
     def counts(self) -> Tensor:
-        """Return the number of rows in each group, int64 ``[number]``."""
-        return self.sum(torch.ones_like(self.index))
+        """Return the number of rows in each group, integers ``[number]``, as given, or else computed."""
+        return self.sum(torch.ones_like(self.index)) if self._counts is None else self._counts
 
     def gather(self, values: Tensor) -> Tensor:
         """Return, for each row, the value of its group: ``[E, ...]``, from `values` ``[number, ...]``."""
@@ -245,10 +250,10 @@ class Groups:
         _check_length(values, self.index.shape[0], "rows")
         return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
 
-    def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
+    def mean(self, values: Tensor) -> Tensor:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
-        total, counts = self.sum(values), self.counts() if counts is None else counts
-        return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+        total = self.sum(values)
+        return total / self.counts().clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
     def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
