@@ -75,7 +75,7 @@ def compile(
     check
         Whether to compare outputs, written buffers and gradients with those of the uncompiled function, in the first
         call for each set of shapes, each mode (training, gradients) and each number of threads. True: a difference that
-        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled.
+        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled. False: no.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
         in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each

@@ -66,7 +66,6 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "sizes_of items": (lambda item: tp.sizes_of([item]), {"item": ITEMS[0]}),
     "sizes_of columns": (lambda nodes, edges: tp.sizes_of((nodes, edges)), {"nodes": [1, 2], "edges": [0, 1]}),
     "GraphSizes": (tp.GraphSizes, {"array": [[1, 2]], "components": ("nodes", "edges")}),
-    "GraphSizes.take": (SIZES.take, {"ids": [0, 1]}),
     "SizeHistogram": (
         tp.SizeHistogram,
         {"sizes": [[1, 2], [3, 4]], "counts": [1, 2], "components": ("nodes", "edges")},
@@ -88,18 +87,12 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     ),
     "Limits.from_padded_shape": (tp.Limits.from_padded_shape, {"nodes": 4, "edges": 4, "graphs": 5}),
     "Limits.fits": (LIMITS.fits, {"sizes": SIZES}),
-    "Limits.aligned": (LIMITS.aligned, {"components": ("nodes", "edges")}),
-    "Limits.replace_graphs": (LIMITS.replace_graphs, {"graphs": 4}),
     "pack": (
         tp.pack,
         {
             "sizes": HISTOGRAM, "limits": LIMITS, "method": "auto", "heuristic": "product", "seed": 0,
             "random_ties": False, "effort": 0.001, "time_limit": 1.0,
         },
-    ),
-    "weights": (
-        lambda first, second: tp.pack(HISTOGRAM, LIMITS, "best_fit", heuristic=(first, second)),
-        {"first": 1, "second": 2.5},
     ),
     "PackPlan.load": (tp.PackPlan.load, {"path": "nowhere"}),
     "lower_bound": (tp.lower_bound, {"histogram": HISTOGRAM, "limits": LIMITS}),
@@ -146,12 +139,7 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "PaddedCollate of items": (
         lambda item, label: COLLATE([item, (GRAPHS[0], label)]), {"item": ITEMS[0], "label": 1.0},
     ),
-    "PaddedCollate of an example": (
-        lambda label, graph_id: tp.PaddedCollate(LIMITS, (GRAPHS[0], label, graph_id)), {"label": 1.0, "graph_id": 0},
-    ),
     "unpad": (tp.unpad, {"batch": COLLATE(ITEMS), "with_labels": False}),
-    "with_ids": (lambda index: tp.with_ids(ITEMS)[index], {"index": 0}),
-    "OgbFolder": (tp.OgbFolder, {"path": "nowhere"}),
     "GraphStore": (tp.GraphStore, {"path": "nowhere"}),
     "MultiStore": (tp.MultiStore, {"path": "nowhere"}),
 }  # fmt: skip
@@ -183,14 +171,14 @@ KINDS = {
     "components": "names", "ids": "ids", "counts": "counts", "path": "path", "name": "choice", "limits": "limits",
     "nodes": "whole", "edges": "whole?", "graphs": "whole?", "node_type": "type", "edge_type": "type",
     "maxima": "choice", "value": "whole", "method": "choice?", "heuristic": "heuristic?", "seed": "from 0",
-    "random_ties": "truth", "effort": "real", "time_limit": "real?", "first": "real", "second": "real",
+    "random_ties": "truth", "effort": "real", "time_limit": "real?",
     "histogram": "sizes", "multiple_of": "whole", "oversize": "choice", "holding": "sizes?",
     "shapes": "whole?", "budget": "real?", "cost": "choice?", "target": "real?", "skip": "from 0",
     "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
     "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth", "epoch": "from 0",
-    "delivered": "from 0?", "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
+    "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
     "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
-    "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any", "graph_id": "from 0",
+    "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any",
     "size": "from 0", "count": "whole", "as_stored": "truth", "separate": "truth",
     "compact": "truth", "overwrite": "truth",
 }  # fmt: skip
@@ -198,7 +186,7 @@ KINDS = {
 OTHERS = {
     "sizes_of.source": "sizes", "sizes_of columns.nodes": "counts", "sizes_of columns.edges": "counts",
     "Limits.nodes": "any", "Limits.edges": "any", "Limits.from_components names.name": "type",
-    "Limits.from_padded_shape.edges": "whole", "Limits.aligned.components": "choice",
+    "Limits.from_padded_shape.edges": "whole",
     "packed_loader of splits.shuffle": "shuffled", "packed_loader of splits.plan": "splits?", "pack.heuristic": "any",
     "write.name": "any", "write.ids": "ids", "padded.ids": "ids",
 }  # fmt: skip

@@ -99,8 +99,8 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     # Compute all types at once, as in DGL: if the result of a type is not used, its logits still get a gradient.
     # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    rows = torch.cat([groups_at(edge_type).index + first[edge_type[end]] for edge_type in edge_types])
-    values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
+    index = torch.cat([groups_at(edge_type).index + first[edge_type[end]] for edge_type in edge_types])
+    values = Groups(index, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
 
 

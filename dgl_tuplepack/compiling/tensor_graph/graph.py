@@ -84,8 +84,8 @@ class TensorGraph(Structure):
         given = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
         numbers: dict[Any, int] = {t: _checked_number(t, given[t]) for t in sorted(given)}
         self.relations = _relations(hetero, src, dst, numbers)
-        self.rows = {**numbers, **{each: relation.num_edges for each, relation in self.relations.items()}}
-        self.frames = {each: {} for each in self.rows}
+        self.sizes = {**numbers, **{each: relation.num_edges for each, relation in self.relations.items()}}
+        self.frames = {each: {} for each in self.sizes}
         self._set_features("node_features", node_features if hetero else {NODE_TYPE: node_features or {}})
         self._set_features("edge_features", edge_features if hetero else {EDGE_TYPE: edge_features or {}})
 
@@ -100,7 +100,7 @@ class TensorGraph(Structure):
         slots = by_type("node_graph_slots", node_graph_slots, self.ntypes, is_count=False)
         slots |= by_type("edge_graph_slots", edge_graph_slots, self.canonical_etypes, is_count=False)
         self._counts, self._slots = counts, slots
-        _check_batch(counts, slots, self.rows)
+        _check_batch(counts, slots, self.sizes)
 
     def _set_features(self, argument: str, by_type: Mapping[Any, Any] | None) -> None:
         for of_type, frame in (by_type or {}).items():
@@ -119,8 +119,8 @@ class TensorGraph(Structure):
         raise _refusal(name)
 
     def __repr__(self) -> str:
-        nodes = ", ".join(f"{each}: {self.rows[each]}" for each in self.ntypes)
-        edges = ", ".join(f"{each}: {self.rows[each]}" for each in self.canonical_etypes)
+        nodes = ", ".join(f"{each}: {self.sizes[each]}" for each in self.ntypes)
+        edges = ", ".join(f"{each}: {self.sizes[each]}" for each in self.canonical_etypes)
         if self.is_homogeneous:
             nodes, edges = str(self.num_nodes()), str(self.num_edges())
         return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
@@ -131,7 +131,7 @@ class TensorGraph(Structure):
         kept: list[GraphType] = [*dict.fromkeys((edge_type[0], edge_type[2])), edge_type]
         return self._with(
             relations={edge_type: self.relations[edge_type]},
-            rows={each: self.rows[each] for each in kept},
+            sizes={each: self.sizes[each] for each in kept},
             frames={each: self.frames[each] for each in kept},
             # As in DGL, a batch cut down to one edge type counts as one graph.
             _counts={},
@@ -209,7 +209,7 @@ class TensorGraph(Structure):
         frames = {t: dict(frame) if kept[t] else {} for t, frame in self.frames.items()}
         return self._with(
             relations=by_reversed_type({t: each.reversed() for t, each in self.relations.items()}),
-            rows=by_reversed_type(self.rows),
+            sizes=by_reversed_type(self.sizes),
             frames=by_reversed_type(frames),
             _counts=by_reversed_type(self._counts),
             _slots=by_reversed_type(self._slots),
@@ -415,7 +415,7 @@ def _check_indices(name: str, values: Any, of_type: GraphType, dtypes: tuple[tor
 
 
 def _check_batch(
-    counts: Mapping[GraphType, Tensor], slots: Mapping[GraphType, Tensor], rows: Mapping[GraphType, int]
+    counts: Mapping[GraphType, Tensor], slots: Mapping[GraphType, Tensor], sizes: Mapping[GraphType, int]
 ) -> None:
     """Check that the numbers of nodes and edges are of equally many graphs, and that graph slots fit to them."""
     lengths = [values.shape[0] for values in counts.values()]
@@ -423,8 +423,8 @@ def _check_batch(
         raise SchemaError(f"batch_num_nodes and batch_num_edges need an entry for each graph, but have {lengths}.")
     for each, values in slots.items():
         argument = "node" if isinstance(each, str) else "edge"
-        if each not in counts or values.shape[0] != rows[each]:
+        if each not in counts or values.shape[0] != sizes[each]:
             raise SchemaError(
                 f"{argument}_graph_slots of type {each!r} has {values.shape[0]} entries; give one for each of the "
-                f"{rows[each]} {argument}s, and batch_num_{argument}s too."
+                f"{sizes[each]} {argument}s, and batch_num_{argument}s too."
             )

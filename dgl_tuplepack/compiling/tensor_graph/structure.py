@@ -20,7 +20,7 @@ class Structure:
     is_block = False
 
     # By node type, then by canonical edge type: the number of nodes or edges, and their features by name.
-    rows: dict[GraphType, int]
+    sizes: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
     relations: dict[EdgeType, Relation]
     # By type, if given: the number of nodes or edges in each graph, and the index of the graph of each node or edge.
@@ -32,7 +32,7 @@ class Structure:
     @property
     def ntypes(self) -> list[str]:
         """Node types."""
-        return [each for each in self.rows if isinstance(each, str)]
+        return [each for each in self.sizes if isinstance(each, str)]
 
     @property
     def etypes(self) -> list[str]:
@@ -121,12 +121,12 @@ class Structure:
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
         """Return the number of nodes of the type `ntype`, which must be in `among`; None: of all types in `among`."""
-        return sum(self.rows[each] for each in (among if ntype is None else [self.node_type(ntype, among)]))
+        return sum(self.sizes[each] for each in (among if ntype is None else [self.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
         """Return the number of edges of a type, or of all types."""
         types = self.canonical_etypes if etype is None else [self.to_canonical_etype(etype)]
-        return sum(self.rows[each] for each in types)
+        return sum(self.sizes[each] for each in types)
 
     number_of_edges = num_edges
 
@@ -145,7 +145,7 @@ class Structure:
 
     def node_ids(self, node_type: str) -> Tensor:
         """Return the ids of the nodes of a type: 0..V-1."""
-        return torch.arange(self.rows[node_type], dtype=self.idtype, device=self.device)
+        return torch.arange(self.sizes[node_type], dtype=self.idtype, device=self.device)
 
     # Batches.
 
@@ -173,12 +173,12 @@ class Structure:
     def _numbers(self, known: GraphType) -> Tensor:
         """Return the number of nodes or edges of a type in each graph; without given numbers, there is one graph."""
         given = self._counts.get(known)
-        return torch.tensor([self.rows[known]], device=self.device) if given is None else given
+        return torch.tensor([self.sizes[known]], device=self.device) if given is None else given
 
     def _graph_slots(self, known: GraphType) -> Tensor:
         """Return the index of the graph of each node or edge of a type, as given, or else computed."""
         given = self._slots.get(known)
-        return groups_of(self._numbers(known), self.rows[known]) if given is None else given
+        return groups_of(self._numbers(known), self.sizes[known]) if given is None else given
 
     def by_graph(self, known: GraphType) -> Groups:
         """Return the nodes or edges of a type as groups, one for each graph."""
@@ -368,7 +368,7 @@ class FeatureView(MutableMapping[str, Any]):
         # An edge type may be given by its middle name; `known` is the full type.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
             known = of_type if of_type in self._graph.ntypes else self._graph.to_canonical_etype(of_type)
-            _check_feature(name, tensor, self._graph.rows[known], known)
+            _check_feature(name, tensor, self._graph.sizes[known], known)
             self._graph.frames[known][name] = tensor
 
     def __delitem__(self, name: str) -> None:
