@@ -318,7 +318,8 @@ def _check_all(rows: Any) -> None:
     """Refuse (UnsupportedError) a selection of nodes or edges; a string, such as DGL's "__ALL__", stands for all."""
     if not isinstance(rows, str):
         raise UnsupportedError(
-            "a TensorGraph applies functions to all nodes or edges of a type, not to some; select rows of the result."
+            "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; select "
+            "rows of the result."
         )
 
 
