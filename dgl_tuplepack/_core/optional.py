@@ -11,7 +11,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 # Package -> arguments of pip install, if they are not only the name of the package. Torch 2.14 is the first version
-# without known bugs in compiled code (`compiling/torch_private.py`).
+# without known bugs in compiled code (`compiling/torch_versions.py`).
 _PINNED = {"torch": '"torch>=2.14"', "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
 # Package -> extra of setup.cfg that installs it. Every package in `needs` in graphs/readers/kinds.py must be a key.
 EXTRAS = {

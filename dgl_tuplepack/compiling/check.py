@@ -1,15 +1,20 @@
-"""Run one call compiled and uncompiled, and compare the outputs, the gradients, and the buffers after the call."""
+"""Run one call compiled and uncompiled, and compare the outputs, the gradients, and the buffers after the call.
+
+Float32 rounds, so compiled and uncompiled code differ a little. The tolerance is measured on the call itself: it is
+about ten times the distance between the uncompiled results in float32 and in float64.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from dgl_tuplepack.compiling.comparison import Values, difference_of, is_conclusive, runs_on_several_ranks
 from dgl_tuplepack.compiling.reference import (
     Reference,
     buffers_of,
@@ -23,6 +28,26 @@ from dgl_tuplepack.compiling.reference import (
 from dgl_tuplepack.compiling.signatures import described, mapped, tensors_of
 from dgl_tuplepack.graphs.transform import kept_generators
 
+# Allowed error: `_TIMES_DISTANCE` times the distance of uncompiled results from float64, plus `_TIMES_PRECISION` units
+# in the last place, since some kernels sum in float64 only in uncompiled code.
+_TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
+# Also allowed for gradients: this many units in the last place of the largest norm of a gradient. A gradient in which
+# large numbers cancel, as for a bias before a batch norm, has the rounding error of these numbers.
+_TIMES_LARGEST = 50.0
+# dtype -> allowed distance relative to the norm, if the function cannot run in float64; `_OTHERWISE` for other dtypes.
+_WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
+_OTHERWISE = 1e-9
+# An error is measured relative to the norm of the tensor, or to `_SMALLEST_SHARE` times the largest norm in its group
+# (outputs, gradients or buffers), whichever is larger.
+_SMALLEST_SHARE = 1e-3
+# Sizes of simulated rounding errors of inputs, in units in the last place. A sum that is computed in another
+# order can have an error of a few hundred units.
+_PERTURBATIONS = (8, 16, 32, 64, 128, 256)
+
+# Key of a result: ("output", its path), ("gradient", ``id`` of the tensor) or ("buffer", (index of the module, name)).
+_Key = tuple[str, Any]
+Values = dict[_Key, Tensor]
+
 
 class Checked(NamedTuple):
     """The result of comparing one call."""
@@ -35,7 +60,7 @@ class Checked(NamedTuple):
     skipped: str = ""
     # Name of a tensor whose gradient is not finite in uncompiled code, although all outputs are finite.
     not_finite: str = ""
-    # See `comparison.is_conclusive`. Always True with several ranks, since all ranks must compare the same calls.
+    # See `_is_conclusive`. Always True with several ranks, since all ranks must compare the same calls.
     is_conclusive: bool = True
 
 
@@ -95,7 +120,7 @@ def check_call(
     return Checked(
         difference=difference_of(found, expected, names, rerun),
         not_finite=_not_finite(expected, names),
-        is_conclusive=is_conclusive(expected) or runs_on_several_ranks(),
+        is_conclusive=_is_conclusive(expected) or _runs_on_several_ranks(),
     )
 
 
@@ -171,3 +196,148 @@ def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, A
     for original, *_ in reference.copies:
         names.setdefault(id(original), f"a tensor outside of its arguments ({described(original)})")
     return names
+
+
+def difference_of(
+    found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
+) -> str:
+    """Return a description of the worst difference of compiled results, `found`; empty if rounding explains all.
+
+    `rerun` runs uncompiled code again, and returns None if that fails: with ``exact=True`` in float64, with
+    ``copy=function`` on copies that `function` makes of tensors.
+    """
+    if (structure := _structure(found)) != _structure(expected):
+        return f"compiled code returns {structure}, and uncompiled code {_structure(expected)}"
+    exact = rerun(exact=True)
+    # If an entry overflows in float32 but not in float64, the float32 result of uncompiled code is the target.
+    target = expected if exact is None else {key: _target(each, expected[key]) for key, each in exact.items()}
+    norms = {key: _norm_of_different(each, found[key]) for key, each in expected.items()}
+    largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
+    scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
+    errors = {key: _distance(found[key], target[key]) for key in found}
+    rounding = {key: _distance(expected[key], target[key]) for key in expected}
+
+    def allowed(key: _Key) -> float:
+        """Return the error that a compiled result may have, with the present `rounding` errors."""
+        relative, of_largest = _tolerances(found[key].dtype, exact is not None)
+        from_gradients = of_largest * largest["gradient"] if key[0] == "gradient" else 0.0
+        return _TIMES_DISTANCE * rounding[key] + relative * scales[key] + from_gradients
+
+    suspects = [key for key in found if errors[key] > allowed(key)]
+    # All ranks rerun together, even ranks without suspects: the function may contain collectives.
+    if suspects or _runs_on_several_ranks():
+        rounding |= _with_simulated_rounding({key: rounding[key] for key in suspects}, expected, rerun)
+    ratios = {key: errors[key] / (allowed(key) or 1e-300) for key in suspects if errors[key] > allowed(key)}
+    if not ratios:
+        return ""
+    worst = max(ratios, key=lambda key: ratios[key])
+    size = scales[worst] or 1
+    return (
+        f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
+        f"difference of {_distance(found[worst], expected[worst]) / size:.2g} of its size, of which rounding explains "
+        f"{rounding[worst] / size:.2g}"
+    )
+
+
+def _with_simulated_rounding(
+    rounding: Mapping[_Key, float], expected: Values, rerun: Callable[..., Values | None]
+) -> dict[_Key, float]:
+    """Return the `rounding` errors, replaced by the errors of reruns with simulated rounding where these are larger.
+
+    A rounding error can change a result a lot, for example the argmax of nearly equal numbers.
+    """
+    largest = dict(rounding)
+    for units in _PERTURBATIONS:
+        perturbed = rerun(copy=_perturbation(units))
+        if perturbed is not None:
+            largest = {key: max(each, _distance(perturbed[key], expected[key])) for key, each in largest.items()}
+    return largest
+
+
+def _structure(run: Values) -> str:
+    """Describe the results of a run: dtypes and shapes of outputs, and the number of gradients."""
+    # str(dtype) begins with "torch.".
+    outputs = [f"{name} {str(each.dtype)[6:]} {list(each.shape)}" for (g, name), each in run.items() if g == "output"]
+    return f"{', '.join(outputs)} with {sum(group == 'gradient' for group, _ in run)} gradients"
+
+
+def _target(exact: Tensor, expected: Tensor) -> Tensor:
+    """Return the float64 result `exact`, with entries of `expected` where only one of the two entries is finite."""
+    return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
+
+
+def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
+    """Return the allowed distance relative to the norm of a tensor, and relative to the largest norm of a gradient."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    precision = torch.finfo(dtype).eps
+    # The error of float64 cannot be measured against float64.
+    without_exact = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
+    return max(_TIMES_PRECISION * precision, without_exact), _TIMES_LARGEST * precision
+
+
+def _runs_on_several_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the norm of the difference of all entries that are finite in both; infinity if other entries differ."""
+    a, b = _wide(one), _wide(other)
+    finite = a.isfinite() & b.isfinite()
+    if not (finite | (a == b) | (a.isnan() & b.isnan())).all():
+        return math.inf
+    return float((a - b)[finite].norm())
+
+
+def _norm_of_different(value: Tensor, found: Tensor) -> float:
+    """Return the norm of the finite entries that differ from `found`; 0 for integers and bools.
+
+    Equal entries, such as the -1e9 of an attention mask, do not count, since they would hide errors of small entries.
+    """
+    if not (value.is_floating_point() or value.is_complex()):
+        return 0.0
+    a = _wide(value)
+    return float(a[a.isfinite() & (a != _wide(found))].norm())
+
+
+def _norm(value: Tensor) -> float:
+    a = _wide(value)
+    return float(a[a.isfinite()].norm())
+
+
+def _wide(value: Tensor) -> Tensor:
+    """Return a tensor as float64; complex numbers become pairs of real and imaginary part."""
+    return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
+
+
+def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that copies a tensor with random errors of up to `units` units in the last place."""
+    generator = torch.Generator().manual_seed(units)
+
+    def perturbed(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return value.clone()
+        noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+        rounded = value.double() * (1 + units * torch.finfo(value.dtype).eps * (2 * noise - 1))
+        return torch.empty_like(value).copy_(rounded)
+
+    return perturbed
+
+
+def _is_conclusive(values: Values) -> bool:
+    """Return whether any entry of a gradient, or of an output if there are no gradients, is finite and not 0."""
+    groups = {group for group, _ in values}
+    group = "gradient" if "gradient" in groups else "output"
+    return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)
+
+
+def _title(key: _Key, names: Mapping[Any, str]) -> str:
+    group, name = key
+    if group == "output":
+        return f"the output {name}"
+    return names[name] if group == "buffer" else f"the gradient of {names[name]}"
+
+
+def _shown(value: Tensor) -> str:
+    """Return the only number of a tensor, or else its norm, as text."""
+    return f"{value.item():.6g}" if value.numel() == 1 else f"of norm {_norm(value):.6g}"

@@ -9,7 +9,6 @@ import difflib
 import functools
 import inspect
 import itertools
-import logging
 import re
 import sysconfig
 import threading
@@ -28,11 +27,9 @@ from dgl_tuplepack.compiling.check import Checked, check_call
 from dgl_tuplepack.compiling.reference import is_running
 from dgl_tuplepack.compiling.signatures import arguments_of, described, device_of, differences, is_number, signature_of
 from dgl_tuplepack.compiling.torch_private import lines_of
-from dgl_tuplepack.compiling.torch_versions import OLDEST, bugs_of, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, release_of, remark_on
 from dgl_tuplepack.errors import CompileError
 from dgl_tuplepack.graphs.named import is_graph
-
-_log = logging.getLogger(__name__)
 
 # If a comparison is inconclusive, for example for a batch of padding only, the next call is compared too, up to this
 # many calls in total.
@@ -52,8 +49,8 @@ def compile(
 ) -> Any:
     """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
 
-    Results and gradients equal those of uncompiled code up to rounding. With the same seed, compiled code draws other
-    random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
+    Results and gradients equal those of uncompiled code up to rounding, but with the same seed, compiled code draws
+    other random numbers. Call ``backward()`` and the optimiser outside of the compiled function. In this example,
     ``loss_of(tensors, count)`` is your function, and `sampler` the `PackBatchSampler` of the batches::
 
         step = tp.compile(loss_of)
@@ -73,13 +70,12 @@ def compile(
     fullgraph
         As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled (False).
     options
-        As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
-        CUDA graphs (not tested). ``{"cpp.threads": -1}`` gives all threads to generated kernels, which have one.
+        As in torch; they override the options that this function sets, such as ``"cpp.threads"``, which is 1 (-1: all
+        threads). On CUDA, ``{"triton.cudagraphs": True}`` records CUDA graphs (not tested).
     check
-        Whether to compare the compiled function with the uncompiled one: outputs, written buffers and gradients. They
-        are compared in the first call for each set of shapes, each mode (training, gradients) and each number of
-        threads. True: a difference that rounding does not explain is an error. "warn": such a difference gives a
-        warning, and the function stays uncompiled. False: nothing is compared.
+        Whether to compare outputs, written buffers and gradients with those of the uncompiled function, in the first
+        call for each set of shapes, each mode (training, gradients) and each number of threads. True: a difference that
+        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled. False: no.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
         in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
@@ -97,8 +93,8 @@ def compile(
     ------
     CompileError
         An argument is invalid. In a call: the function cannot be compiled as a whole; it gets a DGLGraph or a
-        `PaddedBatch`; it needs more sets of shapes and Python numbers than `shapes`; compiled code gives other results
-        than uncompiled code; or the function writes to tensors other than buffers.
+        `PaddedBatch`; it needs too many sets of shapes; compiled code gives other results than uncompiled code; or the
+        function writes to tensors other than buffers.
 
     Warns
     -----
@@ -112,19 +108,15 @@ def compile(
     0-dimensional tensor instead.
 
     The comparison costs one extra compiled call and up to two extra uncompiled calls, in the precision of the model and
-    in float64; if a difference is large, or if there are several processes, six more. Uncompiled calls read copies of
-    all tensors, and draw the same masks of dropout. Buffers, attributes of modules, random states and ``.grad`` end up
-    as after a single call. For each tensor, the tolerance is 10 times the distance between the uncompiled results in
-    these two precisions, plus a small fraction of the norm of the tensor. All processes compare in the same calls.
+    in float64; if a difference is large, or if there are several processes, six more. They read copies of all tensors,
+    so buffers, random states and ``.grad`` end up as after a single call. For each tensor, the tolerance is 10 times
+    the distance between the uncompiled results in these two precisions, plus a small fraction of the tensor's norm.
 
     Examples
     --------
-    >>> import dgl_tuplepack as tp
-    >>> @tp.compile
-    ... def squared_error(x, target):
-    ...     return (x - target).square().mean()
-    >>> squared_error
-    <compiled squared_error>
+    >>> import torch, dgl_tuplepack as tp
+    >>> tp.compile(torch.nn.Linear(3, 2))
+    <compiled Linear(in_features=3, out_features=2, bias=True)>
     """
     if not callable(function) or isinstance(function, type):
         raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give one of them.")
@@ -196,12 +188,14 @@ class CompiledFunction:
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
+        # Copies and pickles keep only these arguments, so that a copy is compiled separately.
+        self._arguments = function, options, settings, max_shapes, warns_of_new_shapes, check
         # `options` and `settings` are passed on to torch.compile.
         self._function, self._options, self._settings = function, options, settings
         self._max_shapes, self._warns_of_new_shapes, self._check = max_shapes, warns_of_new_shapes, check
         self._has_recurrent_layers = self._has_changed_cache = False
         self._recompile_limit: int | None = None
-        # Text of a warning -> whether it has been shown; each is shown once, at the end of a call.
+        # Warnings, each of which is shown once, at the end of a call.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
@@ -217,9 +211,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle only the arguments of `__init__`, so that a copy is compiled separately."""
-        settings = self._options, self._settings, self._max_shapes, self._warns_of_new_shapes, self._check
-        return CompiledFunction, (self._function, *settings)
+        return CompiledFunction, self._arguments
 
     def __repr__(self) -> str:
         return f"<compiled {self._name}>"
@@ -258,10 +250,7 @@ class CompiledFunction:
         self._warnings.setdefault(text, False)
 
     def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Check the arguments of a call with a new signature; compile, and compare with the uncompiled function.
-
-        This must come before the caller's own call, which may change tensors that the comparison reads.
-        """
+        """Check the arguments of a call with a new signature; compile, and compare before the caller's own call."""
         with self._lock:
             leaves = arguments_of(self._function, args, kwargs)
             self._refuse_graphs(leaves)
@@ -277,7 +266,6 @@ class CompiledFunction:
             with notice(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
                 self._compare_if_unchecked(args, kwargs)
             self._signatures.add(signature)
-            _log.info("%s: compiled for signature %d", self._name, len(self._signatures))
 
     def _compare_if_unchecked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare a call with the uncompiled function, unless no comparison is left or the function is uncompiled."""
@@ -295,9 +283,9 @@ class CompiledFunction:
             if found.not_finite:
                 self._warn(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, even "
-                    "uncompiled; use tp.nn.masked_loss for missing labels; if the model computes distances, give "
-                    "the loader coordinates=, since distances in padding are 0 without it; empty graph slots have no "
-                    "nodes to divide by (use clamp(min=1)), and values of graphs are 0 there without label_fill=."
+                    "uncompiled; use tp.nn.masked_loss for missing labels. Distances in padding are 0 unless the "
+                    "loader has coordinates=, and empty graph slots have no nodes to divide by (use clamp(min=1)), and "
+                    "values of graphs that are 0 without label_fill=."
                 )
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
@@ -310,7 +298,7 @@ class CompiledFunction:
         except Exception as error:
             # `_run` handles failures of torch's compiler in the forward pass. But torch generates the code of the
             # backward pass only when `check_call` computes gradients.
-            if not torch_private.is_compiler_failure(error):
+            if not torch_private.is_one_of(error, torch_private.FAILURE):
                 raise
             self._compiled = self._after_failure(error)
             return Checked()
@@ -321,8 +309,8 @@ class CompiledFunction:
             )
         if found.difference:
             text = f"torch {torch.__version__} compiles {self._name} wrongly: {found.difference}"
-            if bugs := bugs_of(torch.__version__):
-                text += f" (known bugs of this torch: {'; '.join(bugs)})"
+            if bug := bug_of(torch.__version__):
+                text += f" (known bug of this torch: {bug})"
             if self._check != "warn":
                 raise CompileError(
                     f"{text}; call the function itself, as check='warn' does, try another version of torch, or "
@@ -362,8 +350,8 @@ class CompiledFunction:
             if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
                 self._has_recurrent_layers = True
                 return self._run(*args, **kwargs)
-            fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
-            if fails and compiled is not self._function:
+            fails = torch_private.is_one_of(error, torch_private.FAILURE) and compiled is not self._function
+            if fails and torch_private.is_inductor(self._settings):
                 with self._lock:
                     # Another thread may already have replaced the function that failed.
                     if self._compiled is compiled:
@@ -393,7 +381,7 @@ class CompiledFunction:
 
     def _raise_clearer_error(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a clearer error if the error is from torch's tracer; otherwise return."""
-        if torch_private.is_recompile_limit(error):
+        if torch_private.is_one_of(error, torch_private.TOO_OFTEN):
             raise CompileError(
                 f"{self._name} has been compiled too often, because its calls differ "
                 f"({torch_private.reason_of(error)}); do not change the modes, attributes and "
@@ -405,7 +393,8 @@ class CompiledFunction:
                 self._function(*args, **kwargs)
             except Exception as own:
                 raise own from None
-        if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
+        is_graph_break = torch_private.is_one_of(error, torch_private.GRAPH_BREAK)
+        if is_graph_break or torch_private.is_error_of_function(error):
             raise CompileError(explanation(self._name, error)) from error
 
     def _refuse_graphs(self, leaves: Mapping[str, Any]) -> None:
@@ -503,8 +492,7 @@ _NO_VALUES = (
     "branches and shapes must not depend on values: use torch.where, masks, and sizes known from shapes (len(x), not "
     "int(mask.sum()))"
 )
-# (pattern, remedy): a pattern is searched for in the tracer's message and the lines of code that led to the error. The
-# first pattern that is found gives the remedy.
+# Pattern in the tracer's message and the lines of code that led to the error, and remedy; the first pattern counts.
 _REMEDIES = (
     (r"one_hot", "encode labels before the call: torch.nn.functional.one_hot(labels, number_of_classes).float()"),
     (
@@ -566,10 +554,7 @@ def explanation(name: str, error: BaseException) -> str:
 
 
 def _because_of(error: BaseException) -> str:
-    """Return a clause that names the innermost line of the user's code that led to an error; empty if none is known.
-
-    If no line is the user's, name the innermost line outside of this package, or else the innermost line of all.
-    """
+    """Return a clause that names the innermost line of the user's code, or of others' code, that led to an error."""
     frames = lines_of(error)
     if not frames:
         return ""

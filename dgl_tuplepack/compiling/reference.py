@@ -43,14 +43,12 @@ class Copied(NamedTuple):
 
     def is_written(self) -> bool:
         """Return whether the run wrote to the copy, or set its gradient; valid only if `torch.clone` made the copy."""
-        if version_of(self.copy) != self.version or (
-            self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
-        ):
+        sets_gradient = self.copy.is_leaf and (self.copy.grad is None) != (self.original.grad is None)
+        if sets_gradient or version_of(self.copy) != self.version:
             return True
         # Writing through ``.data`` does not change the version, so compare the values too, unless they are sparse.
         one, other = self.copy.detach(), self.original.detach()
-        is_same = one.layout != torch.strided or torch.equal(one, other)
-        return not (is_same or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
+        return one.layout == torch.strided and not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 class Reference(NamedTuple):
@@ -182,12 +180,13 @@ class _Copies(TorchFunctionMode):
 
     def copied(self, value: Any) -> Any:
         """Return `value` with copies in place of tensors that existed before the run."""
-        return mapped(value, self._copied_value)
 
-    def _copied_value(self, value: Any) -> Any:
-        if isinstance(value, torch.dtype) and self._exact:
-            return _EXACT.get(value, value)
-        return self._copied_tensor(value) if isinstance(value, Tensor) else value
+        def copied_value(each: Any) -> Any:
+            if isinstance(each, torch.dtype) and self._exact:
+                return _EXACT.get(each, each)
+            return self._copied_tensor(each) if isinstance(each, Tensor) else each
+
+        return mapped(value, copied_value)
 
     def _copied_tensor(self, tensor: Tensor) -> Tensor:
         """Return the copy of a tensor that existed before the run; return any other tensor itself."""
@@ -237,22 +236,20 @@ _MAX_DEPTH, _MAX_LENGTH = 3, 1000
 def modules_of(*values: Any) -> list[nn.Module]:
     """Return the modules in `values`; for functions, also the modules in their closures, globals and ``self``."""
     found: dict[nn.Module, None] = {}
+
+    def add(value: Any, seen: set[int], depth: int) -> None:
+        if isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType) or id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            found.update(dict.fromkeys(value.modules()))
+        depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
+        for each in _held_by(value) if depth <= _MAX_DEPTH else ():
+            add(each, seen, depth)
+
     for value in values:
-        _add_modules(value, found, set(), 0)
+        add(value, set(), 0)
     return [*found]
-
-
-def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
-    """Add the modules in a value to `found`, recursively."""
-    if isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, nn.Module):
-        found.update(dict.fromkeys(value.modules()))
-    depth += not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
-    if depth <= _MAX_DEPTH:
-        for each in _held_by(value):
-            _add_modules(each, found, seen, depth)
 
 
 def _held_by(value: Any) -> Iterable[Any]:
@@ -276,7 +273,7 @@ def _held_by(value: Any) -> Iterable[Any]:
         return value.values() if isinstance(value, dict) else value
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
     if isinstance(value, nn.Module):
-        # `_add_modules` has added the submodules, except submodules in plain lists and tuples.
+        # `modules_of` has added the submodules, except submodules in plain lists and tuples.
         return [each for each in attributes if isinstance(each, list | tuple)]
     return attributes
 

@@ -79,10 +79,10 @@ def described(value: Any) -> str:
     if isinstance(value, Tensor):
         layout = ""
         if value.layout != torch.strided:
-            layout = f" ({str(value.layout).removeprefix('torch.')})"
+            layout = f" ({value.layout})"
         elif not value.is_contiguous():
             layout = f" with strides {list(value.stride())}"
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}{layout} on {value.device}"
+        return f"{value.dtype} {list(value.shape)}{layout} on {value.device}".replace("torch.", "")
     return shown(value) if is_number(value) or isinstance(value, str | bool | None) else type(value).__name__
 
 
@@ -94,8 +94,8 @@ def is_number(value: Any) -> bool:
 def device_of(values: Iterable[Any]) -> str:
     """Return the device type of the first float tensor, or else of the first tensor; "cpu" if there is no tensor."""
     tensors = [each for each in values if isinstance(each, Tensor)]
-    chosen = next((each for each in tensors if each.is_floating_point()), tensors[0] if tensors else None)
-    return "cpu" if chosen is None else chosen.device.type
+    floats = [each for each in tensors if each.is_floating_point()]
+    return (floats or tensors)[0].device.type if tensors else "cpu"
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,12 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from dgl_tuplepack.compiling.torch_versions import FUSION, TRIED, bugs_of, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import bug_of, is_tried, remark_on
 from dgl_tuplepack.errors import CompileError
 
-# Names of options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one
-# graph), the number of threads of a generated kernel, and the largest number of operations in one fused kernel.
-PASS_OPTION = "joint_custom_pre_pass"
-THREADS_OPTION = "cpp.threads"
-FUSION_OPTION = "max_fusion_size"
+# Options of torch's compiler: the function that changes the joint graph (the forward and backward pass in one graph),
+# the number of threads of a generated kernel, and the largest number of operations in one fused kernel.
+PASS_OPTION, THREADS_OPTION, FUSION_OPTION = "joint_custom_pre_pass", "cpp.threads", "max_fusion_size"
 _SECOND_CACHE = "after-a-failure"
 _log = logging.getLogger(__name__)
 
@@ -34,17 +32,16 @@ def our_options(device: str) -> dict[str, Any]:
     """Return the options that `tp.compile` adds for a device type, such as "cpu".
 
     Generated kernels get one thread: with several, sums over edges need atomic operations, which cost more than the
-    threads save. With the bug `FUSION`, the CPU scheduler may move an operation before the scatter whose result it
-    reads, unless nothing is fused (`FUSION_OPTION` 1). A torch with this bug and without the option is refused.
+    threads save. With the bug `torch_versions.FUSION`, sums are right if nothing is fused (`FUSION_OPTION` 1).
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {THREADS_OPTION: 1, PASS_OPTION: _joint_pass()}
-    if release_of(torch.__version__) not in TRIED:
+    if not is_tried(torch.__version__):
         _log_once(f"torch {torch.__version__} is {remark_on(torch.__version__)}")
     for name in [name for name, value in options.items() if name not in known or value is None]:
         del options[name]
         _log_once(f"torch {torch.__version__} has no compiler option {name!r}; compiled code is slower without it")
-    if device == "cpu" and FUSION in bugs_of(torch.__version__):
+    if device == "cpu" and bug_of(torch.__version__):
         if FUSION_OPTION not in known:
             raise CompileError(
                 f"torch {torch.__version__} may compile sums over edges wrongly, and has no option {FUSION_OPTION!r} "
@@ -66,8 +63,6 @@ def problem_at_start() -> str | None:
         importlib.import_module("torch._inductor")
     except OSError as error:
         return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a writable folder"
-    except ImportError:
-        pass  # Torch lacks a module. `known_options` and `_joint_pass` then return None.
     return None
 
 
@@ -88,14 +83,10 @@ def use_another_cache() -> bool:
 
 
 def known_options() -> frozenset[str] | None:
-    """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch cannot list them."""
+    """Return the names that ``options=`` of ``torch.compile`` accepts; None if torch's compiler does not start."""
     if problem_at_start() is not None:
         return None
-    try:
-        options: Any = importlib.import_module("torch._inductor").list_options()
-    except (ImportError, AttributeError):
-        return None
-    return frozenset(options)
+    return frozenset(importlib.import_module("torch._inductor").list_options())
 
 
 def number_of_graphs() -> int:
@@ -134,37 +125,31 @@ def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in arguments.items() if name in inspect.signature(torch.compile).parameters}
 
 
-def _is_one_of(error: BaseException, *names: str) -> bool:
-    """Return whether an error is of one of these classes of torch's compiler; torch may lack some of them."""
+# Names of errors of torch's compiler, if torch could not trace a function as one graph, has compiled it too often, or
+# failed after tracing, for example without a C++ compiler.
+GRAPH_BREAK = "Unsupported", "UserError", "UncapturedHigherOrderOpError"
+TOO_OFTEN = "FailOnRecompileLimitHit", "RecompileError"
+FAILURE = (
+    "BackendCompilerFailed", "InternalTorchDynamoError", "InductorError", "CppCompileError", "InvalidCxxCompiler",
+    "TritonMissing",
+)  # fmt: skip
+
+
+def is_one_of(error: BaseException, names: Sequence[str]) -> bool:
+    """Return whether an error is of one of these classes of torch's compiler."""
     modules = "torch._dynamo.exc", "torch._inductor.exc"
     return any(each.__module__ in modules and each.__name__ in names for each in type(error).__mro__)
 
 
-def is_graph_break(error: BaseException) -> bool:
-    """Return whether the error means that torch could not trace a function as one graph."""
-    return _is_one_of(error, "Unsupported", "UserError", "UncapturedHigherOrderOpError")
-
-
 def is_about_recurrent_layers(error: BaseException) -> bool:
     """Return whether the error means that torch refuses to trace an LSTM, GRU or RNN."""
-    return is_graph_break(error) and "allow_rnn" in str(error)
+    return is_one_of(error, GRAPH_BREAK) and "allow_rnn" in str(error)
 
 
 def is_error_of_function(error: BaseException) -> bool:
     """Return whether the error comes from the function itself."""
     starts = "Observed exception", "failed to find name", "failed to bind arguments"
-    return any(each in str(error)[:60] for each in starts) or _is_one_of(error, "TorchRuntimeError")
-
-
-def is_recompile_limit(error: BaseException) -> bool:
-    """Return whether the error means that torch has compiled a function too often."""
-    return _is_one_of(error, "FailOnRecompileLimitHit", "RecompileError")
-
-
-def is_compiler_failure(error: BaseException) -> bool:
-    """Return whether the error means that compiling failed after tracing, for example without a C++ compiler."""
-    of_dynamo = "BackendCompilerFailed", "InternalTorchDynamoError"
-    return _is_one_of(error, *of_dynamo, "InductorError", "CppCompileError", "InvalidCxxCompiler", "TritonMissing")
+    return any(each in str(error)[:60] for each in starts) or is_one_of(error, ("TorchRuntimeError",))
 
 
 @contextmanager
@@ -214,12 +199,10 @@ def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
     return [*(tensor._backward_hooks or {}).values()]
 
 
-# The pass over the joint graph, in which torch holds the operations of a forward pass and of its backward pass. On the
-# CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats. Torch keeps the
-# mask of every activation as bools for the backward pass. If a mask only compares floats or combines other masks, the
-# pass marks it, so that the backward pass recomputes it from the floats; gradients stay the same to the last bit.
-# Generated code also draws random numbers one by one. Torch's own function takes an eighth of the time, so the pass
-# makes generated code call it. The mask of dropout compares these numbers, so it is recomputed too.
+# The pass over the joint graph. On the CPU, generated code handles matrices of bools 10 to 35 times slower than floats,
+# and torch keeps the mask of every activation as bools. The pass makes the backward pass recompute masks that only
+# compare floats or combine masks, to the last bit. Generated code also draws random numbers one by one; torch's own
+# function, which the pass makes it call, takes an eighth of the time.
 
 _COMPARISONS = "eq ne lt le gt ge isnan isinf"
 _LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
@@ -229,10 +212,7 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 
 
 def keep_no_bools(graph: Graph) -> int:
-    """Mark masks and replace random numbers on the CPU in a joint graph, in place; return how many operations change.
-
-    Masks that already have a recompute policy, as inside ``torch.utils.checkpoint``, stay unchanged.
-    """
+    """Mark masks and replace random numbers on the CPU in a joint graph, in place; return the number of changes."""
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
     for node in random:
         _draw_by_torch(graph, node)
@@ -252,6 +232,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
         is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
         if is_tangent or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
+        # A mask inside ``torch.utils.checkpoint`` already has a policy.
         elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
             # Inputs of the graph (placeholders) exist anyway.
             input_masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
@@ -288,14 +269,11 @@ def _is_half(node: Node) -> bool:
 
 
 def _draws_uniform_numbers(node: Node) -> bool:
-    value = node.meta.get("val")
-    return (
-        node.target is torch.ops.aten.rand.default
-        and isinstance(value, torch.Tensor)
-        and value.device.type == "cpu"
-        and value.dtype in (torch.float32, torch.float64)
-        and value.is_contiguous()
-    )
+    if node.target is not torch.ops.aten.rand.default:
+        return False
+    value = node.meta["val"]
+    is_float = value.dtype in (torch.float32, torch.float64)
+    return is_float and value.device.type == "cpu" and bool(value.is_contiguous())
 
 
 def _draw_by_torch(graph: Graph, node: Node) -> None:

@@ -1,9 +1,6 @@
 """Losses, means and norms that leave out the padding of a batch.
 
-In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It may use all
-rooms up to `compiling`.
-
-::
+In: the outputs, labels and masks of a padded batch. Out: the same results as without padding. It uses only `_core`::
 
     loss = masked_loss(loss_fn, out, labels, batch)     over real labels only; masked_mean for other values
     model = convert(model)                              layers that mix rows now leave padding out

@@ -27,14 +27,11 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     """Change a model in place, so that layers that mix rows, such as batch norms, leave padding out.
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, also inside DGL and PyG layers, becomes a
-    `MaskedBatchNorm1d` with the same parameters, buffers, hooks and names. The following PyG layers get a hook, so that
-    real rows have the same results as without padding:
+    `MaskedBatchNorm1d` with the same parameters, buffers, hooks and names. These PyG layers get a hook:
 
-    - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
-      as inside an MLP;
-    - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the size of the
-      largest group;
-    - GPSConv, SGFormer and Polynormer, which pad to the size of the largest graph.
+    - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, if called without `batch`;
+    - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the largest group;
+    - GPSConv, SGFormer and Polynormer, which pad to the largest graph.
 
     Afterwards, call the model inside ``with tp.nn.masked(batch):``. Outside such a scope, the model raises SchemaError.
 
@@ -43,9 +40,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     model
         Model or layer; state dicts stay compatible in both directions.
     rows
-        Dict from a layer's name (as in ``model.named_modules()``) to the component of the layer's rows: ``nodes``,
-        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. A layer needs an entry
-        if another component has as many slots as its own.
+        Dict from a layer's name in ``model.named_modules()`` to the component of its rows: ``nodes``, ``edges`` or
+        ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. A layer needs an entry if another
+        component has as many slots as its own.
     verbose
         Whether to print to stderr which layers read masks.
 
@@ -63,10 +60,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     -----
     UserWarning
         Some layers mix rows, but stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
-        DeepGraphInfomax, and GAE with its subclasses; InstanceNorm with running statistics; BatchNorm2d and
-        BatchNorm3d; scripted norms; lazy norms that have not seen a batch; your own subclasses of torch's batch norms;
-        norms of other packages, such as e3nn, with running statistics; and subclasses of the PyG layers above that
-        override the forward pass. Norms called as functions (`torch.nn.functional.batch_norm`) are not found.
+        DeepGraphInfomax, and GAE with its subclasses; other norms with running statistics, such as BatchNorm2d, lazy
+        norms that have not seen a batch, your own subclasses, and norms of other packages; and subclasses of the PyG
+        layers above that override the forward pass. Norms that are called as functions are not found.
 
     Examples
     --------
@@ -110,16 +106,17 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         setattr(layer, "rows" if layer in norms.values() else "masked_rows", chosen)
     left = {name or "the model": each for name, each in model.named_modules() if _mixes_rows_without_masks(each)}
     if left:
+        names = ", ".join(f"{name} ({type(each).__name__})" for name, each in left.items())
         warnings.warn(
-            f"convert() leaves {', '.join(f'{name} ({type(each).__name__})' for name, each in left.items())} "
-            "unchanged, so padding can change results; replace such layers, or apply them only to the real rows.",
+            f"convert() leaves {names} unchanged, so padding can change results; replace such layers, or apply them "
+            "only to the real rows.",
             stacklevel=2,
         )
     if verbose:
         reading = [name or "the model" for name in modules if name in plain or name in hookable]
         number = "1 layer reads masks" if len(reading) == 1 else f"{len(reading)} layers read masks"
-        names = ", ".join(reading)
-        print(f"convert: {f'{number} now: {names}' if reading else 'no layer was changed.'}", file=sys.stderr)
+        said = f"{number} now: {', '.join(reading)}" if reading else "no layer was changed."
+        print(f"convert: {said}", file=sys.stderr)
     return model
 
 
@@ -181,10 +178,7 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
 
 
 def _padding_in_small_graphs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Divide padding rows into graphs of their own, none larger than the largest real graph.
-
-    The layers pad each graph to the size of the largest, so one large graph of padding would change results.
-    """
+    """Divide padding rows into graphs that are not larger than real ones, since layers pad to the largest graph."""
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
     real = _real_rows(module, x)
     if real is None:

@@ -36,18 +36,17 @@ def masked_loss(
     loss_fn
         Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``.
     outputs
-        Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes. Each row may
-        also have more outputs than labels, such as a mean and a variance; then outputs are replaced only in rows
-        without any label.
+        Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes. If a row has
+        more outputs than labels, such as a mean and a variance, outputs are replaced only in rows without any label.
     labels
         Tensor with one row for each slot, such as ``[G]`` for G graph slots, or ``[G, T]`` for T labels of each graph.
     batch_or_mask
         For graph labels, the `PaddedBatch`, its `tensors` or its `pyg`. For any labels, a bool mask, True = real, such
         as ``batch.node_mask``, whose shape is a leading part of the shape of `labels`.
     count
-        Number of labels (not of graphs) that the sum of the losses is divided by, as in `masked_mean`: for labels
-        ``[G, T]``, ``sampler.labels_per_batch(label_mask)``; for one label of each graph, ``sampler.graphs_per_batch``,
-        or in compiled code ``sampler.count_tensor``. None: number of the labels here that are real and not missing.
+        Number of labels (not of graphs) to divide by, as in `masked_mean`: for labels ``[G, T]``,
+        ``sampler.labels_per_batch(label_mask)``; for one label of each graph, ``sampler.graphs_per_batch``, or in
+        compiled code ``sampler.count_tensor``. None: number of the labels here that are real and not missing.
     missing
         Value that marks a missing label; None if no labels are missing.
 
@@ -64,9 +63,8 @@ def masked_loss(
     Warns
     -----
     UserWarning
-        Outputs of padding or of missing labels are not finite, so gradients can be NaN although the loss is finite
-        (checked only on the CPU, outside compiled code). Or each row has as many outputs as there are rows, so that a
-        loss without ``labels.unsqueeze(-1)`` would mix rows.
+        Outputs of padding or of missing labels are not finite, so gradients can be NaN (checked only on the CPU,
+        uncompiled). Or each row has as many outputs as there are rows, and a loss may mix rows.
 
     Examples
     --------
@@ -74,11 +72,9 @@ def masked_loss(
     >>> outputs = torch.zeros(4, requires_grad=True)
     >>> labels, mask = torch.tensor([1.0, float("nan"), 3.0, 7.0]), torch.tensor([True, True, True, False])
     >>> loss = masked_loss(torch.nn.MSELoss(reduction="none"), outputs, labels, mask)
-    >>> loss
-    tensor(5., grad_fn=<DivBackward0>)
     >>> loss.backward()
-    >>> outputs.grad
-    tensor([-1.,  0., -3.,  0.])
+    >>> loss.item(), outputs.grad
+    (5.0, tensor([-1.,  0., -3.,  0.]))
     """
     mask, has_classes = _checked(outputs, labels, batch_or_mask, missing)
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
@@ -179,24 +175,21 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     """Return the sum over the real entries, divided by the number of real entries in this batch, or by `count`.
 
     Packs of large graphs hold few graphs, so a mean over each batch would weigh large graphs more than small ones. For
-    training, divide by a number that is the same for all batches::
-
-        tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
-
-    Then the mean gradient over the steps of an epoch is the gradient of the mean loss over the dataset, also on several
-    ranks, since DistributedDataParallel averages gradients. Without `count`, the result is the mean over this batch,
-    for evaluation. If no entry is real, the result is 0, with zero gradients.
+    training, divide by the same number in all batches: ``count=sampler.graphs_per_batch``. Then the mean gradient over
+    the steps of an epoch is the gradient of the mean loss over the dataset, also on several ranks. Without `count`, the
+    result is the mean over this batch, for evaluation. If no entry is real, the result is 0, with zero gradients.
 
     Parameters
     ----------
     values
-        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
+        Real or complex floats ``[G, ...]``, for example one loss for each graph slot. Values of padding must come from
+        finite numbers, since the gradient of a NaN label is NaN; `masked_loss` avoids this.
     mask
         Bool ``[G]`` or any leading part of the shape of `values`; True = real.
     count
         Number of entries of the *mask* to divide by: positive and finite, a Python number or a 0-dimensional tensor
-        (which ``torch.compile`` does not treat as a constant). If the mask has fewer dimensions than `values`, `count`
-        is multiplied by the number of values for each entry of the mask.
+        (in compiled code). If the mask has fewer dimensions than `values`, `count` is multiplied by the number of
+        values for each entry of the mask.
 
     Returns
     -------
@@ -208,10 +201,6 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     SchemaError
         `values` are no floats; the mask is not bool, or does not fit them; or `count` is not positive and finite (not
         checked for tensors), or has a dimension.
-
-    Notes
-    -----
-    Compute the values of padding from finite numbers: the gradient of a NaN label is NaN. `masked_loss` avoids this.
 
     Examples
     --------
@@ -232,9 +221,9 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Return this rank's contribution to the mean over the real entries of all ranks, for DistributedDataParallel.
 
-    For R ranks, with real entries x on rank r and n real entries on all ranks together, the result on rank r is
-    ``R / n * (sum of x on rank r)``. DistributedDataParallel averages gradients over ranks, and the mean of these
-    results is (sum of all x) / n, as in one process that holds every graph. If no rank holds a real entry, it is 0.
+    For R ranks with n real entries together, the result is ``R / n`` times the sum of this rank's entries. Since
+    DistributedDataParallel averages gradients, they are as in one process that holds every graph. If no rank holds a
+    real entry, the result is 0. It runs one all-reduce of an integer. Accumulated steps each contribute their mean.
 
     Parameters
     ----------
@@ -253,10 +242,6 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     ------
     SchemaError
         As in `masked_mean`.
-
-    Notes
-    -----
-    It runs one all-reduce of an integer. If gradients of several steps are accumulated, each step contributes its mean.
 
     Examples
     --------

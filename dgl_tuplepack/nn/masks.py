@@ -50,9 +50,8 @@ class masked:
     the edges of a type, or the graphs. If several components have that many slots, name one with
     ``convert(model, rows={...})``; components that are tied to each other count as one, since their masks are equal.
 
-    A scope may be inside a compiled function, or around a call of it. Scopes may be nested; the innermost scope
-    applies. Each thread has its own scopes. With ``torch.utils.checkpoint``, enter the scope inside the checkpointed
-    function, which may run again in another thread. A layer without a scope raises an error.
+    A scope may be inside a compiled function, or around a call of it. The innermost scope of the thread applies. With
+    ``torch.utils.checkpoint``, enter the scope inside the checkpointed function, which may run in another thread.
 
     Examples
     --------

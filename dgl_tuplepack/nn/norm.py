@@ -21,34 +21,28 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     It has the parameters, buffers and state dict of its base class. Real rows have the same results as without padding;
     padding rows become 0. A batch without real rows leaves the running statistics unchanged. With a single real row,
-    the variance is 0 (`torch.nn.BatchNorm1d` raises an error then).
-
-    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model calls this layer
-    like the base class. `convert` replaces the norms of a model by this layer.
+    the variance is 0 (`torch.nn.BatchNorm1d` raises an error then). The mask is an argument of the call, or is read
+    from ``with tp.nn.masked(batch):``. `convert` replaces the norms of a model by this layer.
 
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         As in the base class.
     across_ranks
-        Whether training uses statistics of the real rows of all ranks, as in one process that holds all rows. This
-        replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank uses statistics of its own rows.
+        Whether training uses statistics of the real rows of all ranks, as `torch.nn.SyncBatchNorm`, which has no mask.
     group
-        Processes whose rows `across_ranks` combines; each of them must call this layer in each step. None: all
-        processes.
+        Processes whose rows are combined; each must call this layer in each step. None: all processes.
     rows
         Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
         ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the component with as many slots as the input has rows.
 
     Notes
     -----
-    The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on the
-    real rows. With any other mask, in compiled code, and in training with `across_ranks`, the statistics are computed
-    by masked sums instead, which do not read values of the mask.
+    Torch's own norm runs on the real rows of a padded batch. With any other mask, in compiled code, and in training
+    with `across_ranks` (two small all-reduces in each pass), statistics are computed by masked sums instead.
 
-    In training with `across_ranks`, the forward and the backward pass run two all-reduces each, of C or C + 1 numbers
-    for C channels. Do not apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a
-    model with this layer: torch's SyncBatchNorm would take its place, which includes padding even inside `masked`.
+    Do not apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this
+    layer: torch's SyncBatchNorm would take its place, which includes padding even inside `masked`.
 
     Examples
     --------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,15 +61,6 @@ def opening(x: Tensor) -> Any:
 def test_a_graph_break_names_the_line_and_the_remedy(function: Callable[..., Any], line: str, remedy: str) -> None:
     with refused(CompileError, f"{function.__name__} cannot be compiled", "test_breaks.py, line ", line, remedy):
         traced(function)(torch.randn(4))
-
-
-def test_names_of_folders_do_not_choose_the_remedy(tmp_path: Path) -> None:
-    folder = tmp_path / "dgl" / "unique" / "u12"
-    folder.mkdir(parents=True)
-    (folder / "ours.py").write_text("def loss_of(x):\n    open('/dev/null').close()\n    return x.sum()\n")
-    found = runpy.run_path(str(folder / "ours.py"))["loss_of"]
-    with refused(CompileError, "ours.py, line 2", "move this code out of the compiled function"):
-        traced(found)(torch.randn(4))
 
 
 def test_a_sparse_argument_is_left_to_torch() -> None:

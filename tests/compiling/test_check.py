@@ -65,19 +65,6 @@ def test_a_call_for_which_torch_compiles_again_is_compared_again(change: str) ->
         torch.set_num_threads(threads)
 
 
-def test_other_contents_of_an_object_are_compared_again() -> None:
-    """Its tensors are not part of the signature."""
-
-    class Batch:
-        def __init__(self, number: int) -> None:
-            self.x = rows(number)
-
-    step = tp.compile(lambda batch: batch.x.sin(), backend=WrongFrom(2))
-    step(Batch(40))
-    with refused(CompileError, "wrongly"):
-        step(Batch(41))
-
-
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_a_part_behind_a_graph_break_is_compared_again() -> None:
     """Torch compiles it again without tracing the function as a whole."""
@@ -194,11 +181,3 @@ def test_dropout_whose_result_is_not_used_is_not_compared() -> None:
 
     with pytest.warns(UserWarning, match="not compared.*compiled code draws different random numbers"):
         tp.compile(function)(rows())
-
-
-def test_lazy_modules_are_not_compared_before_they_have_parameters() -> None:
-    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
-    step = tp.compile(model, backend="eager")
-    with pytest.warns(UserWarning, match="not compared.*LazyLinear has no parameters yet: call the model once first"):
-        assert torch.equal(step(rows()), model(rows()))
-    assert model[0].weight.shape == (4, 5)

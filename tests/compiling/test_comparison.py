@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import check
-from dgl_tuplepack.compiling.torch_versions import FUSION, bugs_of
+from dgl_tuplepack.compiling.torch_versions import bug_of
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import Miscompiles, network, rows
 from tests.support.messages import refused
@@ -31,34 +31,28 @@ def scale_gradient(share: float) -> Callable[[Tensor], Tensor]:
     return mistake
 
 
-def reads_twice(with_gradients: bool) -> tuple[nn.Module, Callable[[Tensor], Any], Tensor]:
-    """The smallest function that torch 2.13 compiles wrongly, as a loss or as values."""
+def reads_twice() -> tuple[nn.Module, Callable[[Tensor], Any], Tensor]:
+    """The smallest function that torch 2.13 compiles wrongly."""
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     linear, x = nn.Linear(8, 16), torch.randn(700, 8, generator=generator)
     src, dst = torch.randint(0, 700, (2, 1500), generator=generator)
     slots = torch.randint(0, 33, (700,), generator=generator)
 
-    def sums(x: Tensor) -> tuple[Tensor, ...]:
+    def loss_of(x: Tensor) -> Any:
         h = torch.relu(linear(x + torch.zeros_like(x).index_add(0, dst, x[src])))
         h2 = torch.relu(h + torch.zeros_like(h).index_add(0, dst, h[src]))
-        return tuple(torch.zeros(33, y.shape[1]).index_add(0, slots, y) for y in (x, h, h2))
+        return sum(torch.zeros(33, y.shape[1]).index_add(0, slots, y).square().sum() for y in (x, h, h2))
 
-    return linear, (lambda x: sum(each.square().sum() for each in sums(x))) if with_gradients else sums, x
+    return linear, loss_of, x
 
 
-@pytest.mark.parametrize("with_gradients", [True, False])
-def test_what_torch_compiles_wrongly_is_right_or_an_error(with_gradients: bool) -> None:
-    linear, function, x = reads_twice(with_gradients)
-    with torch.set_grad_enabled(with_gradients):
-        found, expected = tp.compile(function)(x), function(x)
-        torch.testing.assert_close(found, expected)
-        if with_gradients:
-            gradients = [torch.autograd.grad(each, linear.parameters()) for each in (found, expected)]
-            torch.testing.assert_close(*gradients)
-        if FUSION in bugs_of(torch.__version__):
-            with refused(CompileError, "compiles ", "wrongly: the ", "compiled", "uncompiled", FUSION, "check='warn'"):
-                tp.compile(function, options={"max_fusion_size": 64})(x)
+def test_what_torch_compiles_wrongly_is_right_or_an_error() -> None:
+    linear, function, x = reads_twice()
+    torch.testing.assert_close(tp.compile(function)(x), function(x))
+    if bug := bug_of(torch.__version__):
+        with refused(CompileError, "compiles ", "wrongly: the ", "compiled", "uncompiled", bug, "check='warn'"):
+            tp.compile(function, options={"max_fusion_size": 64})(x)
     assert linear.weight.grad is None
 
 
@@ -80,7 +74,6 @@ NETWORK = network()
             lambda x: x * 2,
             ("returns result float32 [39, 5] with ", "and uncompiled code result float32 [40, 5]"),
         ),
-        (lambda result: result * 1.01, lambda x: torch.complex(x, 2 * x), ("wrongly",)),
         # A large number hides no other one.
         (
             lambda result: torch.where(torch.arange(5) < 2, result, result * 1.5),
@@ -227,20 +220,10 @@ def test_tensors_in_returned_objects_are_compared(monkeypatch: pytest.MonkeyPatc
 
 
 def test_masks_of_dropout_are_the_same_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So dropout is compared like anything else, and a mistake next to it is found."""
-    model = nn.Sequential(nn.Linear(5, 30), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(30, 30))
+    """So dropout is compared like anything else; for a mistake next to it see `test_check`."""
+    model = nn.Sequential(nn.Linear(5, 9), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.5))
     seen = []
     real = check.difference_of
     monkeypatch.setattr(check, "difference_of", lambda *args: seen.append(real(*args)) or seen[-1])
     tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))
     assert seen == [""]
-
-    last = model[4].weight
-    real_compile = torch.compile
-
-    def tampered(function: Any, **settings: Any) -> Any:
-        return real_compile(lambda x: function(x) + 1e-3 * last.square().sum(), **settings)
-
-    monkeypatch.setattr(torch, "compile", tampered)
-    with refused(CompileError, "wrongly"):
-        tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))

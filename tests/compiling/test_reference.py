@@ -172,19 +172,6 @@ def test_an_optimiser_and_a_backward_pass_inside_are_refused() -> None:
     assert model.weight.grad is None
 
 
-def test_a_function_that_fails_on_copies_only_is_compiled_and_said() -> None:
-    x = rows()
-    address = x.data_ptr()
-
-    def only_there(y: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling() and y.data_ptr() != address:
-            raise ValueError("elsewhere")
-        return y * 2
-
-    with pytest.warns(UserWarning, match="on copies of its tensors, it raises ValueError: elsewhere"):
-        tp.compile(only_there, backend="eager")(x)
-
-
 def test_threads_compare_at_the_same_time() -> None:
     """The mode that copies tensors belongs to one thread."""
     models = [network() for _ in range(4)]

@@ -217,7 +217,7 @@ def test_unsupported_functions_say_what_they_need(call: Callable[[Any], Any], na
         (lambda g: dgl.ops.gspmm(g, "mul", "sum", g.ndata["x"], None), ("'mul'", "right", "None")),
         (lambda g: edge_softmax(g, g.edata["w"], norm_by="graph"), ("'graph'", "'dst' or 'src'")),
         (lambda g: dgl.readout_nodes(g, "x", op="median"), ("'median'", "'sum' or 'mean' or 'max'")),
-        (lambda g: dgl.broadcast_nodes(g, torch.ones(2, 1)), ("(2, 1)", "3 graphs", "a row for each")),
+        (lambda g: dgl.broadcast_nodes(g, torch.ones(2, 1)), ("(2, 1)", "3 graphs")),
         (lambda g: dgl.topk_nodes(g, "flat", 1), ("'flat'", "two axes", "1")),
     ],
 )

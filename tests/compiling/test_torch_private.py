@@ -13,7 +13,7 @@ from torch import Tensor
 import dgl_tuplepack as tp
 from dgl_tuplepack._core.optional import missing
 from dgl_tuplepack.compiling import torch_private
-from dgl_tuplepack.compiling.torch_versions import OLDEST, TRIED, release_of, remark_on
+from dgl_tuplepack.compiling.torch_versions import OLDEST, bug_of, is_tried, remark_on
 from dgl_tuplepack.errors import CompileError
 from tests.support.compiled import pair, total
 from tests.support.messages import refused
@@ -61,9 +61,8 @@ def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -
     assert all(each["dynamic"] is False and each["fullgraph"] is True for each in fake.settings)
 
 
-@pytest.mark.parametrize("known", [None, {"cpp.threads"}, {"joint_custom_pre_pass"}])
-def test_a_torch_that_cannot_be_made_right_is_refused(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_private, "known_options", lambda: known)
+def test_a_torch_that_cannot_be_made_right_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_private, "known_options", lambda: {"cpp.threads"})
     FakeTorch(monkeypatch)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     with refused(CompileError, "torch 2.13.0+cpu may compile sums over edges wrongly", "install a newer torch"):
@@ -108,7 +107,8 @@ def test_a_torch_that_is_too_old_is_refused_when_compile_is_called(monkeypatch: 
 def test_the_version_that_a_message_recommends_has_no_known_bugs() -> None:
     message = str(missing("torch", ModuleNotFoundError(name="torch")))
     recommended = message.partition('pip install "torch>=')[2].partition('"')[0]
-    assert TRIED[release_of(recommended)] == ()
+    assert is_tried(recommended)
+    assert not bug_of(recommended)
 
 
 def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,13 +153,12 @@ def test_every_error_of_the_compiler_is_known_to_this_torch() -> None:
     from torch._dynamo import exc
     from torch._inductor import exc as of_inductor
 
-    for is_known, kinds in {
-        torch_private.is_graph_break: [exc.Unsupported, exc.UserError],
-        torch_private.is_error_of_function: [exc.TorchRuntimeError],
-        torch_private.is_recompile_limit: [exc.FailOnRecompileLimitHit],
-        torch_private.is_compiler_failure: [
-            exc.BackendCompilerFailed, of_inductor.InductorError, of_inductor.CppCompileError
-        ],
-    }.items():  # fmt: skip
-        assert all(is_known(kind.__new__(kind)) for kind in kinds)
-        assert not is_known(ValueError())
+    failures = [exc.BackendCompilerFailed, of_inductor.InductorError, of_inductor.CppCompileError]
+    for names, kinds in {
+        torch_private.GRAPH_BREAK: [exc.Unsupported, exc.UserError],
+        torch_private.TOO_OFTEN: [exc.FailOnRecompileLimitHit],
+        torch_private.FAILURE: failures,
+    }.items():
+        assert all(torch_private.is_one_of(kind.__new__(kind), names) for kind in kinds)
+        assert not torch_private.is_one_of(ValueError(), names)
+    assert torch_private.is_error_of_function(exc.TorchRuntimeError.__new__(exc.TorchRuntimeError))

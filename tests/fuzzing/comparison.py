@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,13 +68,15 @@ def compiled(module: Module, options: Mapping[str, Any]) -> Callable[..., Any]:
     return tp.compile(module, options=dict(options), check=False)
 
 
-def compare(network: Network, compiler: Callable[[Module], Callable[..., Any]]) -> Finding:
+def compare(
+    network: Network, compiler: Callable[[Module], Callable[..., Any]], modes: Sequence[str] = MODES
+) -> Finding:
     """Compare what a compiler makes of a network with the network itself."""
     module, batches = network.build(), batches_of(network)
     function = compiler(module)
     found = Finding()
     # Modes in turn, so that each is compiled once.
-    for mode in MODES:
+    for mode in modes:
         ratios = _ratios(mode, module, function, batches, found)
         wrong = {name: ratio for name, ratio in ratios.items() if not ratio <= 1}
         again = dict(wrong)

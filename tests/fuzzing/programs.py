@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,9 +24,6 @@ from typing import Any
 # Set before torch and DGL are imported.
 import tests.conftest  # noqa: F401
 
-# Networks of a process: their compiled code stays in its memory.
-_AT_ONCE = 25
-
 
 def main() -> int:
     """Run the networks that are not in the log, or one."""
@@ -37,32 +33,21 @@ def main() -> int:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--options", default="{}", help="JSON, merged into options= of tp.compile")
     parser.add_argument("--seed", type=int, help="run one network and show what was compared")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if (asked.log is None) == (asked.seed is None):
         parser.error("give either --log or --seed")
+    options = json.loads(asked.options)
     if asked.seed is not None:
-        result = run_one(asked.seed, json.loads(asked.options))
+        result = run_one(asked.seed, options)
         print(json.dumps(result, indent=4))
         return int(is_wrong(result))
-    if asked.here:
-        for seed in _pending(asked)[:_AT_ONCE]:
-            _write(asked, run_one(seed, json.loads(asked.options)))
-        return 0
-    return _run(asked)
-
-
-def _run(asked: argparse.Namespace) -> int:
-    """Run networks in processes, one after the other, and note where one of them ends early."""
-    command = [sys.executable, "-m", "tests.fuzzing.programs", *sys.argv[1:], "--here"]
-    while pending := _pending(asked):
-        with tempfile.TemporaryDirectory(prefix="compiled-") as cache:
-            ended = subprocess.run(command, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache})
-        left = _pending(asked)
-        if ended.returncode and left:
-            _write(asked, {"seed": left[0], "error": f"the process ended with {ended.returncode}", "differences": {}})
-        elif left == pending:
-            raise RuntimeError("a process has done nothing")
+    done = read(asked.log)
+    with tempfile.TemporaryDirectory(prefix="compiled-") as os.environ["TORCHINDUCTOR_CACHE_DIR"]:
+        for seed in range(asked.first, asked.first + asked.count):
+            if seed not in done:
+                # It stays if this network ends the process.
+                _write(asked.log, {"seed": seed, "error": "the process ended", "differences": {}, "ratio": 0.0})
+                _write(asked.log, run_one(seed, options))
     return _show(asked.log)
 
 
@@ -93,30 +78,26 @@ def is_wrong(result: dict[str, Any]) -> bool:
     return bool(result["error"] or result["differences"])
 
 
-def read(log: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log; a line that was cut short is not one."""
-    lines = []
+def read(log: Path) -> dict[int, dict[str, Any]]:
+    """Return the last line of each seed in a log; a line that was cut short is not one."""
+    lines = {}
     for line in log.read_text().splitlines() if log.exists() else []:
         try:
-            lines.append(json.loads(line))
+            result = json.loads(line)
         except ValueError:
             continue
+        lines[result["seed"]] = result
     return lines
 
 
-def _pending(asked: argparse.Namespace) -> list[int]:
-    done = {each["seed"] for each in read(asked.log)}
-    return [seed for seed in range(asked.first, asked.first + asked.count) if seed not in done]
-
-
-def _write(asked: argparse.Namespace, result: dict[str, Any]) -> None:
-    with asked.log.open("a") as file:
+def _write(log: Path, result: dict[str, Any]) -> None:
+    with log.open("a") as file:
         file.write(f"{json.dumps(result)}\n")
 
 
 def _show(log: Path) -> int:
     """Print what a log has; return 1 if a network is wrong."""
-    results = read(log)
+    results = read(log).values()
     wrong = [each for each in results if is_wrong(each)]
     for each in wrong:
         print(f"seed {each['seed']}: {each['error'] or ''}\n    {each.get('network', '')}")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
 
 import dgl_tuplepack as tp
@@ -31,11 +30,6 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
         [view[list(range(step + 1))] for step in range(STEPS)],
         [view[list(range(9, 19 - step))] for step in range(STEPS)],
     ]
-
-
-def compiled(function: Any) -> tuple[Any, CompileCounter]:
-    backend = CompileCounter()
-    return torch.compile(function, backend=backend, fullgraph=True, dynamic=False), backend
 
 
 def norm(tracked: bool = True) -> nn.Module:
@@ -69,13 +63,12 @@ def loss_of(out: Tensor) -> Tensor:
     return (out.square() * torch.arange(1.0, 4.0)).sum()
 
 
-@pytest.mark.parametrize("way", ["eager", "compiled"])
-def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None:
+def test_scopes_inside_of_a_function(batches: list[list[Any]]) -> None:
     """Outputs, gradients and statistics of a model for each thread."""
 
     def make() -> Run:
         models = [norm(), norm()]
-        calls = [scoped(model) if way == "eager" else compiled(scoped(model))[0] for model in models]
+        calls = [scoped(model) for model in models]
 
         def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
             inputs, outputs = [x_of(batch) for batch in steps], []
@@ -89,34 +82,6 @@ def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None
         return run
 
     assert_threads_agree(make, batches)
-
-
-def test_threads_share_one_compiled_function(batches: list[list[Any]]) -> None:
-    """It is compiled once for all batches of both, with scopes around the calls."""
-    counts = []
-
-    def make() -> Run:
-        # Statistics of a shared norm depend on who comes first.
-        step, count = compiled(norm(tracked=False))
-        counts.append(count)
-        # Of threads whose first calls meet, torch compiles for each.
-        first = batches[0][0]
-        with tp.nn.masked(first):
-            step(first.node_features["x"])
-
-        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
-            outputs = []
-            for batch in steps:
-                with tp.nn.masked(batch):
-                    barrier.wait()
-                    outputs.append(step(x_of(batch).detach()))
-                    barrier.wait()
-            return outputs
-
-        return run
-
-    assert_threads_agree(make, batches)
-    assert [count.frame_count for count in counts] == [1, 1]
 
 
 def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) -> None:

@@ -86,8 +86,8 @@ def test_means_are_of_floats_alone(mean: Any) -> None:
 @pytest.mark.parametrize(
     ("count", "part"),
     [
-        (0, "0"), (-1.5, "-1.5"), (float("inf"), "inf"), (float("nan"), "nan"), (True, "True"), ("8", "'8'"),
-        (torch.ones(1), "(1,)"), (torch.tensor(True), "torch.bool"), (torch.tensor(1j), "torch.complex64"),
+        (0, "0"), (float("inf"), "inf"), (float("nan"), "nan"), (True, "True"), ("8", "'8'"), (torch.ones(1), "(1,)"),
+        (torch.tensor(1j), "torch.complex64"),
     ],
 )  # fmt: skip
 def test_a_count_must_be_positive_and_finite(count: Any, part: str) -> None:

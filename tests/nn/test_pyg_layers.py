@@ -16,7 +16,7 @@ from torch._dynamo.testing import CompileCounter
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.support.messages import refused
-from tests.support.pyg import RELATIONS, batch_of, random_heterodata, stored
+from tests.support.pyg import batch_of, stored
 from tests.support.pyg_layers import CONVERTED, EXACT, LEFT_OUT, WARNED, Case, E, W
 from tests.support.tensors import seeded
 
@@ -197,58 +197,3 @@ def test_attention_over_padding_costs_no_more_than_over_the_largest_graph() -> N
         with tp.nn.masked(padded):
             case[1](model, padded.pyg)
         assert sizes.pop() == max((graph.num_nodes for graph in graphs), default=1)
-
-
-class Block(nn.Module):
-    """A convolution, a pool and a head."""
-
-    def __init__(self, case: Case) -> None:
-        super().__init__()
-        self.conv, self.call, self.head = made(case), case[1], nn.Linear(W, 2)
-
-    def forward(self, data: Any) -> Tensor:
-        h = self.call(self.conv, data).tanh()
-        return self.head(gnn.global_mean_pool(h, data.batch, size=data.num_graphs))  # type: ignore[no-any-return]
-
-
-@pytest.mark.usefixtures("forget")
-@pytest.mark.parametrize("name", ["GINEConv", "GCNConv", "GATv2Conv"])
-def test_a_model_is_compiled_once_for_all_batches(name: str) -> None:
-    model, counted = Block(EXACT[name]), CompileCounter()
-    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=counted)
-    for padded, _ in BATCHES[: len(IDS)]:
-        torch.testing.assert_close(compiled(padded.pyg), model(padded.pyg))
-    assert counted.frame_count == 1
-
-
-class OfType(nn.Module):
-    """Two layers for one type, which `to_hetero` copies for all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = gnn.SAGEConv((-1, -1), W), gnn.SAGEConv((-1, -1), W)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.second(self.first(x, edge_index).relu(), edge_index)
-        return out
-
-
-def test_heterogeneous_models_of_to_hetero_give_the_same_on_padded_batches() -> None:
-    gen = torch.Generator().manual_seed(0)
-    specs: dict[Any, Any] = {"user": {"x": ((3,), torch.float64)}, "item": {"x": ((2,), torch.float64)}}
-    graphs = [
-        random_heterodata(gen, {"user": n, "item": n + 1}, {e: 2 * n for e in RELATIONS}, specs) for n in (2, 4, 3)
-    ]
-    store = stored(graphs)
-    limits = tp.Limits(nodes={"user": 12, "item": 14}, edges=dict.fromkeys(RELATIONS, 20), graphs=4)
-    model = gnn.to_hetero(OfType(), graphs[0].metadata())
-    for ids in ([0, 1, 2], [2], [1, 0]):
-        plain, batch = batch_of([graphs[i] for i in ids]), store.padded(limits)[ids].pyg
-        expected = model(plain.x_dict, plain.edge_index_dict)
-        found = model(batch.x_dict, batch.edge_index_dict)
-        for t, value in expected.items():
-            torch.testing.assert_close(found[t][: len(value)], value)
-            pooled = gnn.global_mean_pool(found[t], batch[t].batch, batch.num_graphs)
-            torch.testing.assert_close(
-                pooled[: len(ids)], gnn.global_mean_pool(value, plain[t].batch, plain.num_graphs)
-            )

@@ -74,18 +74,11 @@ def test_labels_are_counted_where_they_are(case: SamplerCase, epoch: int, tasks:
     assert all_there == pytest.approx(samplers[0].graphs_per_batch, rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("mask", "part"),
-    [
-        (np.ones(3, dtype=bool), "(3,)"),
-        (np.ones(4), "float64"),
-        (torch.ones(4, 2, 2, dtype=torch.bool), "(4, 2, 2)"),
-    ],
-)
-def test_masks_of_another_shape_or_dtype(mask: Any, part: str) -> None:
+def test_masks_of_another_shape_or_dtype() -> None:
     sampler = tp.PackBatchSampler(tp.GraphSizes([[1, 1]] * 4), tp.Limits(nodes=2, edges=2))
-    with refused(SamplerError, "label_mask must be bool with shape [4]", part):
-        sampler.labels_per_batch(mask)
+    for mask, part in ((np.ones(3, dtype=bool), "(3,)"), (np.ones(4), "float64")):
+        with refused(SamplerError, "label_mask must be bool with shape [4]", part):
+            sampler.labels_per_batch(mask)
 
 
 # The gradient itself -------------------------------------------------------------------------------------------------

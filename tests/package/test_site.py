@@ -136,17 +136,6 @@ def wait_for(driver: Any, script: str) -> Any:
     return WebDriverWait(driver, 60).until(lambda opened: opened.execute_script(f"return {script}"))
 
 
-def test_one_gets_from_the_first_page_to_a_function(driver: Any, site: Path) -> None:
-    show(driver, site / "index.html", 1280)
-    for link in ("Reference", "Python API", "packed_loader"):
-        driver.execute_script(
-            "[...document.querySelectorAll('a')].find(a => a.innerText.trim() == arguments[0]).click()", link
-        )
-        wait_for(driver, f"document.title.startsWith('{link}')")
-    assert "graphs_per_batch" in driver.find_element("css selector", "article dl dt").text
-    assert not problems_of(driver)
-
-
 def test_search_needs_no_network(driver: Any, site: Path) -> None:
     show(driver, site / "index.html", 1280)
     driver.execute_script("document.querySelector('.search-button, .search-button-field').click()")
@@ -154,15 +143,6 @@ def test_search_needs_no_network(driver: Any, site: Path) -> None:
     field.send_keys("packed_loader\n")
     wait_for(driver, "document.querySelector('#search-results li a[href*=\"dgl_tuplepack.packed_loader\"]')")
     assert not problems_of(driver)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_follow_the_colours_of_the_system(driver: Any, site: Path, scheme: str) -> None:
-    show(driver, site / "index.html", 1280, scheme)
-    colour = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    assert (max(wait_for(driver, colour)) < 60) == (scheme == "dark")
-    pictures = "[...document.querySelectorAll('article img')].filter(i => i.offsetWidth).map(i => i.src)"
-    assert [Path(urlsplit(address).path).stem for address in wait_for(driver, pictures)] == [f"packs-{scheme}"]
 
 
 def test_no_page_is_wider_than_a_phone(driver: Any, site: Path) -> None:

@@ -1,14 +1,7 @@
-"""The wrong number and the right one, for each section of docs/troubleshooting.md.
-
-Three sections are tested elsewhere: negative sampling and degrees of PyG in `tests/batches/test_pyg_traps.py`, and an
-absent DGL in `tests/package/test_without_dgl.py`. Speed is not tested.
-"""
+"""The wrong number and the right one, for sections of docs/troubleshooting.md that no other test compares."""
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from pathlib import Path
 from typing import Any
 
 import dgl
@@ -16,12 +9,8 @@ import dgl.nn
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import CompileError
-from tests.support.compiled import traced
-from tests.support.messages import refused
 
 NAN = float("nan")
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
@@ -45,20 +34,6 @@ LABELS = torch.stack([label for _, label in DATASET])
 
 def batch_of(items: list[Any] = DATASET[:3], **settings: Any) -> tp.PaddedBatch:
     return tp.PaddedCollate(tp.Limits(nodes=24, edges=60, graphs=5), items[0], **settings)(items)
-
-
-def test_a_plain_mean_of_losses_includes_padding() -> None:
-    batch = batch_of([(graph_of(3), torch.tensor([label])) for label in (1.0, 1.0, 0.0)])
-    out, loss_fn = torch.zeros(6, 1), nn.BCEWithLogitsLoss()
-    out[batch.graph_mask] = torch.tensor([[2.0], [3.0], [-1.0]])
-    expected = loss_fn(out[:3], torch.tensor([[1.0], [1.0], [0.0]]))
-    assert loss_fn(out, batch.labels) > 1.5 * expected
-    right = tp.nn.masked_loss(nn.BCEWithLogitsLoss(reduction="none"), out, batch.labels, batch)
-    torch.testing.assert_close(right, expected)
-    losses = torch.ones(25)
-    losses[~batch.node_mask] = 7.0
-    assert losses.mean() > 4
-    assert tp.nn.masked_mean(losses, batch.node_mask, count=3) == 3
 
 
 def test_a_mean_over_nodes_divides_by_the_mean_number_of_nodes() -> None:
@@ -146,157 +121,3 @@ def test_empty_graph_slots_make_gradients_nan_unless_divisors_are_positive() -> 
             assert gradient(batch, divisor, batch.labels["cell"]).isnan()
     # Each graph has 3 nodes, whose feature is 3, the label 0 and a cell of volume 4.
     assert gradient(filled, number.clamp(min=1), filled.labels["cell"]).item() == 2 * (3 / 4) ** 2
-
-
-def test_means_and_softmax_over_all_rows_include_padding() -> None:
-    batch, joined = batch_of(), dgl.batch([graph for graph, _ in DATASET[:3]])
-    x = batch.graph.ndata["x"]
-    assert x.mean() < 3
-    assert tp.nn.masked_mean(x, batch.node_mask) == 3
-    assert dgl.mean_nodes(batch.graph, "x")[:3].flatten().tolist() == [3, 3, 3]
-    over_all = torch.softmax(x.flatten(), dim=0)[batch.node_mask]
-    assert over_all.sum() < 1
-    hidden = x.flatten().masked_fill(~batch.node_mask, -torch.inf)
-    torch.testing.assert_close(torch.softmax(hidden, dim=0)[batch.node_mask].sum(), over_all.new_tensor(1.0), **CLOSE)
-    of_graphs = dgl.softmax_nodes(batch.graph, "x")[batch.node_mask]
-    torch.testing.assert_close(of_graphs, dgl.softmax_nodes(joined, "x"), **CLOSE)
-
-
-def test_attention_over_all_nodes_sees_padding_and_other_graphs() -> None:
-    torch.manual_seed(0)
-    attend, encode = nn.MultiheadAttention(4, 2, dtype=torch.float64), nn.Linear(1, 4, dtype=torch.float64)
-    batch = batch_of([DATASET[0], DATASET[40]])
-    x = encode(batch.graph.ndata["x"])
-    alone = torch.cat([attend(h, h, h)[0] for h in x[: 3 + 20].split([3, 20])])
-    everywhere = attend(x, x, x)[0][batch.node_mask]
-    assert (everywhere - alone).abs().max() > 1e-3
-    slots = batch.node_graph_slots
-    same_graph = slots[:, None] == slots[None, :]
-    within = attend(x, x, x, attn_mask=~same_graph)[0][batch.node_mask]
-    torch.testing.assert_close(within, alone, **CLOSE)
-
-
-def test_a_batch_norm_sees_padding_unless_it_is_converted() -> None:
-    batch = batch_of([DATASET[0], DATASET[40]])
-    x = batch.graph.ndata["x"]
-    norm = nn.BatchNorm1d(1, dtype=torch.float64)
-    expected = norm(x[batch.node_mask])
-    assert (norm(x)[batch.node_mask] - expected).abs().max() > 0.1
-    with tp.nn.masked(batch):
-        torch.testing.assert_close(tp.nn.convert(norm)(x)[batch.node_mask], expected, **CLOSE)
-
-
-def test_layers_across_graphs_see_padding_unless_they_are_converted() -> None:
-    pyg_nn = pytest.importorskip("torch_geometric.nn")
-    batch = batch_of([DATASET[0], DATASET[40]])
-    x, real = batch.graph.ndata["x"], batch.node_mask
-    norm = pyg_nn.PairNorm()
-    expected = norm(x[real])
-    assert (norm(x)[real] - expected).abs().max() > 0.1
-    with tp.nn.masked(batch):
-        torch.testing.assert_close(tp.nn.convert(norm)(x)[real], expected, **CLOSE)
-
-
-def test_an_accuracy_over_slots_counts_padding() -> None:
-    loader = tp.packed_loader(DATASET, limits=LIMITS)
-    guesses = [(torch.ones_like(batch.labels), batch) for batch in loader]
-    over_slots = sum(int((out == b.labels).sum()) for out, b in guesses) / sum(len(b.labels) for _, b in guesses)
-    real = sum(int((out == b.labels)[: b.num_real_graphs].sum()) for out, b in guesses)
-    assert over_slots < 0.1
-    assert real / len(DATASET) == 8 / 48
-
-
-def test_outputs_come_in_the_order_of_packs_and_predictions_in_the_order_of_the_dataset() -> None:
-    loader, predictions, as_they_come = tp.packed_loader(DATASET, limits=LIMITS), tp.Predictions(len(DATASET)), []
-    for batch in loader:
-        predictions.add(batch, batch.labels)
-        as_they_come.append(batch.labels[: batch.num_real_graphs])
-    assert not torch.equal(torch.cat(as_they_come), LABELS)
-    assert torch.equal(predictions.result(), LABELS)
-
-
-def test_dgl_unbatch_returns_padding_as_graphs() -> None:
-    batch = batch_of()
-    assert [graph.num_nodes() for graph in dgl.unbatch(batch.graph)] == [3, 3, 3, 0, 0, 16]
-    assert [graph.num_nodes() for graph in tp.unpad(batch)] == [3, 3, 3]
-
-
-def test_layers_that_check_degrees_refuse_padding_nodes() -> None:
-    # More padding nodes than padding edges.
-    limits = tp.Limits(nodes=24, edges=20, graphs=5)
-    batch, covered = (tp.PaddedCollate(limits, DATASET[0], cover_padding=each)(DATASET[:3]) for each in (False, True))
-    strict, lenient = (dgl.nn.GraphConv(1, 1, allow_zero_in_degree=each).double() for each in (False, True))
-    with pytest.raises(dgl.DGLError, match="0-in-degree"):
-        strict(batch.graph, batch.graph.ndata["x"])
-    assert lenient(batch.graph, batch.graph.ndata["x"])[batch.node_mask].isfinite().all()
-    assert strict(covered.graph, covered.graph.ndata["x"])[covered.node_mask].isfinite().all()
-    strict.set_allow_zero_in_degree(True)
-    assert strict(batch.graph, batch.graph.ndata["x"])[batch.node_mask].isfinite().all()
-
-
-@pytest.mark.compile
-@pytest.mark.usefixtures("forget")
-def test_a_number_that_changes_compiles_again_and_a_tensor_does_not() -> None:
-    loader = tp.packed_loader(DATASET, limits=LIMITS)
-    batches = list(loader)
-
-    def loss_of(t: Any, count: Any) -> Tensor:
-        return tp.nn.masked_mean(t.labels, t.graph_mask, count=count)
-
-    counted = CompileCounter()
-    step = traced(loss_of, backend=counted)
-    for batch in batches:
-        step(batch.tensors, loader.sampler.count_tensor)
-    assert counted.frame_count == 1
-    with warnings.catch_warnings(), refused(CompileError, "torch.tensor(value)"):
-        warnings.simplefilter("ignore")
-        wrong = traced(loss_of)
-        for number, batch in enumerate(batches, start=1):
-            wrong(batch.tensors, float(number))
-
-
-def test_without_set_epoch_every_epoch_has_the_same_batches() -> None:
-    loader = tp.packed_loader(DATASET, limits=LIMITS)
-
-    def ids() -> list[list[int]]:
-        return [batch.graph_ids.tolist() for batch in loader]
-
-    first = ids()
-    with pytest.warns(UserWarning, match="call set_epoch"):
-        assert ids() == first
-    loader.set_epoch(1)
-    assert ids() != first
-
-
-def test_a_new_loader_repeats_graphs_and_a_restored_one_does_not() -> None:
-    loader, seen, checkpoint = tp.packed_loader(DATASET, limits=LIMITS), [], {}
-    for batch in itertools.islice(loader, 5):
-        seen += batch.graph_ids[: batch.num_real_graphs].tolist()
-        checkpoint = loader.state_dict()
-    new, restored = (tp.packed_loader(DATASET, limits=LIMITS) for _ in range(2))
-    restored.load_state_dict(checkpoint)
-    again, rest = ([i for b in each for i in b.graph_ids[: b.num_real_graphs].tolist()] for each in (new, restored))
-    assert len(seen + again) > len(DATASET)
-    assert sorted(seen + rest) == list(range(len(DATASET)))
-
-
-def test_limits_alone_do_not_keep_the_batch_size() -> None:
-    assert tp.packed_loader(DATASET, limits=LIMITS).graphs_per_batch < 6
-    assert tp.packed_loader(DATASET, graphs_per_batch=16).graphs_per_batch == pytest.approx(16, rel=0.05)
-    several = tp.packed_loader(DATASET, limits=LIMITS, graphs_per_batch=16)
-    assert several.graphs_per_batch == pytest.approx(16, rel=0.2)
-
-
-def test_a_budget_bounds_the_slots_of_a_batch() -> None:
-    histogram = tp.load_example("ogbg-molhiv")
-    (of_size,) = {tp.search_limits(histogram, graphs_per_batch=64).best.limits}
-    of_budget = tp.search_limits(histogram, budget=3_000).best.limits
-    assert of_size.nodes + 1 + of_size.edges > 3_000 >= of_budget.nodes + 1 + of_budget.edges
-
-
-def test_a_tensor_that_is_kept_keeps_others_of_its_batch(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", DATASET)
-    batch = next(iter(tp.packed_loader(store, limits=LIMITS)))
-    own = batch.labels.numel() * batch.labels.element_size()
-    assert batch.labels.untyped_storage().nbytes() > 2 * own
-    assert batch.labels.clone().untyped_storage().nbytes() == own

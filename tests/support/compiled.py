@@ -18,20 +18,12 @@ from dgl_tuplepack.compiling.torch_private import keep_no_bools
 
 
 class Backend:
-    """A backend of ``torch.compile`` that applies our pass, or not, and notes what is kept for the backward pass.
-
-    Attributes
-    ----------
-    calls
-        How often torch has compiled.
-    changes
-        Nodes that the pass has changed.
-    kept
-        Tensors that the forward pass returns, results and what is kept.
-    """
+    """A backend of ``torch.compile`` that applies our pass, or not, and notes what is kept for the backward pass."""
 
     def __init__(self, with_pass: bool) -> None:
+        # `calls`: how often torch has compiled; `changes`: nodes that the pass has changed.
         self.with_pass, self.calls, self.changes = with_pass, 0, 0
+        # Tensors that the forward pass returns: results, and what is kept.
         self.kept: list[Tensor] = []
 
     def __call__(self, graph: Any, inputs: Any) -> Any:

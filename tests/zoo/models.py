@@ -10,19 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import dgl_tuplepack as tp
-from tests.zoo import alignn, autoencoder, items
-from tests.zoo.attentive_fp import DglAttentiveFP, PygAttentiveFP
-from tests.zoo.deeper_gcn import DglDeeperGCN, PygDeeperGCN
-from tests.zoo.gat import DglGat, PygGat
-from tests.zoo.gated_gcn import DglGatedGCN, PygGatedGCN
-from tests.zoo.gin_jk import DglGinJK, PygGinJK
-from tests.zoo.gin_vn import DglGinVN, PygGinVN
-from tests.zoo.graph_gps import DglGraphGPS, PygGraphGPS
-from tests.zoo.graphormer import DglGraphormer, PygGraphormer
-from tests.zoo.mpnn import DglMpnn, PygMpnn
-from tests.zoo.rgcn import DglRGCN, PygRGCN
-from tests.zoo.sage import DglSage, PygSage
-from tests.zoo.schnet import DglSchNet, PygSchNet
+from tests.zoo import attention, convolutions, geometry, items, several
 
 
 def losses_of(out: Tensor, graph: Any, labels: Tensor) -> list[Tensor]:
@@ -92,24 +80,25 @@ def graph_of(framework: str, batch: Any) -> Any:
 _BREAKS = {"pyg": {"fullgraph": False}}
 
 MODELS = {
-    "GIN-JK": Model(DglGinJK, PygGinJK, 5),
-    "GIN-VN": Model(DglGinVN, PygGinVN, 5, smallest=(0, 1)),
-    "GAT": Model(DglGat, PygGat, 4),
-    "GatedGCN": Model(DglGatedGCN, PygGatedGCN, 4),
-    "MPNN": Model(DglMpnn, PygMpnn, 3),
-    "SchNet": Model(DglSchNet, PygSchNet, 3, loading={"coordinates": ("pos",)}, positions=True),
-    "GraphSAGE": Model(DglSage, PygSage, 3),
-    "DeeperGCN": Model(DglDeeperGCN, PygDeeperGCN, 7),
-    "AttentiveFP": Model(DglAttentiveFP, PygAttentiveFP, 2, compiling=_BREAKS),
-    "GraphGPS": Model(DglGraphGPS, PygGraphGPS, 5, compiling=_BREAKS, most_nodes=items.MOST_NODES),
-    "R-GCN": Model(DglRGCN, PygRGCN, 3, items.typed, smallest=(0, 1)),
+    "GIN-JK": Model(convolutions.DglGinJK, convolutions.PygGinJK, 5),
+    "GIN-VN": Model(convolutions.DglGinVN, convolutions.PygGinVN, 5, smallest=(0, 1)),
+    "GAT": Model(convolutions.DglGat, convolutions.PygGat, 4),
+    "GatedGCN": Model(geometry.DglGatedGCN, geometry.PygGatedGCN, 4),
+    "MPNN": Model(convolutions.DglMpnn, convolutions.PygMpnn, 3),
+    "SchNet": Model(geometry.DglSchNet, geometry.PygSchNet, 3, loading={"coordinates": ("pos",)}, positions=True),
+    "GraphSAGE": Model(convolutions.DglSage, convolutions.PygSage, 3),
+    "DeeperGCN": Model(convolutions.DglDeeperGCN, convolutions.PygDeeperGCN, 7),
+    "AttentiveFP": Model(attention.DglAttentiveFP, attention.PygAttentiveFP, 2, compiling=_BREAKS),
+    "GraphGPS": Model(attention.DglGraphGPS, attention.PygGraphGPS, 5, compiling=_BREAKS, most_nodes=items.MOST_NODES),
+    "R-GCN": Model(several.DglRGCN, several.PygRGCN, 3, items.typed, smallest=(0, 1)),
     "ALIGNN": Model(
-        alignn.DglAlignn, alignn.PygAlignn, 3, items.with_line_graph,
-        ties=alignn.TIES, positions=True, smallest=(0, 1, 2),
+        geometry.DglAlignn, geometry.PygAlignn, 3, items.with_line_graph,
+        ties=geometry.TIES, positions=True, smallest=(0, 1, 2),
     ),
-    "Graphormer": Model(DglGraphormer, PygGraphormer, 4, items.with_distances, most_nodes=items.MOST_NODES),
+    "Graphormer": Model(
+        attention.DglGraphormer, attention.PygGraphormer, 4, items.with_distances, most_nodes=items.MOST_NODES
+    ),
     "Autoencoder": Model(
-        autoencoder.DglAutoencoder, autoencoder.PygAutoencoder, 3, items.with_asked_pairs, autoencoder.losses_of,
-        autoencoder.masks_of,
+        several.DglAutoencoder, several.PygAutoencoder, 3, items.with_asked_pairs, several.losses_of, several.masks_of
     ),
 }  # fmt: skip

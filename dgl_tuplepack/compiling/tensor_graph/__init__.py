@@ -1,8 +1,7 @@
 """A graph of plain tensors: models written for a DGLGraph run on it, and torch's compiler can trace it.
 
-In reading order: `structure` (types, numbers of nodes and edges, edges at a node, features), `messages`, `dispatch`
-(makes DGL's functions call ours), `graph` (the class, and errors for methods that are missing), `free_functions` (our
-versions of DGL's functions).
+In reading order: `graph` (the class), `structure` (types, numbers, edges and features), `messages`, `dispatch` (makes
+DGL's functions call ours), `free_functions` (our versions of DGL's functions).
 """
 
 from dgl_tuplepack.compiling.tensor_graph import free_functions as free_functions

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.tracing import is_traced
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -68,8 +69,6 @@ def install() -> None:
     The first `TensorGraph` that is made after DGL was imported calls `install`. If you import DGL after the last
     `TensorGraph` was made, call `install` yourself. A second call has no effect.
     """
-    from dgl_tuplepack._core.optional import load
-
     load("dgl")
     with _LOCK:
         done = {id(patch.function) for patch in _PATCHES}
@@ -97,16 +96,11 @@ def is_installed() -> bool:
     return bool(_PATCHES)
 
 
-def _install_if_dgl_is_imported() -> None:
-    """Call `install` if DGL is imported, unless the functions are already replaced."""
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def install_if_dgl_is_imported() -> None:
+    """Call `install` if DGL is imported, unless the functions are already replaced; a tracer does not trace this."""
     if not _PATCHES and "dgl" in sys.modules:
         install()
-
-
-# A tracer calls this function instead of tracing it.
-install_if_dgl_is_imported: Any = torch.compiler.assume_constant_result(  # type: ignore[no-untyped-call]
-    _install_if_dgl_is_imported
-)
 
 
 def _find(replacement: Replacement) -> FunctionType | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,10 +72,10 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
 
 @replaces("dgl.ops.edge_softmax", "edge_softmax", graph_type=TensorGraph)
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
-    """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
+    """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination ("src": source) node.
 
-    If `norm_by` is "src", they share a source node. If `eids` are given, `logits` has rows for these edges only. With
-    several edge types, logits and results are dicts by type, and the edges of all types at a node share one softmax.
+    If `eids` are given, `logits` has rows for these edges only. With several edge types, logits and results are dicts
+    by type, and the edges of all types at a node share one softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
@@ -99,8 +99,8 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     # Compute all types at once, as in DGL: if the result of a type is not used, its logits still get a gradient.
     # first[t]: index of the first node of type t, if the nodes of all types are numbered together.
     first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
-    rows = torch.cat([groups_at(edge_type).index + first[edge_type[end]] for edge_type in edge_types])
-    values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
+    index = torch.cat([groups_at(edge_type).index + first[edge_type[end]] for edge_type in edge_types])
+    values = Groups(index, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
     return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
 
 
@@ -113,10 +113,8 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true.
-
-    `share_ndata` and `share_edata` are DGL's old names of `copy_ndata` and `copy_edata`.
-    """
+    """Return the graph with all edges reversed, in the same order; keep edge features only if `copy_edata` is true."""
+    # `share_ndata` and `share_edata` are DGL's old names of `copy_ndata` and `copy_edata`.
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
     return g.reversed(keep_nodes, keep_edges)
@@ -164,80 +162,67 @@ def sequential(self: Any, graph: TensorGraph, *feats: Any) -> Any:
     return feats
 
 
-class _Rows(NamedTuple):
-    """Nodes or edges of a type: their groups by graph, their number in each graph, and their features."""
-
-    groups: Groups
-    counts: Tensor
-    features: Any
-
-
 def _of_nodes_and_edges(name: str, function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return our versions of DGL's functions ``{name}_nodes`` and ``{name}_edges``; `function` gets `_Rows`."""
+    """Return our versions of DGL's functions ``{name}_nodes`` and ``{name}_edges``.
+
+    `function` gets the groups by graph of the nodes or edges of a type, their features, and the other arguments.
+    """
 
     @replaces("dgl.readout", f"{name}_nodes", graph_type=TensorGraph)
     def of_nodes(graph: TensorGraph, *arguments: Any, ntype: str | None = None, **settings: Any) -> Any:
-        counts = graph.batch_num_nodes(ntype)
-        groups = Groups(graph.node_graph_slots(ntype), counts.shape[0])
-        return function(_Rows(groups, counts, graph.nodes[ntype].data), *arguments, **settings)
+        return function(graph.by_graph(graph.node_type(ntype)), graph.nodes[ntype].data, *arguments, **settings)
 
     @replaces("dgl.readout", f"{name}_edges", graph_type=TensorGraph)
     def of_edges(graph: TensorGraph, *arguments: Any, etype: Any = None, **settings: Any) -> Any:
-        counts = graph.batch_num_edges(etype)
-        groups = Groups(graph.edge_graph_slots(etype), counts.shape[0])
-        return function(_Rows(groups, counts, graph.edges[etype].data), *arguments, **settings)
+        groups = graph.by_graph(graph.to_canonical_etype(etype))
+        return function(groups, graph.edges[etype].data, *arguments, **settings)
 
     of_nodes.__doc__ = of_edges.__doc__ = function.__doc__
     return of_nodes, of_edges
 
 
-def _readout(rows: _Rows, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:
-    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over the rows of each graph."""
+def _readout(groups: Groups, features: Any, feat: str, weight: str | None = None, *, op: str = "sum") -> Tensor:
+    """Return the sum, mean, max or min of a feature, times feature `weight` if given, over each graph."""
     choice("readout", op, REDUCERS, SchemaError)
-    values = rows.features[feat]
-    if weight is not None:
-        values = values * rows.features[weight]
-    return rows.groups.mean(values, rows.counts) if op == "mean" else rows.groups.reduce(values, op)
+    return groups.reduce(features[feat] if weight is None else features[feat] * features[weight], op)
 
 
-def _softmax(rows: _Rows, feat: str) -> Tensor:
-    """Return the softmax of a feature over the rows of each graph."""
-    return rows.groups.softmax(rows.features[feat])
+def _softmax(groups: Groups, features: Any, feat: str) -> Tensor:
+    """Return the softmax of a feature over each graph."""
+    return groups.softmax(features[feat])
 
 
-def _broadcast(rows: _Rows, graph_feat: Tensor) -> Tensor:
-    """Return, for each row, the row of `graph_feat` that belongs to its graph."""
-    graphs = rows.groups.number
+def _broadcast(groups: Groups, features: Any, graph_feat: Tensor) -> Tensor:
+    """Return, for each node or edge, the row of `graph_feat` that belongs to its graph."""
+    graphs = groups.number
     if graphs == 1 and graph_feat.shape[:1] != (1,):
         # As in DGL, the row of the only graph may come without its first axis.
         graph_feat = graph_feat.unsqueeze(0)
     if graph_feat.shape[:1] != (graphs,):
-        raise SchemaError(
-            f"a graph feature has shape {tuple(graph_feat.shape)}, but there are {graphs} graphs; give a row for each."
-        )
-    return rows.groups.gather(graph_feat)
+        raise SchemaError(f"a graph feature has shape {tuple(graph_feat.shape)}, but there are {graphs} graphs.")
+    return groups.gather(graph_feat)
 
 
 def _topk(
-    rows: _Rows, feat: str, k: int, *, descending: bool = True, sortby: int | None = None
+    groups: Groups, features: Any, feat: str, k: int, *, descending: bool = True, sortby: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the `k` largest features of each graph, ``[B, k, D]``, and the indices of their nodes or edges.
 
     Features are compared by their column `sortby`; if it is None, each column is sorted separately. If `descending` is
     false, return the `k` smallest features. Indices begin with 0 in each graph.
     """
-    values = rows.features[feat]
+    values, counts = features[feat], groups.counts()
     if values.dim() != 2:
         raise SchemaError(f"topk needs a feature with two axes, but {feat!r} has {values.dim()}.")
     # keys: [rows, D] or [rows, 1].
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     # An extra last row in each: `chosen` may read on after the end of `order`, and `values` may have no rows.
-    order = torch.nn.functional.pad(_sorted_in_graphs(keys, rows.groups, descending), (0, 0, 0, 1))
+    order = torch.nn.functional.pad(_sorted_in_graphs(keys, groups, descending), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
-    first_rows = rows.counts.cumsum(0) - rows.counts
+    first_rows = counts.cumsum(0) - counts
     ranks = torch.arange(k, device=values.device)
     # If a graph has fewer than `k` rows, `chosen` reads on into the next graph; ``.where(exists, ...)`` replaces these.
-    exists = (ranks < rows.counts.unsqueeze(1)).unsqueeze(2)  # [B, k, 1]
+    exists = (ranks < counts.unsqueeze(1)).unsqueeze(2)  # [B, k, 1]
     chosen = order[(first_rows.unsqueeze(1) + ranks).clamp(max=values.shape[0])]  # [B, k, D or 1]
     # As in DGL, rows that a graph lacks get the indices after its last row.
     indices = (chosen - first_rows.view(-1, 1, 1)).where(exists, ranks.unsqueeze(1))

@@ -16,7 +16,6 @@ from dgl_tuplepack.compiling.tensor_graph.structure import (
     Relation,
     Structure,
     TypeView,
-    check_rows,
     is_readable,
 )
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
@@ -29,8 +28,7 @@ class TensorGraph(Structure):
     """A graph, or a batch of graphs, of plain tensors, with the methods of a DGLGraph that DGL's layers need.
 
     It uses only operations of torch. So ``torch.compile(fullgraph=True, dynamic=False)`` can trace models on it, and
-    the models run on every device of torch. Other methods of a DGLGraph, such as changes of structure and sampling,
-    raise an error that names the method.
+    the models run on every device of torch. Other methods of a DGLGraph raise an error that names the method.
 
     Parameters
     ----------
@@ -53,9 +51,9 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal DGL's up to the order of sums. As in DGL, nodes without messages get 0. Maxima and minima differ from
-    DGL's in three ways. If a node has no messages, the apply function of `update_all` gets 0 for the node, and not
-    infinity. An infinite maximum or minimum of messages stays infinite. NaN among messages gives NaN.
+    Results equal DGL's up to the order of sums; nodes without messages get 0. Maxima and minima differ in three cases:
+    if a node has no messages, the apply function of `update_all` gets 0 for it, and not infinity; an infinite maximum
+    or minimum of messages stays infinite; and NaN among messages gives NaN.
 
     Examples
     --------
@@ -86,8 +84,8 @@ class TensorGraph(Structure):
         given = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
         numbers: dict[Any, int] = {t: _checked_number(t, given[t]) for t in sorted(given)}
         self.relations = _relations(hetero, src, dst, numbers)
-        self.rows = {**numbers, **{each: relation.num_edges for each, relation in self.relations.items()}}
-        self.frames = {each: {} for each in self.rows}
+        self.sizes = {**numbers, **{each: relation.num_edges for each, relation in self.relations.items()}}
+        self.frames = {each: {} for each in self.sizes}
         self._set_features("node_features", node_features if hetero else {NODE_TYPE: node_features or {}})
         self._set_features("edge_features", edge_features if hetero else {EDGE_TYPE: edge_features or {}})
 
@@ -102,19 +100,15 @@ class TensorGraph(Structure):
         slots = by_type("node_graph_slots", node_graph_slots, self.ntypes, is_count=False)
         slots |= by_type("edge_graph_slots", edge_graph_slots, self.canonical_etypes, is_count=False)
         self._counts, self._slots = counts, slots
-        _check_batch(counts, slots, self.rows)
+        _check_batch(counts, slots, self.sizes)
 
     def _set_features(self, argument: str, by_type: Mapping[Any, Any] | None) -> None:
         for of_type, frame in (by_type or {}).items():
             if of_type not in self.frames:
                 raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(self.frames)}.")
             if not isinstance(frame, Mapping):
-                raise SchemaError(
-                    f"{argument} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}."
-                )
-            for name, value in frame.items():
-                check_rows(name, value, self.rows[of_type], of_type)
-                self.frames[of_type][name] = value
+                raise SchemaError(f"{argument}[{of_type!r}] must be a dict of tensors, but is {type(frame).__name__}.")
+            FeatureView(self, [of_type]).update(frame)
 
     def _with(self, **changes: Any) -> TensorGraph:
         copy = TensorGraph.__new__(TensorGraph)
@@ -125,8 +119,8 @@ class TensorGraph(Structure):
         raise _refusal(name)
 
     def __repr__(self) -> str:
-        nodes = ", ".join(f"{each}: {self.rows[each]}" for each in self.ntypes)
-        edges = ", ".join(f"{each}: {self.rows[each]}" for each in self.canonical_etypes)
+        nodes = ", ".join(f"{each}: {self.sizes[each]}" for each in self.ntypes)
+        edges = ", ".join(f"{each}: {self.sizes[each]}" for each in self.canonical_etypes)
         if self.is_homogeneous:
             nodes, edges = str(self.num_nodes()), str(self.num_edges())
         return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
@@ -137,7 +131,7 @@ class TensorGraph(Structure):
         kept: list[GraphType] = [*dict.fromkeys((edge_type[0], edge_type[2])), edge_type]
         return self._with(
             relations={edge_type: self.relations[edge_type]},
-            rows={each: self.rows[each] for each in kept},
+            sizes={each: self.sizes[each] for each in kept},
             frames={each: self.frames[each] for each in kept},
             # As in DGL, a batch cut down to one edge type counts as one graph.
             _counts={},
@@ -185,7 +179,7 @@ class TensorGraph(Structure):
         def find(name: str | None = None) -> str:
             return self.node_type(name, among)
 
-        return TypeView(self, find, lambda ntype=None: self.node_numbers(find(ntype)))
+        return TypeView(self, find, lambda ntype=None: self.node_ids(find(ntype)))
 
     @property
     def edges(self) -> TypeView:
@@ -215,7 +209,7 @@ class TensorGraph(Structure):
         frames = {t: dict(frame) if kept[t] else {} for t, frame in self.frames.items()}
         return self._with(
             relations=by_reversed_type({t: each.reversed() for t, each in self.relations.items()}),
-            rows=by_reversed_type(self.rows),
+            sizes=by_reversed_type(self.sizes),
             frames=by_reversed_type(frames),
             _counts=by_reversed_type(self._counts),
             _slots=by_reversed_type(self._slots),
@@ -232,11 +226,9 @@ class TensorGraph(Structure):
     def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
         """Set features of edges of type `etype`, or of all types if None, to the results of a message function."""
         _check_all(edges)
-        if etype is None and len(self.canonical_etypes) > 1 and callable(func):
-            raise SchemaError(
-                f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one type; "
-                "name that type: apply_edges(function, etype=TYPE)."
-            )
+        if callable(func):
+            # A user-defined function is for one type.
+            etype = self.to_canonical_etype(etype)
         for edge_type in self.canonical_etypes if etype is None else [self.to_canonical_etype(etype)]:
             self.edges[edge_type].data.update(messages_of(self, edge_type, func))
 
@@ -248,11 +240,6 @@ class TensorGraph(Structure):
         etype: str | EdgeType | None = None,
     ) -> None:
         """Send messages along all edges, and set features of the destination nodes to the reduced messages."""
-        if etype is None and len(self.canonical_etypes) > 1:
-            raise SchemaError(
-                f"the graph has the edge types {self.canonical_etypes}; give one to update_all(..., etype=TYPE), "
-                "or the functions of each type to multi_update_all."
-            )
         edge_type = self.to_canonical_etype(etype)
         self._set_nodes(edge_type[2], propagate(self, edge_type, message_func, reduce_func, apply_node_func))
 
@@ -279,8 +266,7 @@ class TensorGraph(Structure):
         def moved(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=non_blocking)
 
-        relations = {t: each.mapped(moved) for t, each in self.relations.items()}
-        return self._mapped(moved)._with(relations=relations)
+        return self._mapped(moved)._with_ends(moved)
 
     def cpu(self) -> TensorGraph:
         """Return the same graph on the CPU."""
@@ -288,8 +274,7 @@ class TensorGraph(Structure):
 
     def astype(self, idtype: torch.dtype) -> TensorGraph:
         """Return the same graph with end nodes of another integer dtype."""
-        relations = {t: each.mapped(lambda ends: ends.to(idtype)) for t, each in self.relations.items()}
-        return self.local_var()._with(relations=relations)
+        return self.local_var()._with_ends(lambda ends: ends.to(idtype))
 
     def long(self) -> TensorGraph:
         """Return the same graph with int64 end nodes."""
@@ -298,6 +283,9 @@ class TensorGraph(Structure):
     def int(self) -> TensorGraph:
         """Return the same graph with int32 end nodes."""
         return self.astype(torch.int32)
+
+    def _with_ends(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
+        return self._with(relations={t: each.mapped(function) for t, each in self.relations.items()})
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
         """Return a copy with `function` applied to all features, counts and graph slots."""
@@ -310,11 +298,9 @@ class TensorGraph(Structure):
 
 
 class _LocalScope:
-    """A context that undoes all changes of features when it ends."""
-
+    # Not a generator, which older tracers do not follow.
     def __init__(self, graph: TensorGraph) -> None:
-        self._graph = graph
-        self._before = graph.frames
+        self._graph, self._before = graph, graph.frames
 
     def __enter__(self) -> None:
         self._before = self._graph.frames
@@ -332,8 +318,8 @@ def _check_all(rows: Any) -> None:
     """Refuse (UnsupportedError) a selection of nodes or edges; a string, such as DGL's "__ALL__", stands for all."""
     if not isinstance(rows, str):
         raise UnsupportedError(
-            "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; apply "
-            "the function to all, and select rows of the result."
+            "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; select "
+            "rows of the result."
         )
 
 
@@ -345,17 +331,15 @@ def _refusal(name: str) -> UnsupportedError:
     """Return the error for an attribute that a TensorGraph does not have."""
     if name in _INSIDE:
         return UnsupportedError(
-            f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks. It is accepted by the "
-            "functions of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts of nodes and edges. If "
-            "your function is one of them, DGL was imported after the graph was made: call "
-            "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
+            f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks. If it is one of dgl.ops, "
+            "edge_softmax, dgl.reverse, a readout or a broadcast, DGL was imported after the graph was made: call "
+            "dgl_tuplepack.tensor_graph.install(). Call other functions before graphs are packed."
         )
     return UnsupportedError(
         f"a TensorGraph has no attribute {name!r}. It offers features, message passing and counts of a DGLGraph, as in "
-        "docs/explain/compile.md. Its structure does not change, and it has no samples, subgraphs or queries: in "
-        "compiled code, shapes must not depend on data. Call the method of the DGLGraphs before they are packed, as "
-        "with dgl.add_self_loop(graph), or compute the result from graph.edges(). To send messages along some edges, "
-        "give the others weight 0."
+        "docs/explain/compile.md; its structure does not change. Call the method of the DGLGraphs before they are "
+        "packed, as with dgl.add_self_loop(graph), or compute the result from graph.edges(). To send messages along "
+        "some edges, give the others weight 0."
     )
 
 
@@ -432,7 +416,7 @@ def _check_indices(name: str, values: Any, of_type: GraphType, dtypes: tuple[tor
 
 
 def _check_batch(
-    counts: Mapping[GraphType, Tensor], slots: Mapping[GraphType, Tensor], rows: Mapping[GraphType, int]
+    counts: Mapping[GraphType, Tensor], slots: Mapping[GraphType, Tensor], sizes: Mapping[GraphType, int]
 ) -> None:
     """Check that the numbers of nodes and edges are of equally many graphs, and that graph slots fit to them."""
     lengths = [values.shape[0] for values in counts.values()]
@@ -440,8 +424,8 @@ def _check_batch(
         raise SchemaError(f"batch_num_nodes and batch_num_edges need an entry for each graph, but have {lengths}.")
     for each, values in slots.items():
         argument = "node" if isinstance(each, str) else "edge"
-        if each not in counts or values.shape[0] != rows[each]:
+        if each not in counts or values.shape[0] != sizes[each]:
             raise SchemaError(
                 f"{argument}_graph_slots of type {each!r} has {values.shape[0]} entries; give one for each of the "
-                f"{rows[each]} {argument}s, and batch_num_{argument}s too."
+                f"{sizes[each]} {argument}s, and batch_num_{argument}s too."
             )

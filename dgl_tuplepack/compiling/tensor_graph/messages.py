@@ -22,9 +22,8 @@ NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 SRC, DST, EDGE = 0, 1, 2
 
 _MAILBOX = (
-    "a TensorGraph does not sort messages into mailboxes, whose shapes depend on the degrees; use the built-in reduce "
-    "functions sum, mean, max and min of dgl.function, or compose others from them (a softmax-weighted sum: "
-    "edge_softmax, then u_mul_e and sum)."
+    "a TensorGraph has no mailboxes, whose shapes depend on degrees; use sum, mean, max and min of dgl.function, or "
+    "compose others from them (a softmax-weighted sum: edge_softmax, then u_mul_e and sum)."
 )
 
 
@@ -32,8 +31,7 @@ class EdgeBatch:
     """The argument of a user-defined message function: all edges of a type."""
 
     def __init__(self, graph: Structure, edge_type: EdgeType) -> None:
-        relation = graph.relations[edge_type]
-        self._relation = relation
+        self._relation = relation = graph.relations[edge_type]
         self.canonical_etype = edge_type
         self.src = GatheredFeatures(graph.frames[edge_type[0]], relation.by_src.gather)
         self.dst = GatheredFeatures(graph.frames[edge_type[2]], relation.by_dst.gather)
@@ -41,7 +39,7 @@ class EdgeBatch:
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return source nodes, destination nodes and ids of the edges."""
-        return self._relation.src, self._relation.dst, self._relation.numbers()
+        return self._relation.src, self._relation.dst, self._relation.ids()
 
     def batch_size(self) -> int:
         """Return the number of edges."""
@@ -55,9 +53,7 @@ class NodeBatch:
     """The argument of a user-defined apply function: all nodes of a type."""
 
     def __init__(self, graph: Structure, node_type: str, data: Mapping[str, Tensor]) -> None:
-        self._graph = graph
-        self.ntype = node_type
-        self.data = data
+        self._graph, self.ntype, self.data = graph, node_type, data
 
     @property
     def mailbox(self) -> Any:
@@ -66,7 +62,7 @@ class NodeBatch:
 
     def nodes(self) -> Tensor:
         """Return the ids of the nodes."""
-        return self._graph.node_numbers(self.ntype)
+        return self._graph.node_ids(self.ntype)
 
     def batch_size(self) -> int:
         """Return the number of nodes."""
@@ -89,15 +85,15 @@ def messages_of(graph: Structure, edge_type: EdgeType, function: Any) -> dict[st
     if hasattr(function, "in_field"):
         return {function.out_field: _operand(graph, edge_type, function.target, function.in_field)}
     if not callable(function):
-        raise SchemaError(
-            f"a message function must be one of dgl.function or a function of edges, but is {shown(function)}."
-        )
-    messages = function(EdgeBatch(graph, edge_type))
-    if not isinstance(messages, Mapping):
-        raise SchemaError(
-            f"a message function must return a dict of tensors by name, but returned {type(messages).__name__}."
-        )
-    return dict(messages)
+        raise SchemaError(f"a message function must be of dgl.function or a function of edges, not {shown(function)}.")
+    return _returned("a message function", function(EdgeBatch(graph, edge_type)))
+
+
+def _returned(what: str, features: Any) -> dict[str, Tensor]:
+    """Return the features that a user-defined function has returned, as a dict."""
+    if not isinstance(features, Mapping):
+        raise SchemaError(f"{what} must return a dict of tensors by name, but returned {type(features).__name__}.")
+    return dict(features)
 
 
 def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
@@ -141,8 +137,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     # Compare the lengths of the last axes, if there are axes after the first.
     if left.shape[1:][-1:] != right.shape[1:][-1:]:
         raise SchemaError(
-            f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
-            f"{tuple(right.shape)}; multiply them, or give both the same number of channels."
+            f"dot needs equal last axes, but the shapes are {tuple(left.shape)} and {tuple(right.shape)}."
         )
     products = left * right
     return products if products.dim() == 1 else products.sum(-1, keepdim=True)
@@ -167,16 +162,10 @@ def propagate(
     if getattr(reduce, "msg_field", None) is None or getattr(reduce, "name", None) not in REDUCERS:
         if callable(reduce):
             raise UnsupportedError(f"the reduce function {shown(reduce)} is user-defined, but {_MAILBOX}")
-        raise SchemaError(
-            f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(reduce)}; for example, "
-            "give dgl.function.sum('m', 'h')."
-        )
+        raise SchemaError(f"a reduce function must be sum, mean, max or min of dgl.function, not {shown(reduce)}.")
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
-        raise SchemaError(
-            f"the reduce function reads messages {reduce.msg_field!r}, but the message function makes "
-            f"{sorted(messages)}; give both the same name."
-        )
+        raise SchemaError(f"the reduce function reads {reduce.msg_field!r}, but the messages are {sorted(messages)}.")
     result = graph.relations[edge_type].by_dst.reduce(messages[reduce.msg_field], reduce.name, fill)
     return applied(graph, edge_type[2], apply, {reduce.out_field: result})
 
@@ -186,20 +175,14 @@ def applied(graph: Structure, node_type: str, function: Any, result: dict[str, T
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
-    if not isinstance(changed, Mapping):
-        raise SchemaError(
-            f"an apply function must return a dict of tensors by name, but returned {type(changed).__name__}."
-        )
-    return dict(changed)
+    return _returned("an apply function", changed)
 
 
 def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer: Any) -> dict[str, dict[str, Tensor]]:
     """Send messages with the functions of each edge type; return features by node type, reduced across edge types."""
     if not callable(cross_reducer) and cross_reducer not in _CROSS_REDUCERS:
-        raise SchemaError(
-            f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
-            "function of a list of tensors."
-        )
+        known = ", ".join(_CROSS_REDUCERS)
+        raise SchemaError(f"unknown cross reducer {shown(cross_reducer)}; give a function, or one of {known}.")
     given = {graph.to_canonical_etype(name): each for name, each in functions.items()}
     order = sorted(given, key=graph.canonical_etypes.index) if cross_reducer == "stack" else list(given)
     # For each node type, by edge type: new features, and whether each node gets no messages (for max and min only).
@@ -209,8 +192,7 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
         each, node_type = given[edge_type], edge_type[2]
         if not isinstance(each, tuple) or not 2 <= len(each) <= 3:
             raise SchemaError(
-                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
-                f"are {shown(each)}."
+                f"edge type {edge_type!r} needs (message, reduce) or (message, reduce, apply): {shown(each)}"
             )
         # As in DGL, a node's maximum or minimum ignores edge types without messages to the node.
         fill = NEUTRAL.get(getattr(each[1], "name", ""))

@@ -1,4 +1,4 @@
-"""The structure of a TensorGraph: types, numbers of nodes and edges, and the end nodes of the edges."""
+"""The structure of a TensorGraph: types, numbers of nodes and edges, end nodes of edges, and views of features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Structure:
     is_block = False
 
     # By node type, then by canonical edge type: the number of nodes or edges, and their features by name.
-    rows: dict[GraphType, int]
+    sizes: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
     relations: dict[EdgeType, Relation]
     # By type, if given: the number of nodes or edges in each graph, and the index of the graph of each node or edge.
@@ -32,7 +32,7 @@ class Structure:
     @property
     def ntypes(self) -> list[str]:
         """Node types."""
-        return [each for each in self.rows if isinstance(each, str)]
+        return [each for each in self.sizes if isinstance(each, str)]
 
     @property
     def etypes(self) -> list[str]:
@@ -121,12 +121,12 @@ class Structure:
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
         """Return the number of nodes of the type `ntype`, which must be in `among`; None: of all types in `among`."""
-        return sum(self.rows[each] for each in (among if ntype is None else [self.node_type(ntype, among)]))
+        return sum(self.sizes[each] for each in (among if ntype is None else [self.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
         """Return the number of edges of a type, or of all types."""
         types = self.canonical_etypes if etype is None else [self.to_canonical_etype(etype)]
-        return sum(self.rows[each] for each in types)
+        return sum(self.sizes[each] for each in types)
 
     number_of_edges = num_edges
 
@@ -143,9 +143,9 @@ class Structure:
         degrees = degrees.to(self.idtype)
         return degrees if isinstance(nodes, str) else degrees[nodes]
 
-    def node_numbers(self, node_type: str) -> Tensor:
+    def node_ids(self, node_type: str) -> Tensor:
         """Return the ids of the nodes of a type: 0..V-1."""
-        return torch.arange(self.rows[node_type], dtype=self.idtype, device=self.device)
+        return torch.arange(self.sizes[node_type], dtype=self.idtype, device=self.device)
 
     # Batches.
 
@@ -173,26 +173,29 @@ class Structure:
     def _numbers(self, known: GraphType) -> Tensor:
         """Return the number of nodes or edges of a type in each graph; without given numbers, there is one graph."""
         given = self._counts.get(known)
-        return torch.tensor([self.rows[known]], device=self.device) if given is None else given
+        return torch.tensor([self.sizes[known]], device=self.device) if given is None else given
 
     def _graph_slots(self, known: GraphType) -> Tensor:
         """Return the index of the graph of each node or edge of a type, as given, or else computed."""
         given = self._slots.get(known)
-        return groups_of(self._numbers(known), self.rows[known]) if given is None else given
+        return groups_of(self._numbers(known), self.sizes[known]) if given is None else given
+
+    def by_graph(self, known: GraphType) -> Groups:
+        """Return the nodes or edges of a type as groups, one for each graph."""
+        counts = self._numbers(known)
+        return Groups(self._graph_slots(known), counts.shape[0], counts)
 
     # Edges.
 
     def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
         """Return source and destination nodes of all edges ("uv"), ids of the edges ("eid"), or all three ("all")."""
         if order not in ("eid", None):
-            raise UnsupportedError(
-                f"a TensorGraph returns edges only in the order of their ids, 'eid', but order is {order!r}."
-            )
+            raise UnsupportedError(f"a TensorGraph returns edges only in the order 'eid', not {order!r}.")
         choice("form of edges", form, ("uv", "eid", "all"), SchemaError)
         relation = self.relations[self.to_canonical_etype(etype)]
-        if form == "uv":
-            return relation.src, relation.dst
-        return relation.numbers() if form == "eid" else (relation.src, relation.dst, relation.numbers())
+        if form == "eid":
+            return relation.ids()
+        return (relation.src, relation.dst) if form == "uv" else (relation.src, relation.dst, relation.ids())
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
         """Return source and destination nodes of the edges with the ids `eid`."""
@@ -230,28 +233,27 @@ class Groups:
     `index` is the group of each row, int64 ``[E]``, and `number` the number of groups.
     """
 
-    def __init__(self, index: Tensor, number: int) -> None:
-        self.index = index
-        self.number = number
+    def __init__(self, index: Tensor, number: int, counts: Tensor | None = None) -> None:
+        self.index, self.number, self._counts = index, number, counts
 
     def counts(self) -> Tensor:
-        """Return the number of rows in each group, int64 ``[number]``."""
-        return self.sum(torch.ones_like(self.index))
+        """Return the number of rows in each group, integers ``[number]``, as given, or else computed."""
+        return self.sum(torch.ones_like(self.index)) if self._counts is None else self._counts
 
     def gather(self, values: Tensor) -> Tensor:
         """Return, for each row, the value of its group: ``[E, ...]``, from `values` ``[number, ...]``."""
-        _check_rows(values, self.number, "groups")
+        _check_length(values, self.number, "groups")
         return values.index_select(0, self.index)
 
     def sum(self, values: Tensor) -> Tensor:
         """Return sums ``[number, ...]`` of the values ``[E, ...]`` of each group; 0 for empty groups."""
-        _check_rows(values, self.index.shape[0], "rows")
+        _check_length(values, self.index.shape[0], "rows")
         return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
 
-    def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
+    def mean(self, values: Tensor) -> Tensor:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
-        total, counts = self.sum(values), self.counts() if counts is None else counts
-        return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+        total = self.sum(values)
+        return total / self.counts().clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
     def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
@@ -274,8 +276,8 @@ class Groups:
         if num_rows == 0:
             # Without rows, add 0, so that for autograd the result still depends on the values.
             return result + values.sum() * 0
-        # `candidates`: for each entry, the index of its row if the entry is the extreme of its group, else `num_rows`.
-        # `first`: for each group, the index of the first row that has the extreme, or `num_rows` if no row has it.
+        # `candidates`: for each entry, the index of its row if it is the extreme of its group, else `num_rows`.
+        # `first`: for each group, the index of the first row that has the extreme, else `num_rows`.
         order = torch.arange(num_rows, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, num_rows)
         first = self._extreme(candidates, "amin", num_rows)
@@ -283,7 +285,7 @@ class Groups:
 
     def _extreme(self, values: Tensor, how: str, fill: float) -> Tensor:
         """Return the maximum ("amax") or minimum ("amin") of each group; `fill` for empty groups."""
-        _check_rows(values, self.index.shape[0], "rows")
+        _check_length(values, self.index.shape[0], "rows")
         groups = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         result = values.new_full((self.number, *values.shape[1:]), fill)
         return result.scatter_reduce_(0, groups, values, how, include_self=False)
@@ -298,8 +300,7 @@ class Relation:
     """Edges of one type: the end nodes of each edge, int32 or int64 ``[E]``, and the numbers of nodes of both types."""
 
     def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
-        self.src = src
-        self.dst = dst
+        self.src, self.dst = src, dst
         # Torch indexes rows by int64.
         self.by_src = Groups(src.long(), num_src)
         self.by_dst = Groups(dst.long(), num_dst)
@@ -309,7 +310,7 @@ class Relation:
         """Number of edges."""
         return self.src.shape[0]
 
-    def numbers(self) -> Tensor:
+    def ids(self) -> Tensor:
         """Return the ids of the edges: 0..E-1."""
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
@@ -326,8 +327,7 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
     """Return the group of each row, int64 ``[rows]``, a static shape; group g has `counts[g]` consecutive rows."""
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(
-            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows} rows; give numbers "
-            "that add up to the number of nodes or edges."
+            f"numbers of nodes or edges in each graph must add up to {rows}, but add up to {int(counts.sum())}."
         )
     groups = torch.arange(counts.shape[0], device=counts.device)
     return torch.repeat_interleave(groups, counts.long(), output_size=rows)
@@ -338,7 +338,7 @@ def is_readable(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
 
 
-def _check_rows(values: Tensor, number: int, what: str) -> None:
+def _check_length(values: Tensor, number: int, what: str) -> None:
     if values.dim() == 0 or values.shape[0] != number:
         raise SchemaError(
             f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one value for each."
@@ -349,8 +349,7 @@ class FeatureView(MutableMapping[str, Any]):
     """Mapping from feature names to tensors or, with several node (edge) types, to dicts: type -> tensor."""
 
     def __init__(self, graph: Structure, types: Sequence[GraphType]) -> None:
-        self._graph = graph
-        self._types = types
+        self._graph, self._types = graph, types
 
     def _frames(self) -> list[dict[str, Tensor]]:
         # Read them from the graph each time, since `local_scope` replaces the frames.
@@ -364,13 +363,12 @@ class FeatureView(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if len(self._types) != 1 and not isinstance(value, Mapping):
             raise SchemaError(
-                f"feature {name!r} of the types {self._types} is set to {type(value).__name__}; give a dict of tensors "
-                "by type."
+                f"feature {name!r} of the types {self._types} must be a dict by type, but is {type(value).__name__}."
             )
         # An edge type may be given by its middle name; `known` is the full type.
         for of_type, tensor in ({self._types[0]: value} if len(self._types) == 1 else value).items():
             known = of_type if of_type in self._graph.ntypes else self._graph.to_canonical_etype(of_type)
-            check_rows(name, tensor, self._graph.rows[known], known)
+            _check_feature(name, tensor, self._graph.sizes[known], known)
             self._graph.frames[known][name] = tensor
 
     def __delitem__(self, name: str) -> None:
@@ -379,34 +377,27 @@ class FeatureView(MutableMapping[str, Any]):
         for frame in self._frames():
             frame.pop(name, None)
 
-    def _names(self) -> list[str]:
-        """Return the names of the features of all types, each name once."""
-        return list(dict.fromkeys(name for frame in self._frames() for name in frame))
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
+        return iter(dict.fromkeys(name for frame in self._frames() for name in frame))
 
     def __len__(self) -> int:
-        return len(self._names())
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names()
+        return any(name in frame for frame in self._frames())
 
     def __repr__(self) -> str:
-        return repr({name: self[name] for name in self._names()})
+        return repr(dict(self))
 
 
-def check_rows(name: str, value: Any, number: int, of_type: GraphType) -> None:
+def _check_feature(name: str, value: Any, number: int, of_type: GraphType) -> None:
     """Raise SchemaError unless a feature is a tensor with one row for each of the `number` nodes or edges."""
-    owners = "nodes" if isinstance(of_type, str) else "edges"
+    owners = f"{'nodes' if isinstance(of_type, str) else 'edges'} of type {of_type!r}"
     if not isinstance(value, Tensor):
-        raise SchemaError(
-            f"feature {name!r} of the {owners} of type {of_type!r} must be a tensor, but is {type(value).__name__}."
-        )
+        raise SchemaError(f"feature {name!r} of the {owners} must be a tensor, but is {type(value).__name__}.")
     if value.dim() == 0 or value.shape[0] != number:
         raise SchemaError(
-            f"feature {name!r} has shape {tuple(value.shape)}, but there are {number} {owners} of type {of_type!r}; "
-            "give one row for each."
+            f"feature {name!r} has shape {tuple(value.shape)}, but there are {number} {owners}; give one row for each."
         )
 
 
@@ -423,31 +414,24 @@ class TypeView:
         self._graph, self._find, self._call = graph, find, call
 
     def __getitem__(self, key: Any) -> Space:
-        return Space(FeatureView(self._graph, [self._find(_only_type(key))]))
+        # ``[:]`` stands for the only type.
+        key = None if isinstance(key, slice) and key == slice(None) else key
+        if not (key is None or isinstance(key, str | tuple)):
+            raise UnsupportedError(
+                f"a view is indexed by a type, not by {shown(key)}; select rows of a feature: graph.ndata['x'][ids]."
+            )
+        return Space(FeatureView(self._graph, [self._find(key)]))
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
         """Return ids of nodes, or end nodes of edges."""
         return self._call(*arguments, **settings)
 
 
-def _only_type(key: Any) -> Any:
-    """Return the type that a view is indexed by; for ``[:]``, return None, which stands for the only type."""
-    if key is None or isinstance(key, str | tuple):
-        return key
-    if isinstance(key, slice) and key == slice(None):
-        return None
-    raise UnsupportedError(
-        f"a TensorGraph returns features of all nodes or edges of a type, but got the key {shown(key)}; index the "
-        "tensor, as in graph.ndata['x'][rows]."
-    )
-
-
 class GatheredFeatures(Mapping[str, Tensor]):
     """Features of the source (destination) nodes of edges, one row for each edge, gathered when they are first read."""
 
     def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
-        self._frame = frame
-        self._gather = gather
+        self._frame, self._gather = frame, gather
         self._done: dict[str, Tensor] = {}
 
     def __getitem__(self, name: str) -> Tensor:

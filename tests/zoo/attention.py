@@ -1,0 +1,262 @@
+"""Models that attend to the atoms of a molecule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dgl
+import dgl.function as fn
+import torch
+from dgl.nn import AvgPooling, GINEConv, GraphormerLayer
+from dgl.nn.functional import edge_softmax
+from torch import Tensor, nn
+from torch.nn.functional import elu, leaky_relu
+from torch_geometric import nn as gnn
+from torch_geometric.utils import degree, scatter, softmax
+
+from tests.zoo.items import FAR, MOST_NODES
+from tests.zoo.parts import Categories, Encoder, perceptron
+
+# AttentiveFP: attention over bonds, then over the atoms of a molecule, with GRUs (Xiong et al., 2019).
+
+READOUT_STEPS = 2
+
+
+class DglAttention(nn.Module):
+    """Attention to incoming messages, and a GRU that updates nodes by their sum."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score, self.value, self.gru = nn.Linear(2 * width, 1), nn.Linear(width, width), nn.GRUCell(width, width)
+
+    def forward(self, graph: Any, h: Tensor, messages: Tensor) -> Tensor:
+        with graph.local_scope():
+            graph.ndata["h"], graph.edata["m"] = h, messages
+            graph.apply_edges(lambda edges: {"s": torch.cat([edges.dst["h"], edges.data["m"]], dim=1)})
+            weights = edge_softmax(graph, leaky_relu(self.score(graph.edata["s"])))
+            graph.edata["m"] = weights * self.value(messages)
+            graph.update_all(fn.copy_e("m", "m"), fn.sum("m", "sum"))
+            out: Tensor = self.gru(elu(graph.ndata["sum"]), h).relu()
+        return out
+
+
+class DglReadout(nn.Module):
+    """Attention of each molecule to its atoms, and a GRU that updates the molecule."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score, self.value, self.gru = nn.Linear(2 * width, 1), nn.Linear(width, width), nn.GRUCell(width, width)
+
+    def forward(self, graph: Any, h: Tensor, molecules: Tensor) -> Tensor:
+        with graph.local_scope():
+            both = torch.cat([dgl.broadcast_nodes(graph, molecules.relu()), h], dim=1)
+            graph.ndata["s"], graph.ndata["v"] = leaky_relu(self.score(both)), self.value(h)
+            graph.ndata["w"] = dgl.softmax_nodes(graph, "s")
+            out: Tensor = self.gru(elu(dgl.sum_nodes(graph, "v", "w")), molecules).relu()
+        return out
+
+
+class DglAttentiveFP(nn.Module):
+    """The first layer attends to neighbours with their bonds, the others to neighbours."""
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+        self.join = nn.Linear(2 * width, width)
+        self.layers = nn.ModuleList(DglAttention(width) for _ in range(layers))
+        self.readout, self.head = DglReadout(width), nn.Linear(width, 1)
+
+    def forward(self, graph: Any) -> Tensor:
+        h = leaky_relu(self.encode(graph.ndata["feat"]))
+        with graph.local_scope():
+            graph.edata["e"] = self.encode_edges(graph.edata["feat"])
+            for i, layer in enumerate(self.layers):
+                graph.ndata["h"] = h
+                graph.apply_edges(fn.copy_u("h", "m"))
+                messages = graph.edata["m"]
+                if i == 0:
+                    messages = leaky_relu(self.join(torch.cat([messages, graph.edata["e"]], dim=1)))
+                h = layer(graph, h, messages)
+            graph.ndata["h"] = h
+            molecules = dgl.sum_nodes(graph, "h")
+            for _ in range(READOUT_STEPS):
+                molecules = self.readout(graph, h, molecules)
+        score: Tensor = self.head(molecules)
+        return score
+
+
+class PygAttentiveFP(nn.Module):
+    """PyG's own model behind the encoders."""
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+        self.layers = gnn.AttentiveFP(width, width, 1, width, layers, READOUT_STEPS)
+
+    def forward(self, data: Any) -> Tensor:
+        score: Tensor = self.layers(self.encode(data.x), data.edge_index, self.encode_edges(data.edge_attr), data.batch)
+        return score
+
+
+# Rows of a batch as a dense tensor with a fixed number of slots for each graph, and back.
+
+
+class Dense:
+    """The place of each node of a batch in ``[B, most]``; nodes beyond, which only padding has, share an extra row.
+
+    Attributes
+    ----------
+    real
+        Bool ``[B, most]``, True for slots of nodes.
+    """
+
+    def __init__(self, graph: Any, most: int) -> None:
+        counts = graph.batch_num_nodes()
+        self.graphs, self.most = len(counts), most
+        first = dgl.broadcast_nodes(graph, (counts.cumsum(0) - counts).unsqueeze(1))[:, 0]
+        slots = dgl.broadcast_nodes(graph, torch.arange(self.graphs, device=counts.device).unsqueeze(1))[:, 0]
+        place = torch.arange(len(slots), device=counts.device) - first
+        self.index = torch.where(place < most, slots * most + place, self.graphs * most)
+        self.real = torch.arange(most, device=counts.device) < counts.unsqueeze(1)
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """Return ``[B, most, ...]``, with 0 where no node is."""
+        flat = rows.new_zeros(self.graphs * self.most + 1, *rows.shape[1:]).index_add(0, self.index, rows)
+        return flat[:-1].view(self.graphs, self.most, *rows.shape[1:])
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return the rows of the nodes; those beyond have that of the last slot."""
+        flat = values.flatten(0, 1)
+        return flat[self.index.clamp(max=len(flat) - 1)]
+
+
+# GraphGPS: a convolution and attention among all nodes in each layer (Rampasek et al., arXiv 2205.12454).
+
+GPS_HEADS = 2
+
+
+class DglGpsLayer(nn.Module):
+    """Attention has a fixed number of slots for each graph, so its shapes do not depend on data."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv, self.mlp = GINEConv(perceptron(width)), perceptron(width)
+        self.attention = nn.MultiheadAttention(width, GPS_HEADS, batch_first=True)
+        self.norm_local, self.norm_global, self.norm = (nn.BatchNorm1d(width) for _ in range(3))
+
+    def forward(self, graph: Any, dense: Dense, h: Tensor, e: Tensor) -> Tensor:
+        local = self.norm_local(h + self.conv(graph, h, e))
+        slots = dense.spread(h)
+        seen, _ = self.attention(slots, slots, slots, key_padding_mask=~dense.real, need_weights=False)
+        both = local + self.norm_global(h + dense.gather(seen))
+        out: Tensor = self.norm(both + self.mlp(both))
+        return out
+
+
+class DglGraphGPS(nn.Module):
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+        self.layers = nn.ModuleList(DglGpsLayer(width) for _ in range(layers))
+        self.mean, self.head = AvgPooling(), nn.Linear(width, 1)
+
+    def forward(self, graph: Any) -> Tensor:
+        h, e, dense = self.encode(graph.ndata["feat"]), self.encode_edges(graph.edata["feat"]), Dense(graph, MOST_NODES)
+        for layer in self.layers:
+            h = layer(graph, dense, h, e)
+        score: Tensor = self.head(self.mean(graph, h))
+        return score
+
+
+class PygGraphGPS(nn.Module):
+    """PyG's layer, whose attention has as many slots as the largest graph of the batch has nodes."""
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.encode_edges = Encoder(categories.nodes, width), Encoder(categories.edges, width)
+        self.layers = nn.ModuleList(
+            gnn.GPSConv(width, gnn.GINEConv(perceptron(width)), heads=GPS_HEADS) for _ in range(layers)
+        )
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, data: Any) -> Tensor:
+        h, e = self.encode(data.x), self.encode_edges(data.edge_attr)
+        for layer in self.layers:
+            h = layer(h, data.edge_index, data.batch, edge_attr=e)
+        score: Tensor = self.head(gnn.global_mean_pool(h, data.batch, data.num_graphs))
+        return score
+
+
+# Graphormer: attention among all nodes of a graph, with a bias for each distance (Ying et al., arXiv 2106.05234).
+
+BIASED_HEADS, MOST_EDGES = 2, 7
+
+
+class DglGraphormer(nn.Module):
+    """Dense attention: a feature of the nodes has their distances to all nodes of their graph."""
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.degrees = Encoder(categories.nodes, width), nn.Embedding(MOST_EDGES + 1, width)
+        self.biases = nn.Embedding(FAR + 1, BIASED_HEADS)
+        self.layers = nn.ModuleList(
+            GraphormerLayer(width, 2 * width, BIASED_HEADS, norm_first=True, dropout=0.0, attn_dropout=0.0)
+            for _ in range(layers)
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
+
+    def forward(self, graph: Any) -> Tensor:
+        dense = Dense(graph, MOST_NODES)
+        degrees = graph.in_degrees().clamp(max=MOST_EDGES)
+        h = dense.spread(self.encode(graph.ndata["feat"]) + self.degrees(degrees))
+        bias = self.biases(dense.spread(graph.ndata["distance"]))
+        # A graph without nodes attends to an empty slot.
+        hidden = ~dense.real
+        hidden[:, 0] = False
+        mask = hidden.unsqueeze(1).expand(-1, MOST_NODES, -1)
+        for layer in self.layers:
+            h = layer(h, bias, mask)
+        total = (self.norm(h) * dense.real.unsqueeze(2)).sum(1)
+        score: Tensor = self.head(total / dense.real.sum(1, keepdim=True).clamp(min=1))
+        return score
+
+
+class PygBiasedLayer(nn.Module):
+    """Attention over a list of pairs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.queries, self.keys, self.values, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+
+    def forward(self, h: Tensor, pairs: Tensor, bias: Tensor) -> Tensor:
+        (source, target), x = pairs, self.norm(h)
+        queries, keys, values = (
+            map_(x).view(len(x), BIASED_HEADS, -1) for map_ in (self.queries, self.keys, self.values)
+        )
+        scores = (queries[target] * keys[source]).sum(2) / keys.shape[2] ** 0.5 + bias
+        weights = softmax(scores, target, num_nodes=len(x))
+        seen = scatter(values[source] * weights.unsqueeze(2), target, 0, len(x))
+        h = h + self.out(seen.flatten(1))
+        out: Tensor = h + self.mlp(self.norm_mlp(h))
+        return out
+
+
+class PygGraphormer(nn.Module):
+    """All pairs of nodes are a second list of edges, which limits count; no graph is too large."""
+
+    def __init__(self, width: int, layers: int, categories: Categories) -> None:
+        super().__init__()
+        self.encode, self.degrees = Encoder(categories.nodes, width), nn.Embedding(MOST_EDGES + 1, width)
+        self.biases = nn.Embedding(FAR + 1, BIASED_HEADS)
+        self.layers = nn.ModuleList(PygBiasedLayer(width) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
+
+    def forward(self, data: Any) -> Tensor:
+        degrees = degree(data.edge_index[1], len(data.x)).long().clamp(max=MOST_EDGES)
+        h, bias = self.encode(data.x) + self.degrees(degrees), self.biases(data.pair_distance)
+        for layer in self.layers:
+            h = layer(h, data.pair_index, bias)
+        score: Tensor = self.head(gnn.global_mean_pool(self.norm(h), data.batch, data.num_graphs))
+        return score
