@@ -18,7 +18,7 @@ from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import as_integer, shown
 from dgl_tuplepack._core.tracing import is_traced
-from dgl_tuplepack.batches.content import BatchContent, slots_and_pointers
+from dgl_tuplepack.batches.tensors import slots_and_pointers
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.pyg_join import storages_of
@@ -39,7 +39,7 @@ class Origin:
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
     # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # As `ties` and `indices` of `BatchContent`.
+    # As `ties` and `indices` of `PaddedBatch`.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
     is_padded: bool = False
@@ -78,8 +78,7 @@ class PygBatch(Batch):  # type: ignore[misc]
     def num_real_graphs(self) -> int:
         """Number of real graphs."""
         origin = self.__dict__.get("_origin")
-        number: int = super().num_graphs if origin is None else origin.num_real_graphs
-        return number
+        return self.num_graphs if origin is None else int(origin.num_real_graphs)
 
     def __init_subclass__(cls) -> None:
         # PyG makes a subclass of `PygBatch` for each class of graphs. Name it like PyG's own subclass: DataBatch.
@@ -193,8 +192,8 @@ class Template:
         return made
 
 
-def pyg_batch(batch: BatchContent) -> Any:
-    """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
+def pyg_batch(batch: Any) -> Any:
+    """Return the PyG batch of a `PaddedBatch`. The two batches share their features, labels and masks."""
     batch.sync_with_graph()
     columns: list[Column] = []
     values: list[Tensor] = []
@@ -231,9 +230,8 @@ def plain_batch(
 ) -> Any:  # fmt: skip
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
-    `counts` has, for each node type and then each edge type, the number of nodes or edges in each graph, ``[graphs]``.
-    `totals` has the sum of each array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` for
-    each edge type, `values` the features and labels. `indices` maps features and labels to the type that they index.
+    `counts` has, for each node type and then each edge type, its number in each graph. `totals` has the sum of each
+    array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -292,10 +290,7 @@ def _cached_template(
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return source nodes and destination nodes as one tensor ``[2, E]``.
-
-    The tensor is a view if `dst` follows `src` in memory, as in the batches of a store. Otherwise it is a copy.
-    """
+    """Return both ends as one tensor ``[2, E]``: a view if `dst` follows `src` in memory, as in batches of a store."""
     number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number

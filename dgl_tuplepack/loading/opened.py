@@ -38,23 +38,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Graphs:
-    """Graphs that can be read by position, and their ids in batches.
+    """Graphs that can be read by position, and their ids in batches."""
 
-    Attributes
-    ----------
-    items
-        A store, or a dataset with a length and items.
-    ids
-        int64 ``[N]``, positions in the user's source. Items that have ids of their own keep their own ids.
-    is_copy
-        Whether `items` is a temporary store of graphs that the user passed in another form.
-    levels
-        For PyG graphs: attribute -> level, set by the user.
-    """
-
+    # A store, or a dataset with a length and items.
     items: Any
+    # int64 [N], positions in the user's source. Items that have ids of their own keep their own ids.
     ids: IntArray
+    # Whether `items` is a temporary store of graphs that the user passed in another form.
     is_copy: bool = False
+    # For PyG graphs: attribute -> level, set by the user.
     levels: Levels | None = None
 
     @property
@@ -105,12 +97,10 @@ def opened(
     declared: Mapping[str, Any] | None = None,
     found: Source | None = None,
 ) -> Graphs:
-    """Return the graphs of a source.
+    """Return the graphs of a source; those that can only be read in blocks are written to a temporary store.
 
-    Graphs that can only be read in blocks are written to a temporary store, which lives as long as the result; for
-    lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`, a
-    dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
-    `found` is the resolved source, if the caller has it.
+    For lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`,
+    a dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
     """
     found = found or resolve(source)
     items = found.by_position()
@@ -137,8 +127,8 @@ def stored_copy(
 ) -> GraphStore | None:
     """Copy a dataset to a temporary store; return None if it is not copied. `found` is the resolved dataset, if known.
 
-    If `in_memory` is None, copy the dataset if it is known to return the same items every time, and if a store can hold
-    these items. True: copy it, or raise an error. A dataset cannot be copied if `allows` returns False for an item.
+    With `in_memory` None, copy a dataset that is known to repeat its items, if a store can hold them; True: any, or
+    raise an error. A dataset cannot be copied if `allows` returns False for an item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -170,8 +160,7 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets of
-    these. Subclasses that may change an item when the item is read do not count.
+    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets.
     """
     while type(dataset) is WithIds or chosen_from(dataset) is not None:
         dataset = dataset.dataset
@@ -217,10 +206,7 @@ def plans_of(plan: object, splits: Mapping[str, Graphs]) -> Mapping[str, PackPla
 
 
 def plans_of_stores(splits: Mapping[str, Graphs]) -> dict[str, PackPlan]:
-    """Return the plans that `preprocess` wrote into the stores of the splits, by split name.
-
-    Return an empty dict if any split has no plan for exactly its graphs.
-    """
+    """Return the plans that `preprocess` wrote into the stores of the splits; {} if one lacks a plan for its graphs."""
     plans = {}
     for name, graphs in splits.items():
         # A `GraphStore` has one segment, whose attribute `data` is the folder of arrays and plans.
@@ -242,10 +228,9 @@ def splits_of(
     is_plain: bool,
     declared: Mapping[str, Any],
 ) -> dict[str, Graphs]:
-    """Return the graphs of each split, by name.
+    """Return the graphs of each split, by name; for `in_memory`, `is_plain` and `declared` see `opened`.
 
-    `source` is a mapping from split names to sources, or one source. For one source, `splits` maps names to ids; True:
-    the splits that the source defines. For `in_memory`, `is_plain` and `declared` see `opened`.
+    `splits` maps names to ids; True: the splits that the source defines, or the sources of a mapping.
     """
     if isinstance(source, Mapping):
         if splits is not True:
@@ -279,10 +264,7 @@ def splits_of(
 
 
 def _check_same(splits: Mapping[str, Graphs]) -> None:
-    """Raise SchemaError if splits differ in types, features or labels.
-
-    If the graphs of a split are not in a store, only the first of them is checked.
-    """
+    """Raise SchemaError if splits differ in types, features or labels; outside a store, check only first graphs."""
     schemas = {name: graphs.schema for name, graphs in splits.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")

@@ -19,9 +19,9 @@ __all__ = ["DataLoader"]
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     """Drop-in `torch_geometric.loader.DataLoader`, many times as fast as PyG's loader for lists and stores.
 
-    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works.
-    The loader is faster for lists, in-memory datasets without a transform, stores, subsets of these (including
-    `torch.utils.data.Subset`) and ``store.batched(framework="pyg")``.
+    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
+    lists, in-memory datasets without a transform, stores, subsets of these (including `torch.utils.data.Subset`) and
+    ``store.batched(framework="pyg")`` are faster.
 
     Parameters
     ----------
@@ -29,18 +29,16 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         A store or its path, an `OgbFolder` or its path, or any dataset that PyG's loader accepts.
     batch_size, shuffle
         As in PyG's loader.
-    follow_batch
-        Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``.
-    exclude_keys
-        Names of attributes to leave out of batches.
+    follow_batch, exclude_keys
+        Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``; and of those to leave out.
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
         For the result of `GraphStore.split`, they are the ids before the split.
     in_memory
-        Whether graphs are first copied to a temporary store; later changes of the dataset then have no effect. None:
+        Whether graphs are copied to a temporary store first; later changes of the dataset then have no effect. None:
         copy lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True:
-        copy any dataset, which must return the same item each time; raise InputError if graphs have values that
-        are neither tensors nor numbers. False: do not copy.
+        copy any dataset of such graphs (else InputError), which must return the same item each time. False: do not
+        copy.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`. Leave num_workers at 0 for a store or a copied list: sending a batch
         from a worker takes much longer than making it.
