@@ -43,25 +43,14 @@ def test_ids_are_known_for_all_or_none(example: Any, items: list[Any], parts: tu
     [
         ({"limits": tp.Limits(6, 8)}, LimitsError, ("limits.graphs is None", "use sampler.limits")),
         ({"limits": tp.Limits(nodes=6, graphs=4)}, LimitsError, ("needs a limit on edges", "use sampler.limits")),
-        (
-            {"limits": tp.Limits.from_components({"edges": 6}, graphs=4)},
-            LimitsError,
-            ("['nodes', 'edges']", "exactly one limit for each component"),
-        ),
         ({"example": hetero()}, LimitsError, ("nodes:item", "exactly one limit for each component")),
-        ({"limits": (2, 2)}, LimitsError, ("limits must be Limits", "(2, 2)")),
-        *[({"packs_per_batch": value}, LimitsError, ("packs_per_batch", str(value))) for value in (0, 1.5)],
         ({"idtype": torch.int16}, SchemaError, ("idtype must be torch.int32 or torch.int64", "torch.int16")),
         ({"cover_padding": 1}, InputError, ("cover_padding must be True or False", "1")),
-        ({"sort_edges": "no"}, InputError, ("sort_edges must be True or False", "'no'")),
         ({"feature_fill": {"x": 1, "y": 2}}, SchemaError, ("feature_fill", "names ['y']", "['w', 'x']", "correct")),
         ({"example": (graph(), {"b": 1}), "label_fill": {"a": 1}}, SchemaError, ("label_fill", "names ['a']")),
         # 0.5 suits "x" but not the integers "w".
         ({"feature_fill": 0.5}, SchemaError, ("feature_fill is 0.5 for w", "torch.int64")),
-        *[
-            ({"example": value}, SchemaError, ("the example is", type(value).__name__, "DGLGraph"))
-            for value in ("graph", (), {"graph": 1})
-        ],
+        ({"example": {"graph": 1}}, SchemaError, ("the example is", "dict", "DGLGraph")),
         ({"example": (graph(), 1, 2, 3)}, SchemaError, ("4 parts", "(DGLGraph, label)", "dict")),
     ],
     ids=str,
@@ -91,17 +80,15 @@ def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
-        *[(value, (type(value).__name__, "a DGLGraph, a pair")) for value in ("graph", None, 5, {"graph": 1})],
+        *[(value, (type(value).__name__, "a DGLGraph, a pair")) for value in (None, {"graph": 1})],
         ((dgl.batch([graph(), graph()]), torch.tensor([1.0])), ("a batch of 2 graphs", "single graph", "dgl.unbatch")),
         ((*item(), 5, 6), ("4 parts", "(DGLGraph, label)", "dict")),
         # The one thing about a graph that DGL cannot batch and a user hardly sees.
         ((graph().int(), torch.tensor([1.0])), ("torch.int32", "torch.int64", "graph.long()")),
         ((hetero(), torch.tensor([1.0])), ("['item', 'user']", "['_N']", "same types")),
         ((graph(), torch.tensor([1.0, 2.0])), ("labels", "found float32 [2], but the example has float32 [1]")),
-        ((graph(), torch.tensor(1.0)), ("labels", "found float32 []")),
         ((graph(), torch.tensor([1])), ("labels", "found int64 [1]", "same names, shapes and dtypes")),
         ((graph(), {"y": torch.tensor([1.0])}), ("labels", "found y float32 [1]", "in the dataset")),
-        ((graph(), None), ("labels", "found none")),
         (graph(), ("labels", "found none, but the example has float32 [1]")),
     ],
     ids=lambda value: str(type(value)),
@@ -182,7 +169,6 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
         *[(value, ["must be a tensor, array or number"]) for value in ("text", {"y": "text"}, [1, "a"], {"y": None})],
         ({"y": 1.0, "id": "mol-7"}, ["'mol-7'", "with_ids(dataset)"]),
         (torch.eye(2).to_sparse(), ["must be a dense tensor with values", ".to_dense()"]),
-        (torch.ones(2, device="meta"), ["must be a dense tensor with values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
         (np.array(["a"]), ["must be a tensor, array or number"]),
     ],
@@ -273,8 +259,7 @@ def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...
 @pytest.mark.parametrize(
     "label",
     [
-        Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
-        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), (2**53 + 1, np.float64(0.5)), (True, 5),
+        Measured(2**24 + 1, 0.5), {"t": (2**24 + 1, 0.5)}, (torch.tensor([2**24 + 1]), torch.tensor([0.5])),
     ],
     ids=str,
 )  # fmt: skip
@@ -300,9 +285,9 @@ def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [
-        *[(torch.int64, fill) for fill in (0.5, float("nan"), float("inf"), 2**63, "a", None)],
-        (torch.bool, 2), (torch.uint8, -1), (torch.uint8, 256), (torch.float32, "a"), (torch.float32, None),
-        (torch.float32, 1e300), (torch.float16, 1e5), (torch.float32, 10**40), (torch.float64, 10**400),
+        *[(torch.int64, fill) for fill in (0.5, float("nan"), 2**63, "a")],
+        (torch.bool, 2), (torch.uint8, -1), (torch.uint8, 256), (torch.float32, None), (torch.float32, 1e300),
+        (torch.float64, 10**400),
     ],
 )  # fmt: skip
 def test_fill_that_a_feature_or_label_cannot_hold(dtype: torch.dtype, fill: Any) -> None:

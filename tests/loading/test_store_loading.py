@@ -13,9 +13,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SizesError
 from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
-from tests.support.messages import refused
 from tests.support.stores import molecules
 
 pytestmark = pytest.mark.processes
@@ -90,18 +88,6 @@ def test_batches_do_not_depend_on_the_workers(
         ids = flat([batch.graph_ids[batch.graph_mask].tolist() for batch in batches])
         assert sorted(ids) == list(range(len(ITEMS)))
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
-
-
-def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
-    padded = store.padded(tp.Limits(20, 26, 8))
-    for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):
-        with refused(SizesError):
-            padded[ids]  # type: ignore[index]
-    for index in (40, -41, 10**30):
-        with refused(SizesError, str(index)):
-            store[index]
-    with refused(SizesError, "at least one id"):
-        store.subset([])
 
 
 # Pickling ----------------------------------------------------------------------------------------------------
