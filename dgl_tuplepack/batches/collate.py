@@ -335,10 +335,9 @@ class ReorderableTensors:
     @classmethod
     def of(cls, batch: PaddedBatch) -> ReorderableTensors:
         """Return the tensors of a batch, with the edges in their current order."""
-        nodes, edges = batch.node_features_by_type, batch.edge_features_by_type
-        return cls(
-            dict(batch.src_by_type), dict(batch.dst_by_type), _copied(nodes), _copied(edges), batch.labels_by_name()
-        )
+        features = (batch.node_features_by_type, batch.edge_features_by_type)
+        nodes, edges = ({t: dict(own) for t, own in by_type.items()} for by_type in features)
+        return cls(dict(batch.src_by_type), dict(batch.dst_by_type), nodes, edges, batch.labels_by_name())
 
     def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
         """Move edge ``order[j]`` of type `e` to position j, for each j."""
@@ -420,10 +419,6 @@ def inverse(order: Tensor) -> Tensor:
     positions = torch.empty_like(order)
     positions[order] = torch.arange(len(order), device=order.device)
     return positions
-
-
-def _copied(features: Mapping[Any, dict[str, Tensor]]) -> Features:
-    return {t: dict(own) for t, own in features.items()}
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:

@@ -50,7 +50,16 @@ class Origin:
     @functools.cached_property
     def joining(self) -> Joining | None:
         """The rules by which PyG joins the graphs; None if they are PyG's default rules."""
-        return joining_of(self.names, self.indices)
+        names, types, indices = self.names, self.names.types, self.indices
+        axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
+        shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
+            (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
+            for column, t, key in names.columns
+        }
+        for e, attribute in types.edges.items():
+            axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
+        usual = (_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
+        return None if all(usual) else Joining(axes, shifted_by)
 
     @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
@@ -471,23 +480,6 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
     graph = StoredData() if names.types.is_flat else StoredHeteroData()
     graph.__dict__["_joining"] = joining
     return graph
-
-
-def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
-    """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG.
-
-    `indices` maps each feature or label with indices to the node or edge type that it indexes.
-    """
-    types = names.types
-    axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-    shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
-        (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
-        for column, t, key in names.columns
-    }
-    for e, attribute in types.edges.items():
-        axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
-    is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
-    return None if is_usual else Joining(axes, shifted_by)
 
 
 def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribute, ...], is_flat: bool) -> bool:

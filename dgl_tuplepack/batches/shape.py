@@ -108,15 +108,10 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        self._check_index_columns()
-
-    def _check_index_columns(self) -> None:
-        """Raise LimitsError if a feature or label with indices has a dtype that cannot number all slots."""
-        for column, target in self.schema.index_columns.items():
-            slots = self.slots[target]
-            if self.schema.spec_of(column).dtype == torch.int32 and slots > _MOST_INT32:
+        for column, target in schema.index_columns.items():
+            if schema.spec_of(column).dtype == torch.int32 and slots[target] > _MOST_INT32:
                 raise LimitsError(
-                    f"{column[2]!r} is torch.int32, which cannot number {slots} slots (at most {_MOST_INT32}); "
+                    f"{column[2]!r} is torch.int32, which cannot number {slots[target]} slots (at most {_MOST_INT32}); "
                     "store it as int64, or use smaller limits."
                 )
 

@@ -18,8 +18,17 @@ from dgl_tuplepack.batches.shape import PadSettings
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.loading.item_views import CountedSizes, padded_view, plain_view
-from dgl_tuplepack.loading.opened import Graphs, opened, plans_of, plans_of_stores, shuffled_of, splits_of
+from dgl_tuplepack.loading.opened import (
+    CountedSizes,
+    Graphs,
+    opened,
+    padded_view,
+    plain_view,
+    plans_of,
+    plans_of_stores,
+    shuffled_of,
+    splits_of,
+)
 from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram

@@ -124,13 +124,22 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         }  # fmt: skip
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
-            # Check settings first, since writing the graphs may take long.
+            # Check settings first, since writing the graphs may take long. With two graphs of one size, the sampler
+            # reports no default of `content`.
             replicas(num_replicas, rank)
-            _check_settings(limits, settings)
+            sizes = GraphSizes(np.ones((2, len(limits.components)), np.int64), limits.components)
+            PackBatchSampler(sizes, limits, num_replicas=1, rank=0, **settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
-            transforms = {"transform": transform, "batch_transform": batch_transform}
-            facts |= {"multiple_of": self.multiple_of, **_names_of(transforms, transform_seed)}
-            self.store = _opened(source, limits if oversize == "error" else None)
+            facts["multiple_of"] = self.multiple_of
+            transform_seed = whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
+            if transform is not None:
+                facts["transform"] = f"{check_callable(transform, 'a DGLGraph')} (seed {transform_seed})"
+            if batch_transform is not None:
+                facts["batch_transform"] = f"{check_callable(batch_transform, 'a PaddedBatch')} (seed {transform_seed})"
+            found = resolve(source)
+            if oversize == "error" and found.knows_sizes:
+                limits.check(found.sizes())
+            self.store: StoredGraphs = opened(found, in_memory=True).items
         super().__init__("packed", raw_dir=str(self.store.path))
         if self.store.schema.indices:
             raise SchemaError(
@@ -232,30 +241,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         epoch = self.epoch
         packs = f"{self._length(epoch)} packs of {self.limits!r}"
         return f"PackedDataset({packs}, {len(self.store)} graphs, epoch {epoch})"
-
-
-def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    number = len(limits.components)
-    # With two graphs of one size, no default of `content` is reported.
-    sizes = GraphSizes(np.ones((2, number), np.int64), limits.components)
-    PackBatchSampler(sizes, limits, num_replicas=1, rank=0, **settings)
-
-
-def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return a store of the graphs. If sizes can be read without the graphs, first check the sizes against `limits`."""
-    found = resolve(source)
-    if limits is not None and found.knows_sizes:
-        limits.check(found.sizes())
-    store: StoredGraphs = opened(found, in_memory=True).items
-    return store
-
-
-def _names_of(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return argument -> name and seed of its transform, to compare on all ranks; TransformError if one is invalid."""
-    given = {name: transform for name, transform in transforms.items() if transform is not None}
-    seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
-    return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}
 
 
 class PackLabels(NamedTuple):

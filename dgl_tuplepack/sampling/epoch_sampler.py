@@ -202,11 +202,17 @@ class EpochSampler(Sampler[list[int]], ABC):
         SamplerError
             The mask is not bool or does not have one row for each graph, or the epoch has no labels.
         """
-        labels = labels_of_graphs(label_mask, self._num_ids)
-        number = self._mean_of_batches(labels)
-        if not number:
+        mask, number = as_array(label_mask, "label_mask", SamplerError), self._num_ids
+        if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
+            raise SamplerError(
+                f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
+                f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
+                "(for a split, only the rows of its ids)."
+            )
+        labels = self._mean_of_batches(np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64)))
+        if not labels:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
-        return number
+        return labels
 
 
 def split_oversize(
@@ -234,15 +240,3 @@ def warn_of_dropped(dropped: IntArray, number: int, limits: Limits | Buckets) ->
     """Warn if any of `number` graphs is dropped, since it exceeds the limits."""
     if len(dropped):
         warnings.warn(f"{len(dropped)} of {number} graphs exceed {limits!r} and are dropped.", stacklevel=4)
-
-
-def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
-    """Return the number of labels of each graph, int64 ``[N]``, given a mask ``[N]`` or ``[N, T]``; False = missing."""
-    mask = as_array(label_mask, "label_mask", SamplerError)
-    if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
-        raise SamplerError(
-            f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
-            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
-            "(for a split, only the rows of its ids)."
-        )
-    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))

@@ -118,11 +118,14 @@ class StreamPacker(IterableDataset[list[Item]]):
         first = next(items, None)
         if first is None:
             return
-        limits, size_of = self._measure(*first)
+        limits, size_of = self.limits, self.size_of
+        if size_of is None:
+            read = SizeReader(first[1], f"item {first[0]} of the stream")
+            limits = limits.aligned(read.components)
         packing: _OpenPacks[Item] = _OpenPacks(limits, self.lookahead)
         dropped = False
         for number, item in itertools.chain([first], items):
-            size = size_of(number, item)
+            size = read(item, f"item {number} of the stream") if size_of is None else size_of(item)
             outcome, pack = packing.add(item, size)
             # OVERDUE: a pack was open for too long, so `add` closed that pack and did not add the item.
             while outcome == OVERDUE and pack is not None:
@@ -139,14 +142,6 @@ class StreamPacker(IterableDataset[list[Item]]):
                     f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
                 )
         yield from packing.contents
-
-    def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits, with components ordered as in a size, and a function from (index, item) to a size."""
-        size_of = self.size_of
-        if size_of is not None:
-            return self.limits, lambda _, item: size_of(item)
-        read = SizeReader(first, f"item {number} of the stream")
-        return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
         """Raise an error for a graph that is too large; with oversize="drop", warn if none was `dropped` before."""

@@ -143,29 +143,3 @@ def test_features_written_into_a_batch_or_its_graph_compile_once(tmp_path: Path)
             batch.graph.ndata["degree"] = torch.ones(len(batch.node_mask), 2)
             t = batch.tensors
             assert step(t) == total(t)
-
-
-def test_a_scope_inside_a_compiled_function_ends_there(tmp_path: Path) -> None:
-    """Batches compile once; afterwards the masks are those from before."""
-    store = tp.GraphStore.write(tmp_path / "store", homogeneous())
-    view = store.padded(tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
-    norm = tp.nn.convert(nn.Sequential(nn.BatchNorm1d(3)), verbose=False)
-
-    def normalised(batch: Any) -> Tensor:
-        with tp.nn.masked(batch):
-            return norm(batch.node_features["x"])
-
-    outer, inner = view[[0, 1, 2, 3]], view[[5]]
-    with compiled_once(normalised) as step:
-        for ids in ([0], [1, 2, 3], [], range(GRAPHS)):
-            batch = view[list(ids)]
-            assert not step(batch)[~batch.node_mask].any()
-        with pytest.raises(tp.errors.SchemaError, match="has no mask"):
-            norm(inner.node_features["x"])
-    torch._dynamo.reset()
-    compiled = torch.compile(normalised, backend="aot_eager", fullgraph=True)
-    with tp.nn.masked(outer):
-        compiled(inner.tensors)
-        out = norm(outer.node_features["x"])
-    assert out[outer.node_mask].any(dim=1).all()
-    assert not out[~outer.node_mask].any()

@@ -91,30 +91,6 @@ def test_an_item_that_is_no_graph_of_any_kind_is_named(molecules: list[Any], tmp
             tp.GraphStore.write(tmp_path / "store", gather([None, molecules[0]]))
 
 
-def test_attributes_that_differ_between_graphs_are_refused_with_a_remedy(tmp_path: Path) -> None:
-    def graph(**attributes: torch.Tensor) -> HeteroData:
-        data = HeteroData(a={"x": torch.ones(2, 3)}, b={"num_nodes": 1, **attributes})
-        data["a", "to", "b"].edge_index = torch.tensor([[0], [0]])
-        return data
-
-    right = graph(x=torch.ones(1, 3))
-    limits = tp.Limits({"a": 8, "b": 8}, {("a", "to", "b"): 8}, 2)
-    for wrong, *says in (
-        (graph(), "attributes x of a, but", "add x of b in", "levels={'x': None}"),
-        (graph(x=torch.ones(1, 3), z=torch.ones(1)), "delete z of b in", "levels={'z': None}"),
-        (graph(x=torch.ones(1, 3).int()), "x of b int32 [3]", "convert 'x of b' to float32 in"),
-    ):
-        for collate in (
-            lambda items: tp.PaddedCollate(limits, right)(items),
-            lambda items: list(tp.packed_loader(items, limits=limits)),
-            lambda items: tp.GraphStore.write(tmp_path / "store", items),
-        ):
-            with refused(SchemaError, " 1", "the dataset or by a transform (pre_transform=", *says):
-                collate([right, wrong])
-    both = {"x": None, "z": None}
-    assert len(tp.GraphStore.write(tmp_path / "store", [right, graph(z=torch.ones(1))], levels=both)) == 2
-
-
 def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Path) -> None:
     def refuses(graphs: Any, *parts: str, **settings: Any) -> None:
         for gather in (list, iter):

@@ -65,23 +65,6 @@ def test_ranks_of_a_split_have_all_ids_once(kind: str, tmp_path: Path) -> None:
     assert sorted(ids) == SPLITS["train"]
 
 
-def test_random_numbers_of_transforms_depend_on_the_graph_not_on_its_split(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", ITEMS)
-    drop = dgl.transforms.DropEdge(0.5)
-    found = {}
-    for source in (ITEMS, store):
-        for splits in ({"train": range(40)}, SPLITS):
-            loaders = tp.packed_loader(source, 8, splits=splits, transform=drop, shuffle=())
-            edges = {
-                i: graph.edges()[0].tolist()
-                for loader in loaders.values()
-                for batch in loader
-                for graph, i in zip(tp.unpad(batch), batch.graph_ids.tolist(), strict=False)
-            }
-            for i, kept in edges.items():
-                assert found.setdefault(i, kept) == kept
-
-
 def test_a_loader_of_dgl_graphs_gives_positions_in_its_dataset(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", ITEMS)
     chosen = [30, 2, 2, 17, 5]

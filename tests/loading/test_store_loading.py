@@ -90,6 +90,20 @@ def test_batches_do_not_depend_on_the_workers(
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
 
 
+@pytest.mark.parametrize("from_store", [False, True])
+def test_exact_batches_have_one_shape(store: tp.GraphStore, from_store: bool) -> None:
+    data: Any = tp.with_ids(ITEMS)
+    sampler, other = tp.StaticBatchSampler(data, 8), tp.StaticBatchSampler(data, 8)
+    if from_store:
+        loader: Any = GraphDataLoader(store.padded(sampler.limits), sampler=sampler, batch_size=None)
+    else:
+        collate = tp.PaddedCollate(sampler.limits, example=data[0])
+        loader = GraphDataLoader(data, batch_sampler=sampler, collate_fn=collate)
+    for batch, ids in zip(loader, other, strict=True):
+        assert (len(batch.node_mask), len(batch.graph_mask)) == (sampler.limits.nodes + 1, 9)
+        assert batch.graph_ids[batch.graph_mask].tolist() == ids
+
+
 # Pickling ----------------------------------------------------------------------------------------------------
 
 

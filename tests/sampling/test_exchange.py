@@ -116,13 +116,6 @@ def test_lengths_skips_and_states_need_no_packs(monkeypatch: pytest.MonkeyPatch)
         next(iter(sampler))
 
 
-def test_an_epoch_begins_in_its_middle() -> None:
-    whole, resumed = (tp.PackBatchSampler(DISTINCT, LIMITS, seed=4) for _ in range(2))
-    whole.set_epoch(7)
-    resumed.set_epoch(7, skip=3)
-    assert list(resumed) == list(whole)[3:]
-
-
 # The default --------------------------------------------------------------------------------------------------
 
 
