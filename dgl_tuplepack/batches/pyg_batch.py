@@ -253,8 +253,10 @@ def plain_batch(
     return template.new(origin, values, others)
 
 
-def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
+def follow_and_exclude(follow: Collection[str], exclude: Collection[str], batch: Any) -> Any:
     """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` in place to a batch that `plain_batch` made."""
+    if not isinstance(batch, PygBatch) or not (follow or exclude):
+        return batch
     storages = dict(storages_of(batch))
     for (t, key), counts in _rows_per_graph(batch.__dict__["_origin"]).items():
         if key in exclude:

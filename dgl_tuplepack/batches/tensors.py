@@ -32,13 +32,12 @@ class BatchTensors(NamedTuple):
 
     Examples
     --------
-    >>> import dgl, torch
+    >>> import dgl
     >>> from dgl_tuplepack import Limits, PaddedCollate
     >>> pair = dgl.graph(([0, 1], [1, 0]))
-    >>> pair.ndata["x"] = torch.tensor([1.0, 2.0])
     >>> t = PaddedCollate(Limits(nodes=3, edges=2, graphs=1), example=pair)([pair]).tensors
-    >>> t.node_features["x"], t.node_graph_slots, t.row_pointers
-    (tensor([1., 2., 0., 0.]), tensor([0, 0, 1, 1]), None)
+    >>> t.node_graph_slots, t.row_pointers
+    (tensor([0, 0, 1, 1]), None)
     """
 
     src: Any

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch_geometric.loader
 
 from dgl_tuplepack._core.checks import true_or_false
-from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
+from dgl_tuplepack.batches.pyg_batch import follow_and_exclude
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
 from dgl_tuplepack.loading.packed_loader import CollateWithIds, WholeBatches, log_workers, whole_batches
@@ -81,17 +82,6 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
             log_workers()
         super().__init__(dataset, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
         if whole is not None:
-            self.collate_fn = _AsCollated(follow_batch or (), exclude_keys or ())
+            self.collate_fn = partial(follow_and_exclude, tuple(follow_batch or ()), tuple(exclude_keys or ()))
         elif with_ids:
             self.collate_fn = CollateWithIds(self.collate_fn)  # type: ignore[assignment]
-
-
-class _AsCollated:
-    """Apply `follow_batch` and `exclude_keys` to a whole batch, as PyG's collate does; return other items unchanged."""
-
-    def __init__(self, follow: Sequence[str], exclude: Sequence[str]) -> None:
-        self.follow, self.exclude = tuple(follow), tuple(exclude)
-
-    def __call__(self, batch: Any) -> Any:
-        needed = isinstance(batch, PygBatch) and (self.follow or self.exclude)
-        return follow_and_exclude(batch, self.follow, self.exclude) if needed else batch

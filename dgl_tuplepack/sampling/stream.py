@@ -134,7 +134,14 @@ class StreamPacker(IterableDataset[list[Item]]):
             if pack is not None:
                 yield pack
             elif outcome == TOO_LARGE:
-                self._refuse(number, size, limits, dropped)
+                content = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
+                message = f"item {number} of the stream ({content}) exceeds {limits!r} on its own"
+                if self.oversize == "error":
+                    raise GraphTooLargeError(
+                        f"{message}; raise the limits, or leave such graphs out with oversize='drop'."
+                    )
+                if not dropped:
+                    warnings.warn(f"{message} and is dropped; further such graphs are dropped silently.", stacklevel=2)
                 dropped = True
             elif outcome == NO_SIZE:
                 raise SizesError(
@@ -142,15 +149,6 @@ class StreamPacker(IterableDataset[list[Item]]):
                     f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
                 )
         yield from packing.contents
-
-    def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Raise an error for a graph that is too large; with oversize="drop", warn if none was `dropped` before."""
-        content = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
-        message = f"item {number} of the stream ({content}) exceeds {limits!r} on its own"
-        if self.oversize == "error":
-            raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
-        if not dropped:
-            warnings.warn(f"{message} and is dropped; further such graphs are dropped silently.", stacklevel=3)
 
 
 class _OpenPacks(Generic[Item]):
