@@ -228,27 +228,6 @@ def test_a_list_of_numbers_is_one_exact_tensor_or_refused(data: st.DataObject, i
     assert found.reshape(-1, len(numbers))[0].tolist() == [float(x) if kinds[0] == "float" else int(x) for x in numbers]
 
 
-@pytest.mark.parametrize("label", [[[], [1.0]], [torch.ones(0), torch.ones(1)]], ids=str)
-def test_labels_of_uneven_rows_are_refused(label: Any, tmp_path: Path) -> None:
-    """torch makes a tensor without values of some of them."""
-    for write in (lambda items: tp.packed_loader(items, 2), lambda items: tp.GraphStore.write(tmp_path, items)):
-        with refused(SchemaError, "the label is", "must be a tensor, array or number"):
-            write([(graph(), label)] * 3)
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_dtypes_that_numpy_lacks(dtype: torch.dtype, tmp_path: Path) -> None:
-    """A store refuses them by name; loaders read such a list one by one."""
-    items = [(graph(), torch.tensor([0.5, 2.0]).to(dtype))] * 3
-    with refused(SchemaError, str(dtype), "stores cannot hold"):
-        tp.GraphStore.write(tmp_path, items)
-    labels = next(iter(tp.packed_loader(items, 3))).labels
-    assert labels.dtype == dtype
-    assert labels[:3].float().tolist() == [[0.5, 2.0]] * 3
-    assert_same_value(next(iter(tp.GraphDataLoader(items, batch_size=3)))[1].float(), torch.tensor([[0.5, 2.0]] * 3))
-
-
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.float32), (torch.float32, torch.int64)], ids=str)
 def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...]) -> None:
     items = [(graph(), torch.ones((), dtype=dtype)) for dtype in dtypes]

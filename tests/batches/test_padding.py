@@ -154,12 +154,6 @@ def test_sparse_format_of_the_graphs_does_not_matter(formats: Any) -> None:
         assert_same_graph(back, original)
 
 
-def test_graph_is_built_once_and_shares_features() -> None:
-    batch = collate()([item()])
-    assert batch.graph is batch.graph
-    assert batch.graph.ndata["x"].data_ptr() == batch.node_features["x"].data_ptr()
-
-
 def test_moves_with_all_its_tensors() -> None:
     """The "meta" device stands for any other one: whatever stays behind shows."""
     items = tp.with_ids([item(label=i) for i in range(3)])

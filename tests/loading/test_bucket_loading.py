@@ -18,7 +18,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.items import EpochIds, shape_index_of
 from dgl_tuplepack.loading.packed_loader import PackedLoader
-from tests.support.graphs import assert_same_batch, assert_same_graph, shapes_of
+from tests.support.graphs import assert_same_batch, shapes_of
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
@@ -174,15 +174,6 @@ def test_parts_of_a_split_share_the_shapes(tmp_path: Path) -> None:
     one = tp.pack(tp.sizes_of(items[::2]), buckets_of(items)[-1])
     with refused(PlanError, "'train' is for Limits(", "but the plan 'valid' for (Limits("):
         tp.packed_loader(parts, splits=True, plan={"valid": plans["valid"], "train": one})
-
-
-def test_batches_without_padding_keep_the_limits_of_their_step(tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    loader = tp.packed_loader(store, limits=buckets_of(items), padded=False)
-    for ids, (graph, _) in zip(epoch_of(loader.sampler), loader, strict=True):
-        assert graph.num_nodes() <= loader.limits[ids.shape].nodes
-        assert_same_graph(graph, dgl.batch([items[i][0] for i in ids]))
 
 
 def test_states_and_plans_of_other_shapes_are_refused() -> None:

@@ -19,7 +19,7 @@ from dgl_tuplepack.loading.packed_loader import WholeBatches
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
-from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
+from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, few, molecule, pairs_of, stored
 from tests.support.tensors import generator
 
 from torch_geometric.loader import DataLoader  # isort: skip
@@ -214,12 +214,6 @@ def test_batches_of_packs_and_single_graphs_come_too() -> None:
     assert all(batch.num_nodes <= 20 and batch.num_edges <= 26 for batch in batches)
     for found, expected in zip(tp.pyg.DataLoader(store, batch_size=None), GRAPHS, strict=True):
         assert_same(found, expected)
-
-
-def test_packed_loader_without_padding_gives_batches_of_pyg() -> None:
-    loader = tp.packed_loader(stored(GRAPHS), limits=tp.Limits(nodes=20, edges=26), padded=False, shuffle=False)
-    for found, ids in zip(loader, loader.sampler, strict=True):
-        assert_same(found, batch_of([GRAPHS[i] for i in ids]))
 
 
 def test_other_loaders_and_views_are_refused() -> None:
