@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack import transforms as transforms
     from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
     from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
-    from dgl_tuplepack.batches.unpad import unpad as unpad
+    from dgl_tuplepack.batches.collate import unpad as unpad
     from dgl_tuplepack.compiling.compile import compile as compile
     from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
     from dgl_tuplepack.graphs.items import with_ids as with_ids
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.planning.plan import PackPlan as PackPlan
     from dgl_tuplepack.planning.search import search_limits as search_limits
     from dgl_tuplepack.planning.sizes import GraphSizes as GraphSizes
-    from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
+    from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.sampling.ranks import in_step as in_step
     from dgl_tuplepack.sampling.static_sampler import StaticBatchSampler as StaticBatchSampler
     from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
@@ -65,14 +65,14 @@ _PUBLIC = {
     "PackPlan": "planning.plan",
     "lower_bound": "planning.bounds",
     "search_limits": "planning.search",
-    "PackBatchSampler": "sampling.batches",
+    "PackBatchSampler": "sampling.pack_sampler",
     "StaticBatchSampler": "sampling.static_sampler",
     "StreamPacker": "sampling.stream",
     "TensorGraph": "compiling.tensor_graph",
     "in_step": "sampling.ranks",
     "PaddedCollate": "batches.collate",
     "PaddedBatch": "batches.batch",
-    "unpad": "batches.unpad",
+    "unpad": "batches.collate",
     "compile": "compiling.compile",
     "with_ids": "graphs.items",
     "OgbFolder": "graphs.readers.ogb_folder",

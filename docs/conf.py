@@ -42,7 +42,9 @@ autosummary_generate = True
 
 
 # Methods that other files of the package call, but users do not.
-_INTERNAL = {"batch_schema", "ids_in_store", "maker", "selection", "stored_spec"}
+_INTERNAL = {
+    "batch_schema", "batches_of", "ids_in_store", "maker", "selection", "settings", "stored_spec", "unshuffled",
+}  # fmt: skip
 
 
 def members_of_package(module: str, name: str) -> list[tuple[str, str]]:

@@ -1,32 +1,53 @@
-"""A padded batch, and its views for frameworks: a DGLGraph, a PyG batch, jraph's tuple, tensors."""
+"""A padded batch: plain tensors of static shape, and views for frameworks: a DGLGraph, a PyG batch, jraph's tuple."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+import importlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.batches.content import BatchContent
-from dgl_tuplepack.batches.tensors import BatchTensors
+from dgl_tuplepack.batches.tensors import BatchTensors, row_masks_of, slots_and_pointers
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, Array, EdgeType, GraphType, public_type
 from dgl_tuplepack.graphs.build import build_batches
+from dgl_tuplepack.graphs.named import count, features_of, located_types
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
+from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
+from dgl_tuplepack.nn.masks import RowMask
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
 
+Labels = Tensor | dict[str, Tensor] | None
+
+
+def _by_type(field_name: str, description: str, synced: bool = False) -> property:
+    """Return a property that passes the field `field_name`, a dict by type, through `_one_or_all`."""
+
+    def value(batch: PaddedBatch) -> Any:
+        if synced:
+            batch.sync_with_graph()
+        return batch._one_or_all(getattr(batch, field_name))
+
+    return property(value, doc=description)
+
+
 @dataclass(eq=False, repr=False)
-class PaddedBatch(BatchContent):
+class PaddedBatch:
     """p packs of graphs, padded to p times the limits of a pack, plus one node slot and one graph slot.
 
     Options of `PaddedCollate` may add more slots. Real nodes, edges and graphs come before padding. The last graph slot
-    is the padding graph, which owns all padding nodes and edges. Graph slots between the real graphs and the padding
-    graph are empty. Masks are True for real slots.
+    is the padding graph, which owns all padding nodes and edges; graph slots before it may be empty. Masks are True for
+    real slots.
 
     A property of nodes or edges is one value for homogeneous graphs. For heterographs it is a dict keyed by node type
     or by canonical edge type. If each item is a dict of named graphs, the property is a dict too: the key of a
@@ -51,14 +72,145 @@ class PaddedBatch(BatchContent):
         Names of the graphs in each item, which are the keys of `graphs`. Empty if graphs have no names; use `graph`.
     """
 
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    labels: Labels
+    graph_mask: Tensor
+    graph_ids: Tensor | None
+    num_real_graphs: int
+    num_real_nodes_by_type: dict[str, int]
+    num_real_edges_by_type: dict[EdgeType, int]
+    src_by_type: dict[EdgeType, Tensor]
+    dst_by_type: dict[EdgeType, Tensor]
+    node_features_by_type: dict[str, dict[str, Tensor]]
+    edge_features_by_type: dict[EdgeType, dict[str, Tensor]]
+    nodes_per_graph_by_type: dict[str, Tensor]
+    edges_per_graph_by_type: dict[EdgeType, Tensor]
+    node_masks_by_type: dict[str, Tensor]
+    edge_masks_by_type: dict[EdgeType, Tensor]
+    # With sorted edges: the first incoming edge of each node, and the position of each edge before sorting.
+    row_pointers_by_type: dict[EdgeType, Tensor] | None = None
+    edge_orders: dict[EdgeType, Tensor] | None = None
+    graph_names: tuple[str, ...] = ()
+    # ties: node type -> edge type whose edges are these nodes. indices: feature or label -> node type or edge type
+    # that it indexes.
+    ties: dict[str, EdgeType] = field(default_factory=dict)
+    indices: dict[Column, GraphType] = field(default_factory=dict)
+    # How PyG attributes become features and labels; None if the graphs are not PyG graphs.
+    pyg_layout: PygLayout | None = None
+    # Index type of the graphs before they were padded.
+    idtype: torch.dtype = torch.int64
+    # The DGLGraph of the batch, or a dict with one for each graph name; None until it is built.
+    _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
+    # The features of each type at the last time when the batch and its graph had equal features.
+    _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+
+    # Properties of nodes and edges return Any: with a union, every caller would have to check the type.
+    def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
+        """Return the only value for homogeneous graphs, else a dict of the values, keyed as in `PaddedBatch`."""
+        if self.graph_names:
+            return {public_type(t): value for t, value in by_type.items()}
+        if len(self.node_types) == 1 and len(self.edge_types) == 1:
+            return next(iter(by_type.values()))
+        return dict(by_type)
+
+    src = _by_type("src_by_type", "Source node of each edge, integers ``[E]``.")
+    dst = _by_type("dst_by_type", "Destination node of each edge, integers ``[E]``.")
+    node_mask = _by_type("node_masks_by_type", "Bool ``[V]``.")
+    edge_mask = _by_type("edge_masks_by_type", "Bool ``[E]``.")
+    node_features = _by_type("node_features_by_type", "Feature name -> tensor ``[V, ...]``.", synced=True)
+    edge_features = _by_type("edge_features_by_type", "Feature name -> tensor ``[E, ...]``.", synced=True)
+    nodes_per_graph = _by_type("nodes_per_graph_by_type", "Nodes in each graph slot, int64 ``[G]``.")
+    edges_per_graph = _by_type("edges_per_graph_by_type", "Edges in each graph slot, int64 ``[G]``.")
+    num_real_nodes = _by_type("num_real_nodes_by_type", "Number of real nodes.")
+    num_real_edges = _by_type("num_real_edges_by_type", "Number of real edges.")
+    tied_node_types = property(lambda batch: tuple(batch.ties), doc="Node types that are tied to edge types.")
+
+    @property
+    def node_graph_slots(self) -> Any:
+        """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
+        return self._graph_slots(self.nodes_per_graph_by_type, self.node_masks_by_type)
+
+    @property
+    def edge_graph_slots(self) -> Any:
+        """Graph slot of each edge, int64 ``[E]``."""
+        return self._graph_slots(self.edges_per_graph_by_type, self.edge_masks_by_type)
+
+    def _graph_slots(self, counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> Any:
+        return self._one_or_all({t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in counts.items()})
+
+    @property
+    def row_pointers(self) -> Any:
+        """First incoming edge of each node, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
+
+        The incoming edges of node v are the edges ``row_pointers[v]`` to ``row_pointers[v + 1] - 1``.
+        """
+        return None if self.row_pointers_by_type is None else self._one_or_all(self.row_pointers_by_type)
+
+    @property
+    def type_names(self) -> tuple[str, EdgeType] | None:
+        """Node type and edge type of homogeneous graphs; None for other graphs, or if both are DGL's defaults."""
+        names = self.node_types, self.edge_types
+        if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
+            return None
+        return self.node_types[0], self.edge_types[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.graph_mask.device
+
+    def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
+        """Yield each type, its features in the graph, and its features in the batch."""
+        own_features: dict[Any, dict[str, Tensor]] = {**self.node_features_by_type, **self.edge_features_by_type}
+        for t, graph, type_in_graph in located_types(self._graph):
+            yield t, features_of(graph, type_in_graph), own_features[t]
+
+    def _changed_shape(self) -> list[str]:
+        """Return a text for each type whose number of nodes (edges) in the graph is not its number of slots."""
+        masks: dict[Any, Tensor] = {**self.node_masks_by_type, **self.edge_masks_by_type}
+        counts = [
+            (t, count(graph, type_in_graph), len(masks[t])) for t, graph, type_in_graph in located_types(self._graph)
+        ]
+        return [
+            f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
+            for t, number, slots in counts
+            if number != slots
+        ]
+
+    def sync_with_graph(self) -> None:
+        """If the graph of the batch is built, make the features of both equal; SchemaError if it changed its shape."""
+        if self._graph is None:
+            return
+        if changed := self._changed_shape():
+            raise SchemaError(
+                f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
+                f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
+            )
+        for t, of_graph, own in self._features_by_type():
+            _equalise(of_graph, own, self._agreed[t])
+            self._agreed[t] = dict(own)
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Return the mask and the number of real rows of each component, by name, for ``tp.nn.masked(batch)``."""
+        num_real = (*self.num_real_nodes_by_type.values(), *self.num_real_edges_by_type.values(), self.num_real_graphs)
+        return row_masks_of(self, self.ties, num_real)
+
+    def indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
+        """Return the type that a feature or label indexes; None if it has no indices, or the user replaced them."""
+        return self.indices.get(column) if values.dtype in INDEX_TYPES else None
+
+    def labels_by_name(self) -> dict[str, Tensor]:
+        """Return the labels by name; a single label has the empty name."""
+        return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
+
     @property
     def tensors(self) -> BatchTensors:
         """The tensors of the batch for a compiled function; their shapes are equal in all batches of one static shape.
 
         They include features that were written into the batch or its `graph` before this access, but no later features.
         """
-        # Reading `node_features` also takes over changes of the features of the graph. Dicts are copied, so that later
-        # changes to the dicts of the batch do not change the result.
+        # Reading `node_features` also takes over changes of the graph. Later changes of the dicts must not show.
         values = {name: getattr(self, name) for name in BatchTensors._fields}
         for name, by_type in (
             ("node_features", self.node_features_by_type),
@@ -82,9 +234,7 @@ class PaddedBatch(BatchContent):
         JAX accepts the tuple as an argument of compiled functions. JAX silently converts 64-bit numbers to 32 bits,
         unless ``jax_enable_x64`` is set.
         """
-        from dgl_tuplepack.batches.jraph_graphs import graphs_tuple
-
-        return graphs_tuple(self)
+        return _graphs_tuple(self)
 
     if not TYPE_CHECKING:
 
@@ -203,9 +353,80 @@ class PaddedBatch(BatchContent):
         )
 
 
+def _equalise(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
+    """Copy each change of a feature since both had the features `agreed` from one dict to the other.
+
+    `own` has the features of the batch. If a feature has changed in both, keep its value in the graph.
+    """
+    in_graph = dict(graph)
+    for name in dict.fromkeys([*own, *in_graph]):
+        # The value for both dicts; None if the feature was deleted.
+        value = in_graph.get(name)
+        if value is agreed.get(name):
+            value = own.get(name)
+        if value is None:
+            own.pop(name, None)
+            graph.pop(name, None)
+        elif own.get(name) is not value:
+            own[name] = value
+        elif in_graph.get(name) is not value:
+            graph[name] = value
+
+
 @functools.cache
 def _to_pyg() -> Callable[[PaddedBatch], Any]:
     load("torch_geometric")
     from dgl_tuplepack.batches.pyg_batch import pyg_batch
 
     return pyg_batch
+
+
+class GraphsTuple(NamedTuple):
+    """The fields of ``jraph.GraphsTuple``, used if jraph is not installed."""
+
+    nodes: Any
+    edges: Any
+    receivers: Any
+    senders: Any
+    globals: Any
+    n_node: Any
+    n_edge: Any
+
+
+def _graphs_tuple(batch: PaddedBatch) -> Any:
+    """Return a batch as a ``GraphsTuple``; see `PaddedBatch.jraph`."""
+    tuple_class: Any = GraphsTuple
+    # jraph is optional. It is not maintained, and with a newer JAX its import may raise any error.
+    with suppress(Exception):
+        tuple_class = importlib.import_module("jraph").GraphsTuple
+
+    def array(tensor: Tensor) -> Array:
+        if tensor.dtype == torch.bfloat16:
+            # NumPy has no bfloat16, but the package ml_dtypes has, which JAX installs.
+            bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+            return array(tensor.detach().contiguous().view(torch.int16)).view(bfloat16)
+        made: Array = tensor.numpy(force=True)
+        return made
+
+    def counts(tensor: Tensor) -> Array:
+        """Return numbers per graph slot as an array, with the padding graph moved directly after the real graphs."""
+        given, real = tensor.numpy(force=True), batch.num_real_graphs
+        moved = np.zeros(len(given), np.int32)
+        moved[:real], moved[real] = given[:real], given[-1]
+        return moved
+
+    of_graphs = {"labels": batch.labels, "graph_ids": batch.graph_ids}
+    return tuple_class(
+        nodes=_each(batch.node_features, array),
+        edges=_each(batch.edge_features, array),
+        receivers=_each(batch.dst, array),
+        senders=_each(batch.src, array),
+        globals=_each({name: value for name, value in of_graphs.items() if value is not None}, array),
+        n_node=_each(batch.nodes_per_graph, counts),
+        n_edge=_each(batch.edges_per_graph, counts),
+    )
+
+
+def _each(value: Any, function: Callable[[Tensor], Array]) -> Any:
+    """Apply a function to a tensor, or to all tensors of nested dicts."""
+    return {k: _each(v, function) for k, v in value.items()} if isinstance(value, Mapping) else function(value)

@@ -28,14 +28,8 @@ _Group = tuple[str, Any]
 class BatchTransform:
     """A transform of padded batches, with all padding rows restored after each call.
 
-    Parameters
-    ----------
-    transform
-        A function that changes, adds or deletes features or labels of a `PaddedBatch`, and returns the batch.
-    seed
-        0..2**64-1. The global random generators are seeded from this seed, the epoch and the ids of the graphs.
-    empty
-        A padding-only batch, which is transformed first. All later results must have the same columns as its result.
+    The global random generators are seeded from the `seed`, the epoch and the ids of the graphs. `empty`, a
+    padding-only batch, is transformed first; all later results must have the same columns as its result.
     """
 
     def __init__(self, transform: Callable[[PaddedBatch], Any], seed: int, empty: PaddedBatch) -> None:
@@ -50,7 +44,7 @@ class BatchTransform:
 
         `ids` has the ids of the real graphs in the batch. An unknown id or epoch is None.
         """
-        where = _named(ids)
+        where = _display_name(ids)
         epoch, is_known = self.draws.epoch(epoch)
         unknown = any(i is None for i in ids)
         # If an id or the epoch is unknown, random numbers cannot be derived from it. So check whether any are drawn.
@@ -80,10 +74,7 @@ class BatchTransform:
         return batch
 
     def _check(self, found: Any, batch: PaddedBatch, structure: dict[str, Any], where: str) -> None:
-        """Raise TransformError if `found`, the result for `batch`, is not allowed.
-
-        `structure` is the result of `_structure` before the transform.
-        """
+        """Raise TransformError if `found`, the result for `batch`, is not allowed; `structure` is from before."""
         if found is not batch:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return the given "
@@ -114,7 +105,7 @@ class BatchTransform:
                 )
 
 
-def _named(ids: Sequence[int | None]) -> str:
+def _display_name(ids: Sequence[int | None]) -> str:
     if not ids:
         return "a padding-only batch"
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
@@ -138,14 +129,12 @@ def _columns(batch: PaddedBatch) -> Iterator[tuple[_Group, dict[str, Tensor], in
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return the fields that must not change; each tensor becomes a pair (tensor, number of its in-place changes).
-
-    Torch counts in-place changes. It does not count them for inference tensors, which get the number -1.
-    """
+    """Return the fields that must not change; each tensor becomes (tensor, torch's number of in-place changes)."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: seen(inner) for key, inner in value.items()}
+        # Torch counts no changes of inference tensors.
         return (value, -1 if value.is_inference() else version_of(value)) if isinstance(value, Tensor) else value
 
     return {field.name: seen(getattr(batch, field.name)) for field in fields(batch) if field.name not in _CHANGEABLE}
@@ -170,10 +159,7 @@ def _padding(batch: PaddedBatch) -> dict[_Group, dict[str, Tensor]]:
 
 
 def _restore(batch: PaddedBatch, padding: dict[_Group, dict[str, Tensor]]) -> None:
-    """Set padding rows to the values in `padding`, the result of `_padding` before the transform.
-
-    If a column is new, or has another dtype or shape than before, its padding rows become 0.
-    """
+    """Set padding rows to the values in `padding`, or to 0 if a column is new or has another dtype or shape."""
     for group, columns, real, _ in _columns(batch):
         restored = {}
         for name, value in columns.items():

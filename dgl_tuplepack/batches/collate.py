@@ -1,4 +1,4 @@
-"""Collate a list of graphs into one padded batch, sort its edges, and read batches of a dataset by ids."""
+"""Collate a list of graphs into one padded batch, sort its edges, read batches by ids, and unpad them again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
+from dgl_tuplepack._core.checks import UINT64_MAX, shown, true_or_false, whole_number
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import Coordinates, Fill, Key, PaddedShape, batch_of, number_of_shape
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import ENDS, EdgeType, GraphBlock, GraphType
-from dgl_tuplepack.graphs.build import joined, schema_of
+from dgl_tuplepack.graphs.build import build_item, joined, schema_of
 from dgl_tuplepack.graphs.items import (
     BatchItems,
     Examples,
@@ -41,9 +41,9 @@ from dgl_tuplepack.planning.sizes import IntArray
 class PaddedCollate:
     """Collate a list of graphs, which may be empty, into a `PaddedBatch` of static shape.
 
-    If `limits` is a list, there are several static shapes. Items of ``with_ids(dataset)`` carry the shape that the
-    sampler chose for the step, and their batch gets this shape. A batch of other items gets the smallest shape that
-    holds the batch; this shape may differ between ranks.
+    If `limits` is a list, there are several static shapes. A batch of items of ``with_ids(dataset)`` gets the shape
+    that the sampler chose for the step. A batch of other items gets the smallest shape that holds it, which may differ
+    between ranks.
 
     Parameters
     ----------
@@ -51,26 +51,26 @@ class PaddedCollate:
         Limits of one pack, including a limit on graphs, or a list of such limits; usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        The example defines types, features and labels; it shows the features of a type only if it has nodes (edges) of
-        the type. If it has an id, all items must have ids >= 0, and the batch has `graph_ids` (see `with_ids`). A dict
-        of named DGLGraphs may replace the graph; the batch then has the property `graphs` instead of `graph`.
+        It defines types, features and labels; it shows the features of a type only if it has nodes (edges) of the type.
+        If it has an id, all items must have ids >= 0, and the batch has `graph_ids` (see `with_ids`). A dict of named
+        DGLGraphs may replace the graph; the batch then has the property `graphs` instead of `graph`.
     packs_per_batch
         Number of packs in a batch, p >= 1; give the same number as to the sampler.
     label_fill, feature_fill
-        Value of padding: a number, or a dict from names to values. Each value in the dict is a number, or an array with
-        the shape of one node's, edge's or graph's value. Names that are not in the dict get 0. Labels include all
-        values of graphs, such as a cell.
+        Value of padding: a number, or a dict from names to values, 0 for other names. A value in the dict is a number,
+        or an array with the shape of one node's, edge's or graph's value. Labels include all values of graphs, such as
+        a cell.
     cover_padding
         Give every padding node an incoming edge (of each type), for layers that refuse nodes without incoming edges,
-        such as GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges, where
-        `edges` and `nodes` are the limits.
+        such as GraphConv and GATConv. For limits `nodes` and `edges`, a batch then has p x edges + p x nodes + 1 edge
+        slots instead of p x edges.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, such as ``("pos",)``, for models that divide by
-        distances or compute angles. Padding nodes then have distinct positions, so no padding edge has length 0. A
-        batch then has p x nodes + 2 node slots. With ``{"pos": 0.1}`` padding nodes are at least 0.1 apart (default 1);
-        choose less than half of the model's cutoff, so that padding nodes have neighbours.
+        distances or compute angles: padding nodes get distinct positions, so no padding edge has length 0. A batch then
+        has p x nodes + 2 node slots. With ``{"pos": 0.1}`` padding nodes are at least 0.1 apart (default 1); choose
+        less than half of the model's cutoff, so that padding nodes have neighbours.
     sort_edges
         Sort the edges of each type by destination; edges with the same destination keep their order. The batch then
         has `row_pointers`. Real edges still come first, and `unpad` restores the original order in each graph.
@@ -93,12 +93,11 @@ class PaddedCollate:
         0..2**64-1. The random numbers of transforms depend only on this seed, the epoch, and the ids of the graphs, not
         on the number of workers. A random transform needs items from ``with_ids(dataset)``.
     levels
-        The level of each PyG attribute whose level is unclear from the example: ``{"w": "edge"}``. The level is what
-        the attribute belongs to: "node", "edge" or "graph". If a Data holds several graphs, the level is instead the
-        name of an attribute that has a row for each node of the same graph, such as "x_s", or of the attribute with the
-        endpoints of the same edges, such as "edge_index_s". An attribute with the level None is left out. With its own
-        name as the level, ``{"w": "w"}``, the rows of an attribute become a component of their own, with a limit of
-        their own.
+        What a PyG attribute belongs to, if the example does not show it: "node", "edge" or "graph", as in
+        ``{"w": "edge"}``. If a Data holds several graphs, instead the name of an attribute that has a row for each node
+        of the same graph, such as "x_s", or of the attribute with the endpoints of the same edges, such as
+        "edge_index_s". An attribute with the level None is left out. With its own name as the level, ``{"w": "w"}``,
+        the rows of an attribute become a component of their own, with a limit of their own.
 
     Raises
     ------
@@ -147,7 +146,7 @@ class PaddedCollate:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         levels = None if levels is None else checked_levels(levels)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
-        self.schema = schema_of(self._example(example), ties, indices, levels)
+        self.schema = schema_of(self._transformed(example), ties, indices, levels)
         if self._transform is not None:
             # The transform must not remove nodes (edges) that labels index.
             self._transform.numbered = self.schema.numbered_by_labels
@@ -155,10 +154,9 @@ class PaddedCollate:
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The last shape is the largest.
         self.shape = self.shapes[-1]
-        empty = None if batch_transform is None else self._padded([], [], None)
-        self._batch_transform = (
-            None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
-        )
+        self._batch_transform: BatchTransform | None = None
+        if batch_transform is not None:
+            self._batch_transform = BatchTransform(batch_transform, transform_seed, self._padded([], [], None))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of random transforms, also in worker processes, for items that carry no epoch.
@@ -169,8 +167,8 @@ class PaddedCollate:
             if transform is not None:
                 transform.draws.set_epoch(epoch)
 
-    def _example(self, example: Any) -> Any:
-        """Return the example or examples; if there is a transform, apply it to them, as in epoch 0."""
+    def _transformed(self, example: Any) -> Any:
+        """Return the example or examples, transformed as in epoch 0."""
         if self._transform is None:
             return example
         given = example if isinstance(example, Examples) else [example]
@@ -196,7 +194,7 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], names: list[str], sampler_shape: int | None) -> PaddedBatch:
-        """Return the padded batch of items, of which `parts` are the parts and `names` the names in messages."""
+        """Return the padded batch of items with these parts, and these names in messages."""
         schema = self.schema
         graphs = joined(schema, parts, names)
         if schema.ties or schema.indices:
@@ -220,10 +218,7 @@ class PaddedCollate:
         return padded
 
     def _ids(self, shape: PaddedShape, items: Sequence[Parts], names: list[str], device: torch.device) -> Tensor | None:
-        """Return the id of each graph slot, -1 in padding; None if the example has no id.
-
-        Raise SchemaError if an item has an id but the example has none, or the reverse.
-        """
+        """Return the id of each graph slot, -1 in padding; None if the example, and so no item, has an id."""
         # Only the example decides whether a batch has ids, so that empty batches have ids if other batches do.
         for item, name in zip(items, names, strict=True):
             if (item.id is not None) != self.schema.has_ids:
@@ -239,10 +234,7 @@ class PaddedCollate:
 
 
 def padded_batch(shape: PaddedShape, graphs: GraphBlock) -> PaddedBatch:
-    """Return the padded batch of the graphs, without ids.
-
-    Raise GraphTooLargeError if the graphs exceed the limits of `shape`.
-    """
+    """Return the padded batch of the graphs, without ids; GraphTooLargeError if they exceed the limits of `shape`."""
     # real[t]: number of real nodes or edges of type t; real[None]: number of graphs. Node types come first, None last.
     schema, real, device = shape.schema, graphs.totals, graphs.device
     shape.check_content(list(real.values()))
@@ -258,10 +250,7 @@ def padded_batch(shape: PaddedShape, graphs: GraphBlock) -> PaddedBatch:
 
 
 def _endpoints(shape: PaddedShape, graphs: GraphBlock, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return the source nodes and the destination nodes of all edges of a type, ``[slots]`` each.
-
-    Real edges come first, then padding edges, which join padding nodes.
-    """
+    """Return the source nodes and the destination nodes of all edges of a type, padding edges last."""
     padding_edges = torch.arange(shape.slots[edge_type] - graphs.totals[edge_type], device=graphs.device)
 
     def with_padding(real: Tensor, node_type: str, shift: int) -> Tensor:
@@ -296,18 +285,8 @@ def _per_graph(shape: PaddedShape, graphs: GraphBlock, t: GraphType) -> Tensor:
 class CollatedView:
     """View of a dataset: ``view[ids]`` is the batch that `collate` makes of the items at the positions `ids`.
 
-    If the `ids` of a sampler carry an epoch, items that get an id also get this epoch, which seeds random transforms.
-    If they carry the shape of their batch, `collate` gets the shape, too.
-
-    Attributes
-    ----------
-    dataset
-        The items. If the dataset has ``__getitems__``, one call reads all items of a batch, as in torch.
-    collate
-        Function from a list of items to a batch.
-    ids
-        The ids that become the `graph_ids` of a batch: an int64 array ``[N]`` with the id of each position in the
-        dataset; or "own", for the ids that the items have; or None, to add no ids.
+    The epoch and the shape that the `ids` of a sampler carry are passed on with the items. The `graph_ids` of a batch
+    are ``self.ids[position]``, or with "own" the ids that items have; None adds no ids.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: IntArray | str | None = None) -> None:
@@ -355,10 +334,9 @@ class ReorderableTensors:
     @classmethod
     def of(cls, batch: PaddedBatch) -> ReorderableTensors:
         """Return the tensors of a batch, with the edges in their current order."""
-        nodes, edges = batch.node_features_by_type, batch.edge_features_by_type
-        return cls(
-            dict(batch.src_by_type), dict(batch.dst_by_type), _copied(nodes), _copied(edges), batch.labels_by_name()
-        )
+        features = (batch.node_features_by_type, batch.edge_features_by_type)
+        nodes, edges = ({t: dict(own) for t, own in by_type.items()} for by_type in features)
+        return cls(dict(batch.src_by_type), dict(batch.dst_by_type), nodes, edges, batch.labels_by_name())
 
     def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
         """Move edge ``order[j]`` of type `e` to position j, for each j."""
@@ -379,8 +357,7 @@ class ReorderableTensors:
 def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     """Return a batch with the edges of each type sorted by destination. No operation makes the CPU wait for the GPU.
 
-    The nodes of a graph are consecutive, and graphs are in order. Therefore each edge stays within the edge slots of
-    its graph, and masks and counts do not change.
+    Nodes are in the order of graphs, so each edge stays within the slots of its graph; masks and counts do not change.
     """
     content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch.ties.items()}
     # orders[e][j]: old position of the edge of type e that is now at position j. pointers[e][v]: position of the first
@@ -443,5 +420,77 @@ def inverse(order: Tensor) -> Tensor:
     return positions
 
 
-def _copied(features: Mapping[Any, dict[str, Tensor]]) -> Features:
-    return {t: dict(own) for t, own in features.items()}
+def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
+    """Return the real graphs of a batch, in the order of the batch, with the features that ``batch.graph`` has now.
+
+    Parameters
+    ----------
+    batch
+        A batch from `PaddedCollate` or a store.
+    with_labels
+        Return pairs (graph, label) instead of graphs.
+
+    Returns
+    -------
+    list
+        DGLGraphs (or pairs), or dicts of DGLGraphs for named graphs, with the index type that they had before padding.
+        Features and labels are views of the batch, with two exceptions. Features of sorted edges, and of nodes tied to
+        them, are copies in the original order. Node and edge indices are copies, renumbered from 0 in each graph.
+
+    Raises
+    ------
+    SchemaError
+        `batch` is not a padded batch, or the number of nodes or edges of its graph was changed in place.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits, PaddedCollate
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> [g.num_nodes() for g in unpad(PaddedCollate(Limits(6, 8, graphs=4), example=pair)([pair, pair]))]
+    [2, 2]
+    """
+    if not isinstance(batch, PaddedBatch):
+        raise SchemaError(f"unpad needs a PaddedBatch, but got {type(batch).__name__}; for a DGLGraph use dgl.unbatch.")
+    with_labels = true_or_false("with_labels", with_labels)
+    number = batch.num_real_graphs
+    if not number:
+        return []
+    batch.sync_with_graph()
+    content = in_order_of_graphs(batch)
+    # counts[t][i]: number of nodes (edges) of type t in the real graph i.
+    per_type: dict[Any, Tensor] = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
+    counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    src, dst = ({t: ends.to(batch.idtype) for t, ends in each.items()} for each in (content.src, content.dst))
+    nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
+    edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
+    labels = _with_targets(batch, "label", None, content.labels)
+    # first[t]: first node (edge) of type t of graph `index`. spans[t]: slice of that graph's nodes (edges) of type t.
+    first = dict.fromkeys(counts, 0)
+    items = []
+    for index in range(number):
+        spans = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
+        graph = build_item(
+            batch.graph_names,
+            {e: (src[e][spans[e]] - first[e[0]], dst[e][spans[e]] - first[e[2]]) for e in batch.edge_types},
+            {t: counts[t][index] for t in batch.node_types},
+            {t: _rows(own, spans[t], first) for t, own in nodes.items()},
+            {t: _rows(own, spans[t], first) for t, own in edges.items()},
+        )
+        items.append((graph, as_label(_rows(labels, index, first))) if with_labels else graph)
+        first = {t: span.stop for t, span in spans.items()}
+    return items
+
+
+# Name, values, and the type that the values index (None if they are not indices).
+_Columns = list[tuple[str, Tensor, Any]]
+
+
+def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
+    """Return each feature of the type t, or each label, with the type that it indexes."""
+    return [(name, values, batch.indexed_by((content, t, name), values)) for name, values in columns.items()]
+
+
+def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
+    """Return some rows of all columns; subtract ``first[t]`` from indices of the type t, so that they count from 0."""
+    return {name: values[rows] if target is None else values[rows] - first[target] for name, values, target in columns}

@@ -18,7 +18,7 @@ from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import as_integer, shown
 from dgl_tuplepack._core.tracing import is_traced
-from dgl_tuplepack.batches.content import BatchContent, slots_and_pointers
+from dgl_tuplepack.batches.tensors import slots_and_pointers
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.pyg_join import storages_of
@@ -39,7 +39,7 @@ class Origin:
     counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
     # If edges are sorted: edge type -> the position that each edge had before sorting.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
-    # As `ties` and `indices` of `BatchContent`.
+    # As `ties` and `indices` of `PaddedBatch`.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
     is_padded: bool = False
@@ -50,7 +50,16 @@ class Origin:
     @functools.cached_property
     def joining(self) -> Joining | None:
         """The rules by which PyG joins the graphs; None if they are PyG's default rules."""
-        return joining_of(self.names, self.indices)
+        names, types, indices = self.names, self.names.types, self.indices
+        axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
+        shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
+            (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
+            for column, t, key in names.columns
+        }
+        for e, attribute in types.edges.items():
+            axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
+        usual = (_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
+        return None if all(usual) else Joining(axes, shifted_by)
 
     @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
@@ -78,8 +87,7 @@ class PygBatch(Batch):  # type: ignore[misc]
     def num_real_graphs(self) -> int:
         """Number of real graphs."""
         origin = self.__dict__.get("_origin")
-        number: int = super().num_graphs if origin is None else origin.num_real_graphs
-        return number
+        return self.num_graphs if origin is None else int(origin.num_real_graphs)
 
     def __init_subclass__(cls) -> None:
         # PyG makes a subclass of `PygBatch` for each class of graphs. Name it like PyG's own subclass: DataBatch.
@@ -193,8 +201,8 @@ class Template:
         return made
 
 
-def pyg_batch(batch: BatchContent) -> Any:
-    """Return the PyG batch of a padded batch. The two batches share their features, labels and masks."""
+def pyg_batch(batch: Any) -> Any:
+    """Return the PyG batch of a `PaddedBatch`. The two batches share their features, labels and masks."""
     batch.sync_with_graph()
     columns: list[Column] = []
     values: list[Tensor] = []
@@ -231,9 +239,8 @@ def plain_batch(
 ) -> Any:  # fmt: skip
     """Return the PyG batch of graphs without padding, equal to the result of `Batch.from_data_list`.
 
-    `counts` has, for each node type and then each edge type, the number of nodes or edges in each graph, ``[graphs]``.
-    `totals` has the sum of each array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` for
-    each edge type, `values` the features and labels. `indices` maps features and labels to the type that they index.
+    `counts` has, for each node type and then each edge type, its number in each graph. `totals` has the sum of each
+    array in `counts`, then the number of graphs. `ends` has the endpoints ``[2, E]`` of each edge type.
     """
     names, types = template.names, template.names.types
     of_nodes = dict(zip(types.nodes, counts, strict=False))
@@ -246,8 +253,10 @@ def plain_batch(
     return template.new(origin, values, others)
 
 
-def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
+def follow_and_exclude(follow: Collection[str], exclude: Collection[str], batch: Any) -> Any:
     """Apply `follow_batch` and `exclude_keys` of `Batch.from_data_list` in place to a batch that `plain_batch` made."""
+    if not isinstance(batch, PygBatch) or not (follow or exclude):
+        return batch
     storages = dict(storages_of(batch))
     for (t, key), counts in _rows_per_graph(batch.__dict__["_origin"]).items():
         if key in exclude:
@@ -292,10 +301,7 @@ def _cached_template(
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
-    """Return source nodes and destination nodes as one tensor ``[2, E]``.
-
-    The tensor is a view if `dst` follows `src` in memory, as in the batches of a store. Otherwise it is a copy.
-    """
+    """Return both ends as one tensor ``[2, E]``: a view if `dst` follows `src` in memory, as in batches of a store."""
     number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number
@@ -476,23 +482,6 @@ def new_graph(names: Names, joining: Joining | None) -> Any:
     graph = StoredData() if names.types.is_flat else StoredHeteroData()
     graph.__dict__["_joining"] = joining
     return graph
-
-
-def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
-    """Return the joining rules of the graphs in a batch; None if they are the default rules of PyG.
-
-    `indices` maps each feature or label with indices to the node or edge type that it indexes.
-    """
-    types = names.types
-    axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-    shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
-        (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
-        for column, t, key in names.columns
-    }
-    for e, attribute in types.edges.items():
-        axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
-    is_usual = all(_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
-    return None if is_usual else Joining(axes, shifted_by)
 
 
 def _is_usual(attribute: Attribute, axis: int | None, shifted_by: tuple[Attribute, ...], is_flat: bool) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -23,25 +23,38 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.planning.limits import Limits, as_limits
 
 _MOST_INT32 = 2**31 - 1
-_MOST_FLOAT = torch.finfo(torch.float64).max
 
 # A number, or an array with the shape of one row.
 Value = float | Sequence[Any] | NDArray[Any] | Tensor
 Fill = float | Mapping[str, Value]
 
 
+# Key of a tensor: its content, the type of its rows (None: graphs) and, for a feature or label, its name. Examples:
+# ("mask", type), ("node_feature", type, name).
+Key = tuple[Any, ...]
+Spec = tuple[torch.dtype, tuple[int, ...]]
+# Names of features; or a dict from names of features to the least distance between padding nodes.
+Coordinates = Sequence[str] | Mapping[str, float]
+
+
+class PadSettings(TypedDict, total=False):
+    """How batches are padded; `PaddedCollate` describes the settings."""
+
+    label_fill: Fill
+    feature_fill: Fill
+    cover_padding: bool
+    idtype: torch.dtype
+    coordinates: Coordinates
+    sort_edges: bool
+
+
 @dataclass(frozen=True)
 class PaddedShape:
-    """Numbers of slots of a batch of p = `packs_per_batch` packs, and the values of padding.
+    """Numbers of slots of a batch of p = `packs_per_batch` packs, and the values of padding; see `PaddedCollate`.
 
-    Without options there are p x nodes + 1 node slots, p x edges edge slots and p x graphs + 1 graph slots. With
-    `coordinates` there are p x nodes + 2 node slots, so that a padding edge can join two padding nodes. With
-    `cover_padding` an edge type has additional slots, so that every padding node can have an incoming edge. Tied nodes
-    and edges have the same number of slots. If indices point to edges, there is always a padding edge.
-
-    `limits` must have a cap on graphs; its components are stored in the order of the schema. `slots` has the number of
-    slots of each node type, of each edge type and, under the key None, of graphs. `most` maps each component, and
-    "graphs", to the largest number that the p packs may hold. `fillings` has the padding rows of features and labels.
+    `slots` has the number of slots of each node type, of each edge type and, under the key None, of graphs. `most` maps
+    each component, and "graphs", to the largest number that the p packs may hold. `fillings` has the padding rows of
+    features and labels.
     """
 
     schema: Schema
@@ -95,23 +108,15 @@ class PaddedShape:
                 "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
-        self._check_index_columns()
-
-    def _check_index_columns(self) -> None:
-        """Raise LimitsError if a feature or label with indices has a dtype that cannot number all slots."""
-        for column, target in self.schema.index_columns.items():
-            slots = self.slots[target]
-            if self.schema.spec_of(column).dtype == torch.int32 and slots > _MOST_INT32:
+        for column, target in schema.index_columns.items():
+            if schema.spec_of(column).dtype == torch.int32 and slots[target] > _MOST_INT32:
                 raise LimitsError(
-                    f"{column[2]!r} is torch.int32, which cannot number {slots} slots (at most {_MOST_INT32}); "
+                    f"{column[2]!r} is torch.int32, which cannot number {slots[target]} slots (at most {_MOST_INT32}); "
                     "store it as int64, or use smaller limits."
                 )
 
     def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
-        """Return the number of slots of each node type and of each edge type.
-
-        Each node type t has at least `reserved` slots more than ``most[t]``, for padding.
-        """
+        """Return the number of slots of each type; a node type t has at least `reserved` more than ``most[t]``."""
         schema, num_edges = self.schema, dict[EdgeType, int]()
         num_nodes = {t: most[t] + reserved for t in schema.node_types}
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
@@ -128,10 +133,9 @@ class PaddedShape:
         return num_nodes, {e: num_edges[e] for e in schema.edge_types}
 
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
-        """Return the padding of each feature and label: one row ``[1, ...]`` for all slots, or one row for each slot.
+        """Return the padding of each feature and label without indices: one row for all slots, or one for each slot.
 
-        Features and labels with indices are left out. `distances` maps names of features to the least distance between
-        padding nodes.
+        `distances` maps names of features to the least distance between padding nodes.
         """
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
@@ -159,10 +163,7 @@ class PaddedShape:
         return fillings
 
     def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
-        """Return the padding rows of a feature or label, ``[slots - real rows, ...]``; real rows come before them.
-
-        `real` has the number of real nodes (edges) of each type and, under the key None, of real graphs.
-        """
+        """Return the padding rows of a feature or label; `real` has the number of real rows of each type."""
         slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
         if target is not None:
             # All indices in padding point to the first padding node (edge).
@@ -178,7 +179,7 @@ class PaddedShape:
         return shape
 
     def has_padding_chains(self, edge_type: EdgeType) -> bool:
-        """Return whether padding edges of a type form a chain: each joins a padding node to the next padding node."""
+        """Return whether each padding edge of a type joins a padding node to the next padding node."""
         return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property
@@ -188,8 +189,16 @@ class PaddedShape:
 
     @property
     def layout(self) -> dict[Key, Spec]:
-        """Dtype and shape of each tensor of a batch; for the keys see `layout_of`."""
-        return layout_of(self.schema, self.slots, self.idtype, self.sort_edges)
+        """Dtype and shape of each tensor of a batch."""
+        schema, slots, graphs = self.schema, self.slots, self.num_graphs
+        layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
+        layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}
+        layout |= {("per_graph", t): (torch.int64, (graphs,)) for t in slots if t is not None}
+        layout |= {(end, e): (self.idtype, (slots[e],)) for e in schema.edge_types for end in ENDS}
+        if self.sort_edges:
+            layout |= {("row_pointers", e): (torch.int64, (slots[e[2]] + 1,)) for e in schema.edge_types}
+            layout |= {("edge_order", e): (torch.int64, (slots[e],)) for e in schema.edge_types}
+        return layout | {key: (spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in schema.columns()}
 
     def holds(self, content: Sequence[int]) -> bool:
         """Return whether p packs may hold `content`: numbers of nodes of each type, edges of each type, and graphs."""
@@ -206,11 +215,9 @@ class PaddedShape:
 
 
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
-    """Return the index in `shapes` of the shape that a batch is padded to.
+    """Return the index in `shapes` of the shape that a batch is padded to: the sampler's choice, if there is one.
 
-    `shapes` are in ascending order. The sampler's choice, `from_sampler`, is the same on all ranks; without it, choose
-    the smallest shape that holds the `content`. If no shape holds it, choose the largest: its `check_content` then
-    raises. Raise SamplerError if `from_sampler` is too large.
+    Without it, choose the smallest shape that holds the `content`, or the largest, whose `check_content` then raises.
     """
     if len(shapes) == 1:
         return 0
@@ -227,7 +234,7 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
     """Return the padding value (a number or a nested list) of each feature or label, by name.
 
-    `what` is the name of `fill` in messages. Raise SchemaError if a value does not fit its feature or label.
+    Raise SchemaError, which calls the argument `what`, if a value does not fit its feature or label.
     """
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
@@ -236,8 +243,12 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
             f"{sorted(names - {''})} (a single label has no name); correct the names or give one number. Values of "
             "nodes and edges belong in feature_fill, and values of graphs in label_fill."
         )
-    values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
-    values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}
+    values: dict[str, Any] = {}
+    for name in sorted(names):
+        value = fill.get(name, 0) if isinstance(fill, Mapping) else fill
+        if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
+            value = as_array(value, f"{what} of {name or 'the label'}", SchemaError).tolist()
+        values[name] = value
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
         value = values[name]
         shape = np.shape(value) if isinstance(value, list) else ()
@@ -252,26 +263,12 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
                 f"{what} is {shown(value)} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
-    return {name: _without_large_integers(value) for name, value in values.items()}
-
-
-def _without_large_integers(value: Any) -> Any:
-    """Convert integers beyond 64 bits to floats: torch refuses such integers even for floating-point dtypes."""
-    if isinstance(value, list):
-        return list(map(_without_large_integers, value))
-    return value if -(2**63) <= value < 2**63 else float(value)
-
-
-def _plain(value: Any, what: str) -> Any:
-    """Convert tensors, arrays and sequences to numbers or nested lists of numbers; return other values unchanged."""
-    if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
-        return as_array(value, what, SchemaError).tolist()
-    return value
+    return values
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:
-    # `math.isfinite` fails for integers beyond the range of floats.
-    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
+    # Torch refuses integers beyond 64 bits even for floating-point dtypes.
+    if not isinstance(value, int | float) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
         return False
     if dtype.is_floating_point or dtype.is_complex:
         return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
@@ -291,33 +288,10 @@ def _memory() -> int:
         return INT64_MAX
 
 
-# Key of a tensor: its content, the type of its rows (None: graphs) and, for a feature or label, its name. Examples:
-# ("mask", type), ("node_feature", type, name).
-Key = tuple[Any, ...]
-Spec = tuple[torch.dtype, tuple[int, ...]]
-
-
-def layout_of(schema: Schema, slots: Mapping[Any, int], idtype: torch.dtype, sort_edges: bool) -> dict[Key, Spec]:
-    """Return the dtype and shape of each tensor of a batch.
-
-    `slots` maps each node or edge type to its number of slots, and None to the number of graph slots.
-    """
-    graphs = slots[None]
-    layout: dict[Key, Spec] = {("graph_ids", None): (torch.int64, (graphs,))}
-    layout |= {("mask", t): (torch.bool, (number,)) for t, number in slots.items()}
-    layout |= {("per_graph", t): (torch.int64, (graphs,)) for t in slots if t is not None}
-    layout |= {(end, e): (idtype, (slots[e],)) for e in schema.edge_types for end in ENDS}
-    if sort_edges:
-        layout |= {("row_pointers", e): (torch.int64, (slots[e[2]] + 1,)) for e in schema.edge_types}
-        layout |= {("edge_order", e): (torch.int64, (slots[e],)) for e in schema.edge_types}
-    return layout | {key: (spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in schema.columns()}
-
-
 def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int]) -> PaddedBatch:
-    """Return the batch that consists of the given tensors, whose keys are the keys of `layout_of`.
+    """Return the batch of the given tensors, whose keys are the keys of `PaddedShape.layout`.
 
-    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs. Ids, row pointers
-    and edge order may be missing.
+    `real` has the number of real nodes of each type, of real edges of each type, and of real graphs.
     """
     node_types, edge_types = schema.node_types, schema.edge_types
     totals = dict(zip((*node_types, *edge_types, None), real, strict=True))
@@ -354,16 +328,8 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
     )
 
 
-# Names of features; or a dict from names of features to the least distance between padding nodes.
-Coordinates = Sequence[str] | Mapping[str, float]
-
-
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
-    """Return, for each feature named in `coordinates`, the least distance between padding nodes; the default is 1.
-
-    Raise SchemaError if a name is not the name of a node feature of real floats, or if a distance is not positive and
-    finite.
-    """
+    """Return, for each node feature named in `coordinates`, the least distance between padding nodes; default 1."""
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
             f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give, "
@@ -391,10 +357,9 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
 def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
     """Return positions for the slots ``first..first + number - 1``, ``[number, *spec.shape]``.
 
-    Any two positions are at least `distance` apart. In three dimensions, the positions wind around the first axis, so
-    that no three consecutive positions are collinear, and no four consecutive positions are coplanar. Then every angle
-    along a chain of padding edges is defined. `first` is the number of node slots of all earlier node types. Raise
-    SchemaError if the dtype cannot represent that many different positions.
+    Any two positions are at least `distance` apart. In three dimensions, the positions wind around the first axis: no
+    three consecutive positions are collinear, and no four are coplanar, so that every angle along a chain of padding
+    edges is defined.
     """
     if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
         raise SchemaError(

@@ -1,13 +1,17 @@
-"""The tensors of a padded batch without the methods of the batch, as an argument of compiled functions."""
+"""The tensors of a padded batch as an argument of compiled functions; row masks, and graph slots of nodes and edges."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import of_graph
@@ -28,13 +32,12 @@ class BatchTensors(NamedTuple):
 
     Examples
     --------
-    >>> import dgl, torch
+    >>> import dgl
     >>> from dgl_tuplepack import Limits, PaddedCollate
     >>> pair = dgl.graph(([0, 1], [1, 0]))
-    >>> pair.ndata["x"] = torch.tensor([1.0, 2.0])
     >>> t = PaddedCollate(Limits(nodes=3, edges=2, graphs=1), example=pair)([pair]).tensors
-    >>> t.node_features["x"], t.node_graph_slots, t.row_pointers
-    (tensor([1., 2., 0., 0.]), tensor([0, 0, 1, 1]), None)
+    >>> t.node_graph_slots, t.row_pointers
+    (tensor([0, 0, 1, 1]), None)
     """
 
     src: Any
@@ -98,7 +101,7 @@ class BatchTensors(NamedTuple):
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(tensors)``."""
-        return named_row_masks(self, self.tied_node_types)
+        return row_masks_of(self, self.tied_node_types)
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
@@ -109,12 +112,35 @@ def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
     return {key: value[name]} if name in value else of_graph(name, value)
 
 
-def named_row_masks(batch: Any, tied: tuple[str, ...] = ()) -> dict[str, RowMask]:
-    """Return the row masks of a batch by component name; `tied` has the node types that are tied to edge types."""
-    node_mask, edge_mask = batch.node_mask, batch.edge_mask
-    if not isinstance(node_mask, dict):
-        node_mask, edge_mask = {NODE_TYPE: node_mask}, {EDGE_TYPE: edge_mask}
-    names = components_of(tuple(node_mask), tuple(edge_mask), bool(batch.graph_names))
-    rows = [RowMask(mask, None, t in tied) for t, mask in node_mask.items()]
-    rows += [RowMask(mask, None) for mask in (*edge_mask.values(), batch.graph_mask)]
-    return dict(zip((*names, "graphs"), rows, strict=True))
+def row_masks_of(batch: Any, tied: Collection[str] = (), num_real: Sequence[int] | None = None) -> dict[str, RowMask]:
+    """Return the row masks of a batch by component name; `tied` has the node types that are tied to edge types.
+
+    `num_real` has the number of real rows of each component, and of real graphs.
+    """
+    node_masks, edge_masks = batch.node_mask, batch.edge_mask
+    if not isinstance(node_masks, dict):
+        node_masks, edge_masks, tied = {NODE_TYPE: node_masks}, {EDGE_TYPE: edge_masks}, [NODE_TYPE] if tied else []
+    names = (*components_of(tuple(node_masks), tuple(edge_masks), bool(batch.graph_names)), "graphs")
+    masks = (*node_masks.values(), *edge_masks.values(), batch.graph_mask)
+    are_tied = [t in tied for t in node_masks] + [False] * (len(edge_masks) + 1)
+    numbers = [None] * len(masks) if num_real is None else num_real
+    return dict(zip(names, map(RowMask, masks, numbers, are_tied), strict=True))
+
+
+def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Return the graph slot of each of `number` nodes or edges, and the first one of each graph slot, ``[G + 1]``.
+
+    `counts` ``[G]`` has the nodes or edges of type `t` in each graph slot; on the CPU, its sum is checked.
+    """
+    if not counts.is_cpu or is_traced():
+        all_slots = torch.arange(counts.shape[0], device=counts.device)
+        slots = torch.repeat_interleave(all_slots, counts, output_size=number)
+        return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    # The kernel takes a fraction of the time of torch's functions.
+    of_rows, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
+    if (filled := fill_graph_slots(counts.numpy(), of_rows, pointers)) != number:
+        raise SchemaError(
+            f"the counts of {t!r} in each graph slot were changed: they add up to {filled}, but the batch has {number} "
+            f"slots; change a copy, {'nodes' if isinstance(t, str) else 'edges'}_per_graph.clone()."
+        )
+    return torch.from_numpy(of_rows), torch.from_numpy(pointers)

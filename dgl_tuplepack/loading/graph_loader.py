@@ -17,9 +17,9 @@ from dgl_tuplepack.loading.packed_loader import CollateWithIds, WholeBatches, lo
 class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     """Drop-in `dgl.dataloading.GraphDataLoader`, several times as fast as DGL's loader for lists and stores.
 
-    Batches, their order and the random numbers are the same as in DGL's loader on the same graphs. Any dataset works.
-    Lists, OGB datasets, stores, subsets of these (including `torch.utils.data.Subset`) and ``store.batched()`` are
-    faster than in DGL's loader.
+    Batches, their order and the random numbers are the same as in DGL's loader on the same graphs. Any dataset works;
+    lists, OGB datasets, stores, subsets of these (including `torch.utils.data.Subset`) and ``store.batched()`` are
+    faster.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the last element. For the
         result of `GraphStore.split`, they are the ids before the split.
     in_memory
-        Whether graphs are copied to a temporary store first. Later changes of a copied dataset have no effect. None:
+        Whether graphs are copied to a temporary store first; later changes of the dataset then have no effect. None:
         copy lists, tuples and OGB datasets whose items are a graph, or a graph and an integer or tensor. True: copy any
-        dataset of such items (else InputError); reading an item twice must return the same item. False: copy nothing.
+        dataset of such items (else InputError), which must return the same item each time. False: copy nothing.
     **kwargs
-        Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64`` and ``shuffle=True``. Leave num_workers at
-        0 for a store or a copied list: sending a batch from a worker takes much longer than making it.
+        Arguments of `torch.utils.data.DataLoader`, such as ``batch_size=64``. Leave num_workers at 0 for a store or a
+        copied list: sending a batch from a worker takes much longer than making it.
 
     Examples
     --------

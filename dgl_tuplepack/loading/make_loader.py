@@ -1,33 +1,47 @@
-"""`packed_loader`: make a loader, or one loader per split whose batches have one shape; and the settings of loaders."""
+"""`packed_loader`: choose limits, packs per batch and plans, and make one loader, or one per split of one shape."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import warnings
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 
-from dgl_tuplepack._core.checks import shown, true_or_false
+from dgl_tuplepack._core.checks import OVERSIZE, choice, shown, true_or_false, whole_number
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import CollatedView
-from dgl_tuplepack.batches.shape import Coordinates, Fill
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.batches.shape import PadSettings
+from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.loading.choice import Choice, Request, choose
-from dgl_tuplepack.loading.counted import CountedSizes
-from dgl_tuplepack.loading.opened import Graphs, opened, plans_of, plans_of_stores, shuffled_of, splits_of
+from dgl_tuplepack.loading.opened import (
+    CountedSizes,
+    Graphs,
+    opened,
+    padded_view,
+    plain_view,
+    plans_of,
+    plans_of_stores,
+    shuffled_of,
+    splits_of,
+)
 from dgl_tuplepack.loading.packed_loader import PackedLoader, refuse_collate
-from dgl_tuplepack.loading.plain_collate import padded_view, plain_view
-from dgl_tuplepack.planning.buckets import Shapes
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import PackPlan, static_limits
+from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.search.strategies import TOLERANCE
-from dgl_tuplepack.sampling.batches import PackBatchSampler
+from dgl_tuplepack.sampling.epoch_sampler import split_oversize
+from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 
+_log = logging.getLogger(__name__)
 # Without splits, all graphs form one split of this name.
 _ALL = ""
 
@@ -39,17 +53,8 @@ def packed_loader(
     *,
     splits: None = ...,
     shuffle: bool = ...,
-    padded: bool = ...,
-    limits: Shapes | None = ...,
     plan: PackPlan | None = ...,
-    packs_per_batch: int | None = ...,
-    shapes: int | None = ...,
-    multiple_of: int = ...,
-    seed: int = ...,
-    oversize: str = ...,
-    with_ids: bool = ...,
-    in_memory: bool | None = ...,
-    **settings: Unpack[LoaderSettings],
+    **settings: Unpack[AllSettings],
 ) -> PackedLoader: ...
 
 
@@ -60,17 +65,8 @@ def packed_loader(
     *,
     splits: Mapping[str, Any] | Literal[True],
     shuffle: bool | Collection[str] = ...,
-    padded: bool = ...,
-    limits: Shapes | None = ...,
     plan: Mapping[str, PackPlan] | None = ...,
-    packs_per_batch: int | None = ...,
-    shapes: int | None = ...,
-    multiple_of: int = ...,
-    seed: int = ...,
-    oversize: str = ...,
-    with_ids: bool = ...,
-    in_memory: bool | None = ...,
-    **settings: Unpack[LoaderSettings],
+    **settings: Unpack[AllSettings],
 ) -> dict[str, PackedLoader]: ...
 
 
@@ -102,15 +98,13 @@ def packed_loader(
         or the path of a store, of a dataset of shards, of a ``.bin`` file, of an OGB folder, of a folder in DGL's
         chunked graph format or of a part of a `partition`. In a list or dataset, each graph is a DGLGraph, a dict of
         named DGLGraphs, or a PyG Data or HeteroData. An iterator is read into a list. OGB folders, chunked graphs and
-        parts are written to a temporary store, which is deleted together with the loader; `preprocess` writes a
-        permanent store. With ``splits=True``, `source` may also be a mapping of split names to sources.
+        parts are written to a temporary store. With ``splits=True``, also a mapping of split names to sources.
     graphs_per_batch
         Mean number of graphs per batch, which corresponds to `batch_size`. Limits and packs per batch are chosen to
-        meet this number to within 5 %, if whole packs allow that; otherwise there is a warning. The exact mean is
-        ``loader.graphs_per_batch``. If the source has fewer graphs, there is one batch. The plans that `preprocess`
-        wrote into a store, and their limits, are used if they meet this number, or if this number is None. With splits,
-        the number applies to the shuffled splits, or to all splits if none is shuffled. Batches of the other splits
-        hold as many graphs as fit.
+        meet this number to within 5 %, if whole packs allow that; otherwise there is a warning. If the source has fewer
+        graphs, there is one batch. The plans that `preprocess` wrote into a store, and their limits, are used if they
+        meet this number, or if it is None. With splits, the number applies to the shuffled splits, or to all splits if
+        none is shuffled. Batches of the other splits hold as many graphs as fit.
     splits
         None: one loader for all graphs. A mapping of names to ids, to masks (True or False for each graph), or to
         subsets of the source (`torch.utils.data.Subset`): one loader per split; all batches have one shape. True: the
@@ -125,17 +119,14 @@ def packed_loader(
         collate makes them; they never exceed the limits.
     limits
         Limits of a pack; None: search them. A list of two to four limits in ascending order gives shape buckets: each
-        batch has one of these shapes. If `graphs_per_batch` is given too, the number of packs per batch is chosen to
-        meet that number.
+        batch has one of these shapes. With `graphs_per_batch`, the packs per batch are chosen to meet that number.
     plan
-        A plan for exactly the graphs of the source; None: make one. With splits, a mapping of split names to plans,
-        such as the plans of `preprocess`; missing plans are made.
+        A plan for exactly the graphs of the source; with splits, a mapping of split names to plans. Missing plans are
+        made.
     packs_per_batch
-        Packs per batch, >= 1. None: choose the number; with searched limits, choose 2 if half a batch can hold the
-        largest graph.
+        Packs per batch, >= 1. None: chosen; with searched limits, 2 if half a batch can hold the largest graph.
     shapes
-        2 to 4: search that many shape buckets. Use this if you need smaller batches than the largest graph allows with
-        one shape.
+        2 to 4: search that many shape buckets, for smaller batches than the largest graph allows with one shape.
     multiple_of
         With searched limits, the node slots and the edge slots of a pack are multiples of this number.
     seed
@@ -147,20 +138,18 @@ def packed_loader(
         attribute `graph_ids` of PyG batches. Padded batches always have ids. Ids are positions in `source`, also with
         splits, unless items have their own ids.
     in_memory
-        Whether graphs are copied to a temporary store first. Batches of copied graphs are made far faster, but later
-        changes of the dataset have no effect. None: copy lists, tuples, OGB datasets, and PyG's in-memory datasets
-        that have no transform of their own; copy none of these if the argument `transform` or `collate_fn` is given.
-        True: copy any dataset; reading an item twice must return the same item. False: read items one by one for each
-        batch.
+        Whether graphs are copied to a temporary store first, for far faster batches; later changes of the dataset then
+        have no effect. None: copy lists, tuples, OGB datasets, and PyG's in-memory datasets that have no transform of
+        their own, unless the argument `transform` or `collate_fn` is given. True: copy any dataset; reading an item
+        twice must return the same item. False: read items one by one for each batch.
     settings
         Settings that are passed on: content, num_replicas, rank and drop_last to `PackBatchSampler`;
         label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges, transform, batch_transform,
         transform_seed, ties, indices, levels, as_stored and separate to `PaddedCollate` or `GraphStore.padded`;
         num_workers, pin_memory, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor,
-        persistent_workers, pin_memory_device and in_order to torch's DataLoader. Workers make loading from a store, or
-        from a copied list (see `in_memory`), many times slower; they pay only for a slow transform. With
-        ``padded=False``, only `transform`, `transform_seed` and `as_stored` apply to batches, and `collate_fn` may
-        replace DGL's collate.
+        persistent_workers, pin_memory_device and in_order to torch's DataLoader. Workers make loading from a store or a
+        copied list many times slower; they pay only for a slow transform. With ``padded=False``, only `transform`,
+        `transform_seed` and `as_stored` apply to batches, and `collate_fn` may replace DGL's collate.
 
     Returns
     -------
@@ -175,8 +164,7 @@ def packed_loader(
     SearchError
         The largest graph does not allow so few graphs per batch; the message gives the smallest number that is allowed.
     InputError
-        A setting is unknown, settings contradict each other, a padded loader gets a `collate_fn`, or `shuffle` or
-        `plan` names a split that does not exist.
+        A setting is unknown, settings contradict each other, or `shuffle` or `plan` names an unknown split.
     SizesError, SchemaError, FormatError, LimitsError, PlanError, SamplerError
         As in `sizes_of`, `PaddedCollate` and `PackBatchSampler`. With splits, SizesError also if the source has no
         splits or a split is empty; SchemaError also if padded splits differ in types, features or labels.
@@ -195,9 +183,6 @@ def packed_loader(
     ...     shapes = {(batch.graph.num_nodes(), batch.graph.num_edges()) for batch in loader}
     >>> len(loader), loader.graphs_per_batch, len(shapes)
     (4, 10.0, 1)
-    >>> loaders = packed_loader(graphs, 10, splits={"train": range(30), "valid": range(30, 40)})
-    >>> loaders["train"].limits == loaders["valid"].limits
-    True
     """
     padded = true_or_false("padded", padded, InputError)
     passed_on = Settings.of(settings, padded)
@@ -222,19 +207,21 @@ def packed_loader(
     stored = plans_of_stores(by_name)
     request = Request(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes, stored)
     leading = tuple(shuffled) or tuple(by_name)
-    choice = choose({name: graphs.histogram for name, graphs in by_name.items()}, leading, request)
+    chosen = choose({name: graphs.histogram for name, graphs in by_name.items()}, leading, request)
     loaders = {}
     for name, graphs in by_name.items():
-        settings_of_split = passed_on.of_sampler(name in leading)
-        sampler = _sampler(graphs.histogram, name, name in shuffled, choice, request, settings_of_split)
+        sampler = PackBatchSampler(
+            graphs.histogram, chosen.limits, plan=chosen.plans[name], packs_per_batch=chosen.packs_per_batch,
+            shuffle=name in shuffled, seed=seed, oversize=oversize, **passed_on.of_sampler(name in leading),
+        )  # fmt: skip
         if padded:
-            view = padded_view(graphs, sampler.limits, choice.packs_per_batch, passed_on.batch)
+            view = padded_view(graphs, sampler.limits, chosen.packs_per_batch, passed_on.batch)
         else:
             view = plain_view(graphs, passed_on.collate, passed_on.batch, with_ids)
         if isinstance(view, CollatedView) and not isinstance(graphs.items, StoredGraphs):
             # Graphs of a store cannot change.
-            view.collated = CountedSizes(graphs, sampler.limits, choice.packs_per_batch).collated
-        loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=choice.search, **passed_on.loader)
+            view.collated = CountedSizes(graphs, sampler.limits, chosen.packs_per_batch).collated
+        loaders[name] = PackedLoader(view, sampler=sampler, padded=padded, search=chosen.search, **passed_on.loader)
     if request.graphs_per_batch is not None:
         # Each shuffled split is trained on; the other splits share one number.
         for names in [[name] for name in shuffled] or [list(leading)]:
@@ -245,7 +232,7 @@ def packed_loader(
 def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None:
     """Warn if the mean number of graphs in the batches of the splits misses `wanted`."""
     ranks = next(iter(samplers.values())).num_replicas
-    graphs = [sampler._num_graphs / ranks for sampler in samplers.values()]
+    graphs = [sampler.num_graphs / ranks for sampler in samplers.values()]
     batches = sum(map(len, samplers.values()))
     mean = sum(len(sampler) * sampler.graphs_per_batch for sampler in samplers.values()) / batches
     # The mean if all batches could hold exactly `wanted` graphs; a smaller split is one batch.
@@ -264,22 +251,6 @@ def _warn_of_mean(wanted: int, samplers: Mapping[str, PackBatchSampler]) -> None
         )
 
 
-def _sampler(
-    histogram: SizeHistogram, name: str, shuffle: bool, choice: Choice, request: Request, settings: dict[str, Any]
-) -> PackBatchSampler:
-    """Return the sampler of a split."""
-    return PackBatchSampler(
-        histogram,
-        choice.limits,
-        plan=choice.plans[name],
-        packs_per_batch=choice.packs_per_batch,
-        shuffle=shuffle,
-        seed=request.seed,
-        oversize=request.oversize,
-        **settings,
-    )
-
-
 class SamplerSettings(TypedDict, total=False):
     """Settings of `PackBatchSampler`."""
 
@@ -287,18 +258,11 @@ class SamplerSettings(TypedDict, total=False):
     num_replicas: int | None
     rank: int | None
     drop_last: bool
-    replan_every: None
 
 
-class BatchSettings(TypedDict, total=False):
+class BatchSettings(PadSettings, total=False):
     """Settings of `PaddedCollate` and `GraphStore.padded`."""
 
-    label_fill: Fill
-    feature_fill: Fill
-    cover_padding: bool
-    idtype: torch.dtype
-    coordinates: Coordinates
-    sort_edges: bool
     as_stored: bool
     separate: bool
     ties: Ties | None
@@ -328,6 +292,20 @@ class LoaderSettings(SamplerSettings, BatchSettings, DataLoaderSettings, total=F
     """All settings that `packed_loader` passes on."""
 
     collate_fn: Callable[[Any], Any] | None
+
+
+class AllSettings(LoaderSettings, total=False):
+    """All arguments of `packed_loader` that do not decide what it returns."""
+
+    padded: bool
+    limits: Shapes | None
+    packs_per_batch: int | None
+    shapes: int | None
+    multiple_of: int
+    seed: int
+    oversize: str
+    with_ids: bool
+    in_memory: bool | None
 
 
 # Settings that state facts about the graphs. A store gets these settings when it is written.
@@ -393,3 +371,164 @@ def _check_applies(name: str, padded: bool) -> None:
             f"them, GraphStore.write(path, graphs, {name}=...), and give the store."
         )
     raise InputError(f"{name} applies only to padded batches, but padded=False; leave {name} out.")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The user's settings of batches; `choose` chooses the value of each setting that is None.
+
+    `plans` are the user's plans, by split name. `stored` are the plans of a store; they are used if they fit.
+    """
+
+    graphs_per_batch: int | None
+    limits: Shapes | None
+    packs_per_batch: int | None
+    plans: Mapping[str, PackPlan]
+    multiple_of: int
+    seed: int
+    oversize: str
+    shapes: int | None = None
+    stored: Mapping[str, PackPlan] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("graphs_per_batch", "packs_per_batch"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value, 1, error=SamplerError))
+        whole_number("multiple_of", self.multiple_of, 1, 2**31, SearchError)
+        choice("oversize", self.oversize, OVERSIZE, SamplerError)
+        for plan in self.plans.values():
+            if not isinstance(plan, PackPlan):
+                raise PlanError(f"a plan must be a PackPlan, but is {shown(plan)}; make one with pack().")
+        given = "limits" if self.limits is not None else "a plan" if self.plans else None
+        if self.graphs_per_batch is None and given is None and not self.stored:
+            raise InputError(
+                "the batch size is not set: give graphs_per_batch, which corresponds to batch_size (such as 64), or "
+                "limits."
+            )
+        if given is not None and self.graphs_per_batch is not None and self.packs_per_batch is not None:
+            raise InputError(
+                f"graphs_per_batch={self.graphs_per_batch} and packs_per_batch={self.packs_per_batch} contradict each "
+                f"other, since the number of graphs in a pack already follows from {given}; leave one of them out."
+            )
+        for name, value in (("multiple_of", self.multiple_of), ("shapes", self.shapes)):
+            if given is not None and value not in (1, None):
+                raise InputError(
+                    f"{name}={shown(value)} is for limits that are searched, but this call gives {given}; leave one of "
+                    "them out."
+                )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Limits and packs per batch of all splits, the plan of each split, and the search for limits, if there was one."""
+
+    limits: Limits | Buckets
+    packs_per_batch: int
+    plans: Mapping[str, PackPlan]
+    search: LimitsSearch | None
+
+
+def choose(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> Choice:
+    """Choose one shape for all splits; `graphs_per_batch` applies only to the batches of the splits in `leading`.
+
+    `histograms` have the size class of each graph, by name of the split.
+    """
+    # Plans of a store fit only if no setting asks for other limits or other plans.
+    if request.stored and (request.limits, request.plans, request.multiple_of, request.shapes) == (None, {}, 1, None):
+        try:
+            chosen = _chosen(histograms, leading, replace(request, plans=request.stored, stored={}))
+        except InputError as error:
+            # Other limits can be searched only if `graphs_per_batch` is given.
+            if request.graphs_per_batch is None:
+                raise
+            _log.info("the plans of the store do not fit: %s", error)
+        else:
+            _log.info("used the plans of the store")
+            return chosen
+    return _chosen(histograms, leading, replace(request, stored={}))
+
+
+def _chosen(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> Choice:
+    """Make the choice; use the given limits, or else the limits of the given plans, or else search limits."""
+    search: LimitsSearch | None = None
+    limits: Limits | Buckets
+    if request.limits is not None:
+        limits = as_shapes(request.limits)
+    elif request.plans:
+        limits = _limits_of(request.plans)
+    else:
+        search = _search(histograms, leading, request)
+        limits = search.best.limits
+    plans = dict(request.plans)
+    for name, histogram in histograms.items():
+        if name not in plans:
+            # The sampler itself warns about graphs that it drops.
+            kept, _, _ = split_oversize(histogram, limits, request.oversize)
+            plans[name] = pack(kept.without_ids(), limits, seed=request.seed)
+    if search is not None:
+        packs = search.packs_per_batch
+    elif request.graphs_per_batch is not None:
+        packs = _packs_for(request.graphs_per_batch, [plans[name] for name in leading])
+    else:
+        packs = request.packs_per_batch or 1
+    how = "given" if search is None else f"searched among {len(search)} candidates"
+    _log.info("limits of a pack: %r, %s; packs per batch: %d", limits, how, packs)
+    for name, plan in plans.items():
+        title = f"split {name!r}: " if name else ""
+        graphs = plan.histogram.num_graphs
+        _log.info("%s%d graphs in %d packs (lower bound: %d)", title, graphs, plan.num_packs, plan.lower_bound)
+    return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
+
+
+def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
+    """Return the limits that all plans were made for; raise PlanError if the limits of two plans differ."""
+    (name, first), *others = plans.items()
+    for other, plan in others:
+        if plan.made_for != first.made_for:
+            raise PlanError(
+                f"the plan {other!r} is for {plan.made_for!r}, but the plan {name!r} for {first.made_for!r}; batches "
+                "of all splits have one shape, so give limits that no pack of any plan exceeds, or plans for equal "
+                "limits."
+            )
+    return first.made_for
+
+
+def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], request: Request) -> LimitsSearch:
+    """Search for limits for the leading splits; every graph of the other splits must fit into a pack too."""
+    packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
+    rest = [histogram for name, histogram in histograms.items() if name not in leading]
+    # With oversize="drop", large graphs of the other splits are dropped too, so they need not fit.
+    holding = functools.reduce(SizeHistogram.__add__, rest) if rest and request.oversize == "error" else None
+    assert request.graphs_per_batch is not None
+    with warnings.catch_warnings():
+        # The sampler warns about dropped graphs itself, once the limits are known.
+        warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
+        return search_limits(
+            packed, graphs_per_batch=min(request.graphs_per_batch, packed.num_graphs), holding=holding,
+            packs_per_batch=request.packs_per_batch or "auto", multiple_of=request.multiple_of, shapes=request.shapes,
+            oversize=request.oversize,
+        )  # fmt: skip
+
+
+def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
+    """Return the packs per batch for a mean of about `graphs` graphs; SamplerError if no number comes close."""
+    total, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
+    # The number of packs of each shape bucket, over all plans.
+    of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
+    chosen = max(1, round(graphs * packs / total))
+    batches = sum(steps_of(of_shapes, chosen, drop_last=False))
+    # With few graphs, a partial last batch can move the mean beyond the tolerance. So also accept the number of batches
+    # that a loader with batch_size=`graphs` makes, with or without a partial last batch.
+    close = abs(total / batches / graphs - 1) <= TOLERANCE or batches in (total // graphs, -(-total // graphs))
+    if not close:
+        around = sorted({max(1, int(graphs * packs / total)), int(graphs * packs / total) + 1})
+        # Packs per batch -> mean number of graphs per batch.
+        means = {p: total / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
+        offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} per batch)" for p, mean in means.items())
+        raise SamplerError(
+            f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {total / packs:.1f} graphs on "
+            f"average within these limits; ask for {offered}, or leave out limits and plans, so that suitable ones "
+            "are chosen."
+        )
+    return chosen

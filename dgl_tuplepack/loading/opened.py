@@ -1,4 +1,4 @@
-"""Open a source, and its splits, for a loader, which reads graphs by position. Lists may be copied to a store."""
+"""Open a source, and its splits, for a loader; lists may be copied to a store. Then make the views of its batches."""
 
 from __future__ import annotations
 
@@ -6,30 +6,45 @@ import functools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
 from dgl_tuplepack._core.checks import as_split, choice, shown
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import notice
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.collate import CollatedView, PaddedCollate
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, SizesError
 from dgl_tuplepack.graphs.build import chosen_from, ids_in
 from dgl_tuplepack.graphs.build import schema_of as schema_of_example
-from dgl_tuplepack.graphs.items import Examples, Identified, WithIds, parts_of
-from dgl_tuplepack.graphs.named import is_graph, is_pyg
+from dgl_tuplepack.graphs.items import (
+    Examples,
+    Identified,
+    WithIds,
+    begins_with_pyg,
+    parts_of,
+    shape_index_of,
+    taken_apart,
+)
+from dgl_tuplepack.graphs.named import counts_of, is_graph, is_pyg
 from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.readers.datasets import sizes_of_items
 from dgl_tuplepack.graphs.readers.kinds import resolve, sizes_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, plan_file
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, plan_file, refuse_store_settings
 from dgl_tuplepack.storage.reader import temporary_store
 from dgl_tuplepack.storage.selection import check_same_schema
 
@@ -38,23 +53,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Graphs:
-    """Graphs that can be read by position, and their ids in batches.
+    """Graphs that can be read by position, and their ids in batches."""
 
-    Attributes
-    ----------
-    items
-        A store, or a dataset with a length and items.
-    ids
-        int64 ``[N]``, positions in the user's source. Items that have ids of their own keep their own ids.
-    is_copy
-        Whether `items` is a temporary store of graphs that the user passed in another form.
-    levels
-        For PyG graphs: attribute -> level, set by the user.
-    """
-
+    # A store, or a dataset with a length and items.
     items: Any
+    # int64 [N], positions in the user's source. Items that have ids of their own keep their own ids.
     ids: IntArray
+    # Whether `items` is a temporary store of graphs that the user passed in another form.
     is_copy: bool = False
+    # For PyG graphs: attribute -> level, set by the user.
     levels: Levels | None = None
 
     @property
@@ -105,12 +112,10 @@ def opened(
     declared: Mapping[str, Any] | None = None,
     found: Source | None = None,
 ) -> Graphs:
-    """Return the graphs of a source.
+    """Return the graphs of a source; those that can only be read in blocks are written to a temporary store.
 
-    Graphs that can only be read in blocks are written to a temporary store, which lives as long as the result; for
-    lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`, a
-    dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
-    `found` is the resolved source, if the caller has it.
+    For lists and datasets see `stored_copy`. `declared` holds ties, indices and levels for the store. With `is_plain`,
+    a dataset is copied only if it holds graphs of PyG, or if a store makes the same batches of it as DGL's collate.
     """
     found = found or resolve(source)
     items = found.by_position()
@@ -137,8 +142,8 @@ def stored_copy(
 ) -> GraphStore | None:
     """Copy a dataset to a temporary store; return None if it is not copied. `found` is the resolved dataset, if known.
 
-    If `in_memory` is None, copy the dataset if it is known to return the same items every time, and if a store can hold
-    these items. True: copy it, or raise an error. A dataset cannot be copied if `allows` returns False for an item.
+    With `in_memory` None, copy a dataset that is known to repeat its items, if a store can hold them; True: any, or
+    raise an error. A dataset cannot be copied if `allows` returns False for an item.
     """
     if in_memory is False or not (in_memory or (repeats_items(dataset) and len(dataset))):
         return None
@@ -170,8 +175,7 @@ def stored_copy(
 def repeats_items(dataset: Any) -> bool:
     """Return whether a dataset is known to return the same item each time.
 
-    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets of
-    these. Subclasses that may change an item when the item is read do not count.
+    Such datasets are lists, tuples, OGB's DGL datasets, PyG's in-memory datasets without a transform, and subsets.
     """
     while type(dataset) is WithIds or chosen_from(dataset) is not None:
         dataset = dataset.dataset
@@ -217,10 +221,7 @@ def plans_of(plan: object, splits: Mapping[str, Graphs]) -> Mapping[str, PackPla
 
 
 def plans_of_stores(splits: Mapping[str, Graphs]) -> dict[str, PackPlan]:
-    """Return the plans that `preprocess` wrote into the stores of the splits, by split name.
-
-    Return an empty dict if any split has no plan for exactly its graphs.
-    """
+    """Return the plans that `preprocess` wrote into the stores of the splits; {} if one lacks a plan for its graphs."""
     plans = {}
     for name, graphs in splits.items():
         # A `GraphStore` has one segment, whose attribute `data` is the folder of arrays and plans.
@@ -242,10 +243,9 @@ def splits_of(
     is_plain: bool,
     declared: Mapping[str, Any],
 ) -> dict[str, Graphs]:
-    """Return the graphs of each split, by name.
+    """Return the graphs of each split, by name; for `in_memory`, `is_plain` and `declared` see `opened`.
 
-    `source` is a mapping from split names to sources, or one source. For one source, `splits` maps names to ids; True:
-    the splits that the source defines. For `in_memory`, `is_plain` and `declared` see `opened`.
+    `splits` maps names to ids; True: the splits that the source defines, or the sources of a mapping.
     """
     if isinstance(source, Mapping):
         if splits is not True:
@@ -279,10 +279,7 @@ def splits_of(
 
 
 def _check_same(splits: Mapping[str, Graphs]) -> None:
-    """Raise SchemaError if splits differ in types, features or labels.
-
-    If the graphs of a split are not in a store, only the first of them is checked.
-    """
+    """Raise SchemaError if splits differ in types, features or labels; outside a store, check only first graphs."""
     schemas = {name: graphs.schema for name, graphs in splits.items()}
     (first, expected), *others = schemas.items()
     compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
@@ -309,3 +306,164 @@ def shuffled_of(shuffle: object, splits: Mapping[str, Graphs]) -> tuple[str, ...
     for name in shuffle:
         choice("split in shuffle", name, splits)
     return tuple(shuffle)
+
+
+def padded_view(given: Graphs, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
+    """Return a view whose items are padded batches."""
+    graphs = given.items
+    if isinstance(graphs, StoredGraphs):
+        others = dict(settings)
+        # If the store is a temporary copy of the user's PyG graphs, it was already written with these levels.
+        if others.pop("levels", None) is not None and not given.is_copy:
+            raise SchemaError(
+                "levels are declared when a store is written, but a store is given; leave them out, or write the store "
+                "again with levels=..."
+            )
+        for name in ("ties", "indices"):
+            declared, asked = getattr(graphs.schema, name), others.pop(name, None)
+            if asked is not None and asked != declared:
+                raise SchemaError(
+                    f"the store was written with {name}={dict(declared)!s:.200}, but {asked!s:.200} are given; leave "
+                    f"them out, or write the store again with {name}=..."
+                )
+        return graphs.padded(limits, packs_per_batch, **others)
+    refuse_store_settings(settings)
+    examples, ids = given.identified()
+    return CollatedView(graphs, PaddedCollate(limits, examples, packs_per_batch, **settings), ids)
+
+
+def plain_view(given: Graphs, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any], with_ids: bool) -> Any:
+    """Return a view whose items are batches without padding, made by `collate`; None: as DGL or PyG makes them."""
+    graphs, is_stored = given.items, isinstance(given.items, StoredGraphs)
+    transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
+    if is_stored and transform is None and collate is None:
+        return graphs.batched(framework="dgl" if graphs.schema.pyg is None else "pyg", with_ids=with_ids, **others)
+    refuse_store_settings(others)
+    if transform is None and collate is not None:
+        return CollatedView(graphs, collate)
+    if transform is None and not with_ids:
+        return CollatedView(graphs, PlainCollate(given.examples))
+    examples, ids = given.identified()
+    if transform is None:
+        return CollatedView(graphs, PlainCollate(examples), ids)
+    if collate is None and is_stored and (graphs.schema.indices or graphs.schema.ties):
+        raise SchemaError(
+            "batches of transformed graphs without padding do not support ties and indices of a store; give the "
+            "transform as pre_transform when the store is written, or use padded batches."
+        )
+    graph_transform = GraphTransform(transform, settings.get("transform_seed", 0))
+    keeps_ids = isinstance(graphs[0], Identified) or (with_ids and collate is None)
+    if collate is None:
+        # A batch without graphs has the types and features of the examples, so they must be transformed, too.
+        first = [replace(example, epoch=0) for example in examples]
+        collate = PlainCollate(Examples(transformed(first, graph_transform, keeps_ids)))
+    return CollatedView(graphs, functools.partial(_transform_and_collate, collate, graph_transform, keeps_ids), ids)
+
+
+class PlainCollate:
+    """Collate items as DGL does, without padding.
+
+    An empty list gives a batch without graphs, which has the types, features and labels of the examples.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        if begins_with_pyg(examples[0]):
+            raise InputError(
+                "PyG graphs that are not in a store cannot be batched without padding here; give them and a "
+                "PackBatchSampler to torch_geometric.loader.DataLoader, or write a store and use "
+                'store.batched(framework="pyg").'
+            )
+        self._collate = load("dgl.dataloading").GraphCollator().collate
+        self.examples = [_unwrapped(example) for example in examples]
+
+    def __call__(self, items: Iterable[Any]) -> Any:
+        """Return the batched graph, and the stacked labels and ids if items have them."""
+        items = list(map(_unwrapped, items))
+        return self._collate(items) if items else _emptied(self._collate(self.examples))
+
+
+def _transform_and_collate(
+    collate: Callable[[Any], Any], transform: GraphTransform, keeps_ids: bool, items: Sequence[Any]
+) -> Any:
+    return collate(transformed(items, transform, keeps_ids))
+
+
+def transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
+    """Return the items with transformed graphs; `Identified` items (with an id) stay wrapped only if `keeps_ids`."""
+    made = []
+    for item, part in zip(items, transform(*taken_apart(items)), strict=True):
+        # A graph, or a tuple or list that begins with a graph.
+        inner = item.item if isinstance(item, Identified) else item
+        changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
+        made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
+    return made
+
+
+def _unwrapped(item: Any) -> Any:
+    """Return an `Identified` (item with id) as (graph, id) or (graph, label, id); return other items unchanged."""
+    if not isinstance(item, Identified):
+        return item
+    inner = item.item if isinstance(item.item, tuple | list) else (item.item,)
+    return (*inner[:2], item.id)
+
+
+def _emptied(batch: Any) -> Any:
+    """Return `batch` without graphs: tensors lose all rows, and the batched graph loses all nodes and edges."""
+    if isinstance(batch, Tensor):
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return {name: _emptied(value) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_emptied(value) for value in batch]
+    if not is_graph(batch):
+        return batch
+    none = torch.zeros(0, dtype=batch.idtype)
+    empty = load("dgl").node_subgraph(batch, dict.fromkeys(batch.ntypes, none), store_ids=False)
+    empty.set_batch_num_nodes(dict.fromkeys(batch.ntypes, none.long()))
+    empty.set_batch_num_edges(dict.fromkeys(batch.canonical_etypes, none.long()))
+    return empty
+
+
+@dataclass(frozen=True)
+class CountedSizes:
+    """The counted sizes of graphs, and the limits of their batches."""
+
+    graphs: Graphs
+    limits: Shapes
+    packs_per_batch: int
+
+    def collated(self, collate: Callable[[Any], Any], items: Sequence[Any], positions: Sequence[int]) -> Any:
+        """Return the batch; GraphTooLargeError names an item that has grown, if the batch exceeds the limits."""
+        try:
+            batch = collate(items)
+        except GraphTooLargeError:
+            self._refuse_growth(items, positions, None)
+            raise
+        if not items or isinstance(batch, PaddedBatch):
+            return batch
+        shape, graph = shape_index_of(positions), batch[0] if isinstance(batch, tuple | list) and batch else batch
+        limits = all_of(as_shapes(self.limits))[-1 if shape is None else shape]
+        most, total = self.packs_per_batch * np.array(limits.values), []
+        # Reading the size of each item takes as long as `dgl.batch`, so look at the batch first.
+        if is_pyg(graph):
+            total = [graph.num_nodes, graph.num_edges]
+        elif is_graph(graph):
+            total = [*counts_of(graph).values()]
+        if len(total) != len(most) or (np.array(total) > most).any():
+            self._refuse_growth(items, positions, most)
+        return batch
+
+    def _refuse_growth(self, items: Sequence[Any], positions: Sequence[int], most: IntArray | None) -> None:
+        """Raise GraphTooLargeError if items have grown, and their total exceeds `most`, if given."""
+        sizes = self.graphs.sizes
+        now, counted = sizes_of_items(items, self.graphs.levels).array, sizes.array[list(positions)]
+        growth = (now - counted).max(axis=1)
+        worst = int(growth.argmax())
+        if growth[worst] > 0 and (most is None or (now.sum(axis=0) > most).any()):
+            before, after = (", ".join(map("{} {}".format, row[worst], sizes.components)) for row in (counted, now))
+            raise GraphTooLargeError(
+                f"item {self.graphs.ids[positions[worst]]} had {before} when sizes were counted, but {after} when it "
+                f"was read again; {(growth > 0).sum()} of the {len(items)} items of this batch have grown, so it "
+                "exceeds the limits. Let the dataset return the same sizes each time, and give random crops or edge "
+                "dropout as transform=..., or freeze the items by in_memory=True."
+            )

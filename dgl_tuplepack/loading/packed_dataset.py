@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.shape import Coordinates, Fill
-from dgl_tuplepack.batches.tensors import named_row_masks
+from dgl_tuplepack.batches.shape import PadSettings
+from dgl_tuplepack.batches.tensors import row_masks_of
 from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
 from dgl_tuplepack.graphs.blocks import public_type
 from dgl_tuplepack.graphs.named import by_name, graph_names, is_graph, located_types
@@ -25,8 +25,8 @@ from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.sampling.epochs import EpochBatches
+from dgl_tuplepack.sampling.epoch_sampler import EpochBatches
+from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 
@@ -47,9 +47,9 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
 
     An item has slots for ``nodes + 1`` nodes, ``edges`` edges and ``graphs + 1`` graphs, with the numbers of the
-    attribute `limits`. A batch of p items has p times these slots; the padding of each pack comes after the graphs of
-    that pack. Labels are stacked, ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch, so that packs hold
-    different graphs in each epoch. So for training and test data, split the graphs, not this dataset.
+    attribute `limits`. A batch of p items has p times these slots; the padding of each pack follows its graphs. Labels
+    are stacked, ``[p, graphs + 1, ...]``. Call `set_epoch` before each epoch; packs then hold other graphs. So for
+    training and test data, split the graphs, not this dataset.
 
     Parameters
     ----------
@@ -58,22 +58,19 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         other graphs are written once to a temporary store, which is deleted together with the dataset.
     limits
         Inclusive maxima of one pack.
-    plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
-        As in `PackBatchSampler`. Each rank has its own packs, and all ranks have the same number of packs. A loader
-        must not divide the packs among ranks again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``,
-        would lose graphs without an error. With `shuffle`, packs are already in random order.
+    plan, content, shuffle, seed, num_replicas, rank, oversize
+        As in `PackBatchSampler`. Each rank has its own packs, and all ranks equally many. A loader must not divide them
+        among ranks again: ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, would lose graphs without
+        an error. With `shuffle`, packs are already in random order.
     multiple_of
-        Packs per batch of the loader. Empty packs are added at the end until the number of packs is a multiple of this
-        number, so that the last batch has the same shape as the other batches.
-    label_fill, feature_fill, cover_padding, idtype, coordinates
-        As in `PaddedCollate`.
+        Packs per batch of the loader. Empty packs are added at the end, so that the last batch has as many packs.
     transform
         Applied to each graph when a pack is made: a function from DGLGraph to DGLGraph, also for graphs of PyG. It may
         remove nodes and edges, but must not add any.
-    batch_transform
-        Applied to each pack when it is made, as in `PaddedCollate`.
-    transform_seed
-        0..2**64-1. Random numbers of transforms are a function of this seed, the epoch, and the graphs.
+    batch_transform, transform_seed
+        As in `PaddedCollate`.
+    **padding
+        label_fill, feature_fill, cover_padding, idtype, coordinates and sort_edges, as in `PaddedCollate`.
 
     Attributes
     ----------
@@ -81,8 +78,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         The sampler, with one pack per batch; its batches are the items.
     store
         The store that holds the graphs.
-    multiple_of
-        As given.
 
     Raises
     ------
@@ -117,30 +112,34 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         num_replicas: int | None = None,
         rank: int | None = None,
         oversize: str = "error",
-        replan_every: None = None,
         multiple_of: int = 1,
-        label_fill: Fill = 0,
-        feature_fill: Fill = 0,
-        cover_padding: bool = False,
-        idtype: torch.dtype = torch.int64,
-        coordinates: Coordinates = (),
         transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
+        **padding: Unpack[PadSettings],
     ) -> None:
         among_ranks = num_replicas is None and in_process_group()
         settings: dict[str, Any] = {
-            "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
+            "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize,
         }  # fmt: skip
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
-            # Check settings first, since writing the graphs may take long.
+            # Check settings first, since writing the graphs may take long. With two graphs of one size, the sampler
+            # reports no default of `content`.
             replicas(num_replicas, rank)
-            _check_settings(limits, settings)
+            sizes = GraphSizes(np.ones((2, len(limits.components)), np.int64), limits.components)
+            PackBatchSampler(sizes, limits, num_replicas=1, rank=0, **settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
-            transforms = {"transform": transform, "batch_transform": batch_transform}
-            facts |= {"multiple_of": self.multiple_of, **_named(transforms, transform_seed)}
-            self.store = _opened(source, limits if oversize == "error" else None)
+            facts["multiple_of"] = self.multiple_of
+            transform_seed = whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
+            if transform is not None:
+                facts["transform"] = f"{check_callable(transform, 'a DGLGraph')} (seed {transform_seed})"
+            if batch_transform is not None:
+                facts["batch_transform"] = f"{check_callable(batch_transform, 'a PaddedBatch')} (seed {transform_seed})"
+            found = resolve(source)
+            if oversize == "error" and found.knows_sizes:
+                limits.check(found.sizes())
+            self.store: StoredGraphs = opened(found, in_memory=True).items
         super().__init__("packed", raw_dir=str(self.store.path))
         if self.store.schema.indices:
             raise SchemaError(
@@ -149,9 +148,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             )
         self.sampler = PackBatchSampler(self.store, limits, plan=plan, num_replicas=num_replicas, rank=rank, **settings)
         self._view = self.store.padded(
-            self.sampler.limits, label_fill=label_fill, feature_fill=feature_fill, cover_padding=cover_padding,
-            idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
-            transform_seed=transform_seed,
+            self.sampler.limits, transform=transform, batch_transform=batch_transform, transform_seed=transform_seed,
+            **padding,
         )  # fmt: skip
         # The epoch is in shared memory, so that workers see each new epoch.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
@@ -183,13 +181,13 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         self.sampler.set_epoch(epoch)
         epoch = self.sampler.epoch
         self._epoch.fill_(epoch if epoch < 2**63 else epoch - 2**64)
-        # Make the batches now, so that workers that are forked later have them.
+        # Workers that are forked later then have the batches.
         self._batches_of(epoch)
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Return the batches of this rank in an epoch; each batch has the graph ids of one pack."""
         if self._epoch_batches is None or self._epoch_batches[0] != epoch:
-            self._epoch_batches = epoch, self.sampler._epochs.of_rank(epoch, self.sampler.rank)
+            self._epoch_batches = epoch, self.sampler.batches_of(epoch)
         return self._epoch_batches[1]
 
     def __len__(self) -> int:
@@ -223,11 +221,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return (self[i] for i in range(self._length(self.epoch)))
 
     def graphs_per_batch(self, batch_size: int) -> float:
-        """Return the mean number of graphs per batch of `batch_size` packs, over all batches and ranks of the epoch.
-
-        Use the result as `count` in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all
-        graphs have the same weight; see `PackBatchSampler.graphs_per_batch`.
-        """
+        """Return the mean number of graphs per batch of `batch_size` packs; see `PackBatchSampler.graphs_per_batch`."""
         return self.sampler.graphs_per_batch * self._packs_of_batch(batch_size)
 
     def labels_per_batch(self, label_mask: Any, batch_size: int) -> float:
@@ -247,30 +241,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         epoch = self.epoch
         packs = f"{self._length(epoch)} packs of {self.limits!r}"
         return f"PackedDataset({packs}, {len(self.store)} graphs, epoch {epoch})"
-
-
-def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
-    number = len(limits.components)
-    # With two graphs of one size, no default of `content` is reported.
-    sizes = GraphSizes(np.ones((2, number), np.int64), limits.components)
-    PackBatchSampler(sizes, limits, num_replicas=1, rank=0, **settings)
-
-
-def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
-    """Return a store of the graphs. If sizes can be read without the graphs, first check the sizes against `limits`."""
-    found = resolve(source)
-    if limits is not None and found.knows_sizes:
-        limits.check(found.sizes())
-    store: StoredGraphs = opened(found, in_memory=True).items
-    return store
-
-
-def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return argument -> name and seed of its transform, to compare on all ranks; TransformError if one is invalid."""
-    given = {name: transform for name, transform in transforms.items() if transform is not None}
-    seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    given_to = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
-    return {name: f"{check_callable(transform, given_to[name])} (seed {seed})" for name, transform in given.items()}
 
 
 class PackLabels(NamedTuple):
@@ -307,25 +277,23 @@ class FlatPacks(NamedTuple):
 
     def row_masks(self) -> dict[str, RowMask]:
         """Return row masks by component name, for ``tp.nn.masked(flat)``."""
-        return named_row_masks(self)
+        return row_masks_of(self)
 
 
 def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:
     """Return the masks and labels of a batch of a `PackedDataset`, with one row for each slot of the batch.
 
-    Call this function before the graph is changed: DGL drops the assignment of nodes to graphs when edges are added,
-    for example by `dgl.add_self_loop`.
+    Call it before the graph is changed: DGL forgets the graph of each node if, for instance, edges are added.
 
     Parameters
     ----------
     graph, labels
-        The two values of a batch from a loader of a `PackedDataset`, or of an item of the dataset. Named graphs are a
-        dict of DGLGraphs.
+        The two values of a batch from a loader of a `PackedDataset`, or of an item of the dataset.
 
     Returns
     -------
     FlatPacks
-        A named tuple of labels, node_mask, edge_mask, graph_mask and graph_ids, on the device of the graph.
+        Labels, node_mask, edge_mask, graph_mask and graph_ids, on the device of the graph.
 
     Raises
     ------

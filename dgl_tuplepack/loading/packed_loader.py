@@ -22,7 +22,7 @@ from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.loading.opened import opened
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
-from dgl_tuplepack.sampling.batches import PackBatchSampler, check_no_replanning
+from dgl_tuplepack.sampling.pack_sampler import PackBatchSampler
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.reader import Stored
@@ -53,7 +53,7 @@ class WholeBatches(Dataset[Any]):
     def __init__(self, dataset: Any, view: Any, sampler: PackBatchSampler | None = None) -> None:
         self.dataset, self.view, self.sampler = dataset, view, sampler
         self.is_packed = sampler is not None
-        self._length = len(view) if sampler is None else sampler._num_graphs
+        self._length = len(view) if sampler is None else sampler.num_graphs
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers need no sampler.
@@ -83,15 +83,13 @@ class WholeBatches(Dataset[Any]):
 
 
 def _checked(sampler: Any) -> PackBatchSampler:
-    """Return the sampler of a loader, or InputError if a framework that rebuilds loaders has put another in its place.
-
-    Lightning's `overfit_batches` passes a SequentialSampler of the loader's dataset, to have no shuffling.
-    """
+    """Return the sampler of a loader; InputError if a framework that rebuilds loaders has put another in its place."""
     if isinstance(sampler, PackBatchSampler):
         return sampler
+    # Lightning's `overfit_batches` passes a SequentialSampler of the loader's dataset, to have no shuffling.
     dataset = getattr(sampler, "data_source", None)
     if type(sampler) is SequentialSampler and isinstance(dataset, WholeBatches) and dataset.sampler is not None:
-        return dataset.sampler._unshuffled()
+        return dataset.sampler.unshuffled()
     raise InputError(f"a packed loader needs its PackBatchSampler, but the sampler is {shown(sampler)}; {_REMEDIES}")
 
 
@@ -128,10 +126,9 @@ class _Iteration(Iterator[Any]):
 
 
 class PackedLoader(DataLoader[Any]):
-    """A loader of whole batches, made by `packed_loader`.
+    """A loader of whole batches, made by `packed_loader`: a torch DataLoader with automatic batching disabled.
 
-    It is a torch DataLoader with automatic batching disabled: the sampler yields lists of ids, and the dataset returns
-    a batch for each list. An iteration and its workers start when the first batch is requested.
+    An iteration and its workers start when the first batch is requested.
 
     Attributes
     ----------
@@ -267,15 +264,14 @@ class PackedLoader(DataLoader[Any]):
         of_epoch = (each.position for each in self._alive() if each.position.epoch == epoch)
         latest = next(of_epoch, self._position)
         position = latest if latest.in_middle or latest.epoch == epoch else _Position(epoch)
-        plan = self.sampler.plan.fingerprint
         progress = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
-        return {**progress, **self.sampler._settings(), "plan": plan, "trains": self._trains}
+        of_plan = {"plan": self.sampler.plan.fingerprint, "trains": self._trains}
+        return {**progress, **self.sampler.settings(), **of_plan}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the next iteration after the batches that the loop had received when the state was saved.
+        """Continue the next iteration, in the epoch of the state, after the batches that the loop had received.
 
-        This also sets the epoch to the epoch of the state. If that epoch was complete, the next iteration is empty.
-        `set_epoch` with another epoch discards the state. `len` is still the length of the whole epoch.
+        If that epoch was complete, the next iteration is empty. `set_epoch` with another epoch discards the state.
 
         Raises
         ------
@@ -297,10 +293,7 @@ class PackedLoader(DataLoader[Any]):
 
 @dataclass
 class _Position:
-    """Number of `batches` of an epoch that the loop received.
-
-    `length` is the number of batches of the epoch if the position comes from a loaded state, else None.
-    """
+    """Number of `batches` of an epoch that the loop received; a loaded state has also the `length` of the epoch."""
 
     epoch: int
     batches: int = 0
@@ -321,29 +314,24 @@ def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
             f"the state has version {state['version']!r}, but this release reads version {_VERSION}; "
             "use the release that saved it, or begin the epoch again."
         )
-    settings = sampler._settings()
-    missing = [name for name in ("epoch", "position", *settings, "plan") if name not in state]
+    settings = {**sampler.settings(), "plan": sampler.plan.fingerprint}
+    missing = [name for name in ("epoch", "position", *settings) if name not in state]
     if missing:
         raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned.")
-    check_no_replanning("settings of the state", state["content"], state.get("replan_every"))
-    for name, value in settings.items():
-        _check_same(name, state[name], value)
+    # States of version 0.1.0 may be of epochs with new plans.
+    for name, value in {"replan_every": None, **settings}.items():
+        saved = state.get(name)
+        if saved != value:
+            # A default may have changed since the state was saved.
+            same = f"the same settings and graphs{f' (pass content={saved!r})' if name == 'content' else ''}"
+            raise SamplerError(
+                f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or "
+                f"lose graphs, so use {same}, or begin the epoch again."
+            )
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
-    _check_same("plan", state["plan"], sampler.plan.fingerprint)
     length = len(sampler)
     batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
     return _Position(epoch, batches, length)
-
-
-def _check_same(name: str, saved: Any, value: Any) -> None:
-    """Raise SamplerError if the setting `name` of a state differs from the sampler's `value`."""
-    if saved != value:
-        # A default may have changed since the state was saved.
-        same = f"the same settings and graphs{f' (pass content={saved!r})' if name == 'content' else ''}"
-        raise SamplerError(
-            f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or lose "
-            f"graphs, so use {same}, or begin the epoch again."
-        )
 
 
 def refuse_collate(collate: object, padded: bool) -> None:
@@ -363,10 +351,7 @@ _log = logging.getLogger(__name__)
 
 
 def whole_batches(dataset: Any, framework: str, with_ids: bool) -> WholeBatches | None:
-    """Return `WholeBatches` for a store or OGB folder, its path, a subset of a store, or a view without padding.
-
-    Return None for other datasets, and for a view of another framework.
-    """
+    """Return `WholeBatches` for a store, OGB folder, their paths, a subset, or an unpadded view; otherwise None."""
     if isinstance(dataset, WholeBatches) and not dataset.is_packed:
         # Lightning, for instance, rebuilds a loader from the loader's attributes.
         return dataset

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_integer, as_integers, shown, true_or_false
-from dgl_tuplepack.batches.output_rows import GRAPHS, OutputRows, output_rows
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.named import is_graph, is_pyg
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.ranks import gathered_objects, in_process_group
 
+_GRAPHS = "graphs"
 _MAX_LISTED = 10
 
 
@@ -28,8 +32,8 @@ class Predictions:
     ids
         The expected ids, each once, such as the ids of a split; or the number N of graphs, if the ids are 0..N-1.
     of
-        What a row of the outputs belongs to. "graphs": to a graph. "nodes" or "edges", or for heterographs a component
-        such as "nodes:user": to a node or edge; `result` then returns one tensor for each graph.
+        What a row of the outputs belongs to: "graphs", "nodes", "edges", or for heterographs a component such as
+        "nodes:user". For nodes and edges, `result` returns one tensor for each graph.
 
     Raises
     ------
@@ -49,7 +53,7 @@ class Predictions:
     tensor([3, 4, 5, 6])
     """
 
-    def __init__(self, ids: int | Sequence[int] | IntArray | Tensor, of: str = GRAPHS) -> None:
+    def __init__(self, ids: int | Sequence[int] | IntArray | Tensor, of: str = _GRAPHS) -> None:
         number = as_integer(ids)
         self.ids: IntArray = np.arange(max(number, 0)) if number is not None else np.array(as_integers(ids), np.int64)
         self.of = of
@@ -76,21 +80,19 @@ class Predictions:
             A `PaddedBatch` or its `tensors`; a PyG batch with `graph_ids`, such as ``batch.pyg``; ``(graph, labels,
             ids)`` of a loader with ``with_ids=True``; or only the ids, if each graph has one row.
         outputs
-            Tensor with a row for each slot, ``[G, ...]``, or with a row for each real graph (node, edge),
-            ``[n, ...]``; or a dict from names to such tensors. Numpy arrays work too. The outputs are copied without
-            gradients; the copies stay on the same device.
+            Tensor or array with a row for each slot, ``[G, ...]``, or for each real graph (node, edge), ``[n, ...]``;
+            or a dict from names to these. They are copied without gradients, on their device.
 
         Raises
         ------
         InputError
-            The batch has no ids; the outputs have a wrong number of rows; or they differ from earlier outputs in names,
-            in dtype or in the shape of a row.
+            The batch has no ids; or the outputs have a wrong number of rows, or other names, dtypes or shapes of a row
+            than before.
         """
-        # `rows.counts`: the number of rows of each real graph; None if each graph is one row.
-        rows = output_rows(batch, self.of)
-        named = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
+        rows = _rows_of(batch, self.of)
+        by_name = {"": outputs} if isinstance(outputs, Tensor) or not isinstance(outputs, Mapping) else outputs
         real_rows = rows.num_real_graphs if rows.counts is None else int(rows.counts.sum())
-        copies = {name: _copied(rows, real_rows, value, name) for name, value in named.items()}
+        copies = {name: _copied(rows, real_rows, value, name) for name, value in by_name.items()}
         if self._ids:
             self._check_same(copies)
         self._ids.append((rows.ids.clone(), rows.num_real_graphs))
@@ -105,14 +107,13 @@ class Predictions:
         Parameters
         ----------
         all_ranks
-            Whether to join the outputs of all ranks, if torch.distributed is initialised. Every rank must then call
-            `result`, and gets the outputs of all ranks.
+            Whether to join the outputs of all ranks, if torch.distributed is initialised; every rank must call it.
 
         Returns
         -------
         Tensor or list of Tensor, or a dict of these
-            If rows belong to graphs: a tensor with a row for each id, ``[N, ...]``. If rows belong to nodes or edges: a
-            list with one tensor for each id. If the outputs were dicts: a dict from names to such results.
+            For graphs, a tensor with a row for each id, ``[N, ...]``; for nodes or edges, a list with a tensor for each
+            id. If the outputs were dicts, a dict from names to such results.
 
         Raises
         ------
@@ -126,7 +127,7 @@ class Predictions:
         order = self._order_of(ids)
         results: dict[str, Any] = {}
         for name, rows in outputs.items():
-            if self.of == GRAPHS:
+            if self.of == _GRAPHS:
                 results[name] = rows[order]
             else:
                 rows_of_graphs = torch.split(rows, counts.tolist())
@@ -171,7 +172,106 @@ class Predictions:
         return f"Predictions({sum(number for _, number in self._ids)} of {len(self.ids)} graphs, rows of {self.of})"
 
 
-def _copied(rows: OutputRows, number: int, outputs: Any, name: str) -> Tensor:
+class _OutputRows(NamedTuple):
+    """The rows of one component of a batch that has `slots` rows, padding included."""
+
+    # Integers: the ids of the n real graphs, ``[n]``; or the ids of all graph slots, ``[G]``, the real graphs first.
+    ids: Tensor
+    num_real_graphs: int
+    slots: int
+    # int64 ``[n]``, the number of rows of each real graph; None if each graph is one row.
+    counts: Tensor | None = None
+    # int64 ``[slots]``: the slot of each row before edges were sorted. None if these rows were not sorted.
+    order: Tensor | None = None
+
+
+def _rows_of(batch: Any, of: str) -> _OutputRows:
+    """Return the rows of the component `of`; raise InputError if the batch has no ids or no such component.
+
+    `batch` is as in `Predictions.add`.
+    """
+    nodes: Any
+    edges: Any
+    if isinstance(batch, PaddedBatch):
+        nodes, edges = batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type
+        return _rows(of, batch.graph_ids, batch.num_real_graphs, nodes, edges, batch, bool(batch.graph_names))
+    if isinstance(batch, BatchTensors):
+        if batch.row_pointers is not None and of != _GRAPHS:
+            raise InputError(
+                f"batch.tensors has no original order of {of} if edges are sorted; give the batch instead."
+            )
+        nodes, edges = batch.nodes_per_graph, batch.edges_per_graph
+        if not isinstance(nodes, dict):
+            nodes, edges = {"nodes": nodes}, {"edges": edges}
+        number = int(batch.graph_mask.sum())
+        return _rows(of, batch.graph_ids, number, nodes, edges, is_named=bool(batch.graph_names))
+    if is_pyg(batch):
+        ids = batch.get("graph_ids") if hasattr(batch, "get") else getattr(batch, "graph_ids", None)
+        # Only a batch made by `PaddedBatch.pyg` or a store has an origin.
+        origin = batch.__dict__.get("_origin")
+        if origin is not None:
+            nodes, edges = origin.counts
+            return _rows(of, ids, origin.num_real_graphs, nodes, edges, origin, origin.is_named)
+        nodes, edges = ({}, {}) if of == _GRAPHS else _counts_of_pyg(batch)
+        return _rows(of, ids, None, nodes, edges)
+    if isinstance(batch, tuple | list) and batch and is_graph(batch[0]):
+        # A pair (graph, labels) has no ids.
+        graph, ids = batch[0], batch[-1] if len(batch) > 2 else None
+        nodes = {t: graph.batch_num_nodes(t) for t in graph.ntypes}
+        return _rows(of, ids, None, nodes, {e: graph.batch_num_edges(e) for e in graph.canonical_etypes})
+    if of != _GRAPHS:
+        raise InputError(f"rows of {of} need the batch, not only ids; give (graph, labels, ids), or the PaddedBatch.")
+    ids = batch if isinstance(batch, Tensor) else torch.from_numpy(as_integers(batch).astype(np.int64))
+    found = _rows(of, ids, None, {}, {})
+    if (ids < 0).any():
+        raise InputError("ids have -1, which marks padding; give the batch itself instead of its graph_ids.")
+    return found
+
+
+def _counts_of_pyg(batch: Any) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
+    """Return, by type, the nodes and the edges of each graph in a batch that PyG made."""
+
+    def edges(node_storage: Any, edge_storage: Any) -> Tensor:
+        # An edge belongs to the graph of its source node.
+        graphs = len(node_storage.ptr) - 1
+        return torch.bincount(node_storage.batch[edge_storage.edge_index[0]], minlength=graphs)
+
+    if not hasattr(batch, "node_types"):
+        return {"nodes": batch.ptr.diff()}, {"edges": edges(batch, batch)}
+    nodes = {t: batch[t].ptr.diff() for t in batch.node_types}
+    return nodes, {e: edges(batch[e[0]], batch[e]) for e in batch.edge_types}
+
+
+def _rows(
+    of: str, ids: Any, num_real_graphs: int | None, nodes: Mapping[Any, Any], edges: Mapping[Any, Any],
+    content: Any = None, is_named: bool = False,
+) -> _OutputRows:  # fmt: skip
+    """Return the rows of the component `of`; `nodes` and `edges` have the number of each type in each graph slot.
+
+    `num_real_graphs` is None if no graph is padding. If edges may be sorted, `content` has `edge_orders` and `ties`.
+    """
+    if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            "the batch has no ids of its graphs. Padded batches of stores and of packed_loader have ids. For batches "
+            "without padding, set with_ids=True; for PaddedCollate, use tp.with_ids(dataset). For graphs without "
+            "labels, give (graph, None, ids)."
+        )
+    number = len(ids) if num_real_graphs is None else num_real_graphs
+    if of == _GRAPHS:
+        return _OutputRows(ids, number, len(ids) if content is None else len(next(iter(nodes.values()))))
+    names = components_of(tuple(nodes), tuple(edges), is_named)
+    if of not in names:
+        raise InputError(f"a batch has no rows of {shown(of)}; choose {' or '.join([_GRAPHS, *names])}.")
+    # In the tensors of named graphs, a node type and an edge type may have the same key.
+    t, counts_of_slots = (*nodes.items(), *edges.items())[names.index(of)]
+    counts = torch.as_tensor(counts_of_slots)
+    orders = getattr(content, "edge_orders", None) or {}
+    # Nodes of type t that are tied to edges of type e are sorted like these edges.
+    order = orders.get(t, orders.get(content.ties.get(t))) if orders else None
+    return _OutputRows(ids, number, int(counts.sum()), counts[:number], order)
+
+
+def _copied(rows: _OutputRows, number: int, outputs: Any, name: str) -> Tensor:
     """Return a copy of the outputs whose first `number` rows are the real rows, in the order of the graphs."""
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(outputs)

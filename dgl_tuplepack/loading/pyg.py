@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch_geometric.loader
 
 from dgl_tuplepack._core.checks import true_or_false
-from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
+from dgl_tuplepack.batches.pyg_batch import follow_and_exclude
 from dgl_tuplepack.graphs.items import WithIds
 from dgl_tuplepack.loading.opened import is_collated_alike_by_pyg, stored_copy
 from dgl_tuplepack.loading.packed_loader import CollateWithIds, WholeBatches, log_workers, whole_batches
@@ -19,9 +20,9 @@ __all__ = ["DataLoader"]
 class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
     """Drop-in `torch_geometric.loader.DataLoader`, many times as fast as PyG's loader for lists and stores.
 
-    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works.
-    The loader is faster for lists, in-memory datasets without a transform, stores, subsets of these (including
-    `torch.utils.data.Subset`) and ``store.batched(framework="pyg")``.
+    Batches, their order and the random numbers are the same as in PyG's loader on the same graphs. Any dataset works;
+    lists, in-memory datasets without a transform, stores, subsets of these (including `torch.utils.data.Subset`) and
+    ``store.batched(framework="pyg")`` are faster.
 
     Parameters
     ----------
@@ -29,18 +30,16 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
         A store or its path, an `OgbFolder` or its path, or any dataset that PyG's loader accepts.
     batch_size, shuffle
         As in PyG's loader.
-    follow_batch
-        Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``.
-    exclude_keys
-        Names of attributes to leave out of batches.
+    follow_batch, exclude_keys
+        Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``; and of those to leave out.
     with_ids
         Whether batches have the positions of their graphs in `dataset`, int64 ``[n]``, as the attribute `graph_ids`.
         For the result of `GraphStore.split`, they are the ids before the split.
     in_memory
-        Whether graphs are first copied to a temporary store; later changes of the dataset then have no effect. None:
+        Whether graphs are copied to a temporary store first; later changes of the dataset then have no effect. None:
         copy lists, tuples and in-memory datasets without a transform, if graphs have only tensors and numbers. True:
-        copy any dataset, which must return the same item each time; raise InputError if graphs have values that
-        are neither tensors nor numbers. False: do not copy.
+        copy any dataset of such graphs (else InputError), which must return the same item each time. False: do not
+        copy.
     **kwargs
         Arguments of `torch.utils.data.DataLoader`. Leave num_workers at 0 for a store or a copied list: sending a batch
         from a worker takes much longer than making it.
@@ -83,17 +82,6 @@ class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
             log_workers()
         super().__init__(dataset, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
         if whole is not None:
-            self.collate_fn = _AsCollated(follow_batch or (), exclude_keys or ())
+            self.collate_fn = partial(follow_and_exclude, tuple(follow_batch or ()), tuple(exclude_keys or ()))
         elif with_ids:
             self.collate_fn = CollateWithIds(self.collate_fn)  # type: ignore[assignment]
-
-
-class _AsCollated:
-    """Apply `follow_batch` and `exclude_keys` to a whole batch, as PyG's collate does; return other items unchanged."""
-
-    def __init__(self, follow: Sequence[str], exclude: Sequence[str]) -> None:
-        self.follow, self.exclude = tuple(follow), tuple(exclude)
-
-    def __call__(self, batch: Any) -> Any:
-        needed = isinstance(batch, PygBatch) and (self.follow or self.exclude)
-        return follow_and_exclude(batch, self.follow, self.exclude) if needed else batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,59 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, as_array, choice, shown, whole_number
+from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, as_array, choice, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.epochs import EpochBatches
+from dgl_tuplepack.sampling.ranks import replicas
+
+# Marks a missing pack in an array of indices of packs.
+NONE = -1
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """The batches of an epoch, in S steps: of one rank, or of all R ranks.
+
+    Pack i holds the graphs with the ids ``graphs[offsets[i]:offsets[i + 1]]``. `dealt` has the packs of each batch,
+    int64 ``[S, p]``, or ``[S, R, p]`` for all ranks; NONE marks a missing pack. `shapes` has the index of the shape
+    bucket of each step, int64 ``[S]``; None if there is only one.
+    """
+
+    epoch: int
+    offsets: IntArray
+    graphs: IntArray
+    dealt: IntArray
+    shapes: IntArray | None = None
+
+    def of_rank(self, rank: int) -> EpochBatches:
+        """Return the batches of one rank, if these are the batches of all ranks."""
+        return replace(self, dealt=self.dealt[:, rank].copy())
+
+    def __len__(self) -> int:
+        return len(self.dealt)
+
+    def __getitem__(self, step: int) -> EpochIds:
+        packs = [pack for pack in self.dealt[step].tolist() if pack != NONE]
+        ids = [i for pack in packs for i in self.graphs[self.offsets[pack] : self.offsets[pack + 1]].tolist()]
+        return EpochIds(ids, self.epoch, None if self.shapes is None else int(self.shapes[step]))
 
 
 class EpochSampler(Sampler[list[int]], ABC):
     """Batches of graph ids that depend only on the settings, the sizes, the seed and the epoch."""
 
-    num_replicas: int
-    rank: int
-    drop_last: bool
     # Number of graphs that ids count, and of those that are not dropped for their size.
     _num_ids: int
-    _num_graphs: int
+    num_graphs: int
 
-    def __init__(self) -> None:
+    def __init__(self, shuffle: bool, seed: int, drop_last: bool, num_replicas: int | None, rank: int | None) -> None:
+        self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
+        self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
+        self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
+        self.num_replicas, self.rank = replicas(num_replicas, rank)
         self._epoch, self._skip = 0, 0
         # Number of iterations; epoch of the latest one with gradients (-1: none); whether a warning was given.
         self._iterations, self._iterated, self._warned = 0, -1, False
@@ -40,14 +74,10 @@ class EpochSampler(Sampler[list[int]], ABC):
 
     @abstractmethod
     def _batches(self, epoch: int) -> EpochBatches:
-        """Return the batches of this rank in an epoch."""
+        """Return the batches of all ranks in an epoch."""
 
     @abstractmethod
-    def _mean_of_batches(self, epoch: int, values: IntArray) -> float:
-        """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
-
-    @abstractmethod
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""
 
     @property
@@ -72,9 +102,8 @@ class EpochSampler(Sampler[list[int]], ABC):
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
         """Set the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` batches of this epoch.
 
-        To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
-        numbers here. A loader from `packed_loader` counts its batches itself: save its `state_dict`, and load
-        that to resume.
+        To resume training, pass the saved epoch and the number of batches that the loop got from its loader. A loader
+        from `packed_loader` counts its batches itself: save and load its `state_dict`.
 
         Raises
         ------
@@ -89,7 +118,7 @@ class EpochSampler(Sampler[list[int]], ABC):
         # This is a generator, so an iterator that a loader makes but never uses has no effect.
         epoch, first, self._skip = self.epoch, self._skip, 0
         self._warn_of_repetition(first)
-        batches = self._batches(epoch)
+        batches = self.batches_of(epoch)
         # An evaluation, which runs without gradients, may repeat the epoch of the training.
         self._iterated = epoch if torch.is_grad_enabled() else self._iterated
         self._iterations += 1
@@ -118,14 +147,23 @@ class EpochSampler(Sampler[list[int]], ABC):
                 stacklevel=3,
             )
 
+    def batches_of(self, epoch: int) -> EpochBatches:
+        """Return the batches of this rank in an epoch."""
+        return self._batches(epoch).of_rank(self.rank)
+
+    def _mean_of_batches(self, values: IntArray) -> float:
+        """Sum ``values[id]`` over the graphs of each batch; return the mean of the sums over all steps and ranks."""
+        batches = self._batches(self.epoch)
+        of_packs = np.add.reduceat(values[batches.graphs], batches.offsets[:-1])
+        return float(np.where(batches.dealt == NONE, 0, of_packs[batches.dealt]).sum(axis=2).mean())
+
     @property
     def graphs_per_batch(self) -> float:
         """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
 
         In training, divide the sum of a batch's losses by this number, as in
-        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. The number is the same for all batches and ranks, so
-        all graphs weigh equally. Graphs that `oversize` or `drop_last` leave out do not count; batches that a resumed
-        epoch skips do count.
+        ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``: all graphs then weigh equally. Graphs that
+        `oversize` or `drop_last` leave out do not count; batches that a resumed epoch skips do count.
 
         Examples
         --------
@@ -134,11 +172,11 @@ class EpochSampler(Sampler[list[int]], ABC):
         1.5
         """
         if not self.drop_last:
-            return self._num_graphs / (len(self) * self.num_replicas)
+            return self.num_graphs / (len(self) * self.num_replicas)
         # Each epoch may drop other graphs.
         if self._counted[0] != self.epoch:
             ones = np.ones(self._num_ids, dtype=np.int64)
-            self._counted = self.epoch, self._mean_of_batches(self.epoch, ones)
+            self._counted = self.epoch, self._mean_of_batches(ones)
         return self._counted[1]
 
     @property
@@ -164,11 +202,17 @@ class EpochSampler(Sampler[list[int]], ABC):
         SamplerError
             The mask is not bool or does not have one row for each graph, or the epoch has no labels.
         """
-        labels = labels_of_graphs(label_mask, self._num_ids)
-        number = self._mean_of_batches(self.epoch, labels)
-        if not number:
+        mask, number = as_array(label_mask, "label_mask", SamplerError), self._num_ids
+        if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
+            raise SamplerError(
+                f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
+                f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
+                "(for a split, only the rows of its ids)."
+            )
+        labels = self._mean_of_batches(np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64)))
+        if not labels:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
-        return number
+        return labels
 
 
 def split_oversize(
@@ -176,8 +220,7 @@ def split_oversize(
 ) -> tuple[SizeHistogram, IntArray, IntArray]:
     """Return the histogram and the ids of the graphs within the limits, and the ids of the other graphs.
 
-    `histogram` must have `graph_classes`, and so has the result. Raise an error that names a graph if `oversize` is
-    "error" and a graph is too large, or if no graph is within the limits.
+    Raise an error that names a graph if `oversize` is "error" and a graph is too large, or if all graphs are.
     """
     choice("oversize", oversize, OVERSIZE, SamplerError)
     assert histogram.graph_classes is not None
@@ -197,15 +240,3 @@ def warn_of_dropped(dropped: IntArray, number: int, limits: Limits | Buckets) ->
     """Warn if any of `number` graphs is dropped, since it exceeds the limits."""
     if len(dropped):
         warnings.warn(f"{len(dropped)} of {number} graphs exceed {limits!r} and are dropped.", stacklevel=4)
-
-
-def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
-    """Return the number of labels of each graph, int64 ``[N]``, given a mask ``[N]`` or ``[N, T]``; False = missing."""
-    mask = as_array(label_mask, "label_mask", SamplerError)
-    if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
-        raise SamplerError(
-            f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
-            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() for all graphs of this loader "
-            "(for a split, only the rows of its ids)."
-        )
-    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))

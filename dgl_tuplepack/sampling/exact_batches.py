@@ -27,16 +27,13 @@ _TURNS = 20
 _FEW = 5
 # Sizes are scaled so that each limit is about _SCALE; sums above _MOST could overflow int64.
 _SCALE, _MOST = 1 << 26, 1 << 62
-# Identifiers of random streams; `epochs.py`, `exchange.py` and `static_sampler.py` have others.
+# Identifiers of random streams; `pack_sampler.py` and `static_sampler.py` have others.
 _REPAIR, _EQUAL_SIZES, _ORDER = 9, 10, 11
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """How N graphs are cut into batches: their numbers of graphs, int64 ``[P]``, in the order of steps and ranks.
-
-    Only the first `delivered` batches are delivered, the others are dropped.
-    """
+    """How graphs are cut into batches: their numbers ``[P]``, by step and rank. Only `delivered` are not dropped."""
 
     counts: IntArray
     delivered: int
@@ -44,10 +41,9 @@ class Cut:
 
     @classmethod
     def of(cls, graphs: int, batch_size: int, num_replicas: int, drop_last: bool) -> Cut:
-        """Cut graphs into full steps, in which each rank gets `batch_size` graphs, and divide the rest evenly.
+        """Cut graphs into full steps, and divide the rest evenly; SamplerError if a rank gets no graph in some step.
 
-        If the rest has at most one graph for some rank, the last full step and the rest become two steps, so that
-        hardly any batch has a single graph. Raise SamplerError if a rank would get no graph in some step.
+        If the rest has at most one graph for some rank, the last full step and the rest become two steps.
         """
         full, rest = divmod(graphs, batch_size * num_replicas)
         advice = "use fewer ranks, another batch_size, or more graphs."
@@ -57,10 +53,9 @@ class Cut:
                     f"drop_last=True would leave nothing: a step needs {batch_size} graphs on each of {num_replicas} "
                     f"ranks, but there are {graphs}; {advice}"
                 )
-            whole, left = divmod(rest, batch_size)
-            dropped = [batch_size] * whole + [left] * (left > 0)
-            counts = [batch_size] * (full * num_replicas) + dropped
-            return cls(np.array(counts, dtype=np.int64), full * num_replicas, num_replicas)
+            sizes = np.full(-(-graphs // batch_size), batch_size)
+            sizes[-1] = graphs - batch_size * (len(sizes) - 1)
+            return cls(sizes, full * num_replicas, num_replicas)
         if graphs < num_replicas or (batch_size == 1 and rest):
             raise SamplerError(
                 f"{graphs} graphs in batches of {batch_size} leave some of {num_replicas} ranks without a graph in the "
@@ -90,20 +85,11 @@ class Cut:
 
 
 class ExactBatches:
-    """Random orders of N graphs of which each batch is within limits.
+    """Random orders of N graphs, of `sizes` ``[N, k]``, of which each batch is within `limits` ``[k]``, >= 1.
 
-    A shuffled order is cut into batches. While a batch exceeds a limit, graphs are exchanged between batches, so that
-    most graphs stay in their batch. A batch with fewer graphs than the others counts as if it had graphs of mean size
-    in their place, so that it does not collect large graphs; with fewer than five graphs, it counts as full.
-
-    Parameters
-    ----------
-    sizes
-        Int64 ``[N, k]``; a graph may have the size 0.
-    limits
-        Inclusive maxima of a batch, int64 ``[k]``, >= 1; every graph is within them.
-    cut
-        The batches.
+    A shuffled order is cut into batches. While a batch exceeds a limit, graphs are exchanged between batches. A batch
+    with fewer graphs than the others counts as if it had graphs of mean size in their place, so that it does not
+    collect large graphs; with fewer than five graphs, it counts as full.
     """
 
     def __init__(self, sizes: IntArray, limits: IntArray, cut: Cut) -> None:
@@ -125,10 +111,7 @@ class ExactBatches:
         self._absent = (absent[:, None] * self._sizes.sum(axis=0, dtype=np.float64) / len(sizes)).astype(np.int64)
 
     def repaired(self, key: np.uint64, most: float = 1.0) -> IntArray | None:
-        """Return a random order of all graphs, ``[N]``, repaired; None if the repair takes too much work.
-
-        `most` is the fraction of the usual work that it may take. Time O(N k), plus the repair.
-        """
+        """Return a random order of all graphs, repaired; None if that takes more than `most` of the usual work."""
         cut, graphs = self.cut, len(self._sizes) - 1
         order = shuffled(np.arange(graphs), key)
         filled = np.arange(cut.most) < cut.counts[:, None]
@@ -147,10 +130,7 @@ class ExactBatches:
         return None if exceeding or left < 0 else members[filled]
 
     def stirred(self, order: IntArray, classes: IntArray, seed: int, epoch: int) -> IntArray:
-        """Return an order with the same sizes in each batch: shuffle graphs of equal size, and full batches.
-
-        `classes` has the size class of each graph, int64 ``[N]``.
-        """
+        """Return an order with the same sizes in each batch: shuffle graphs of one size class, and full batches."""
         places = np.argsort(classes[order], kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(classes))])
         graphs = order[places]
@@ -179,11 +159,8 @@ _SHAPE = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Shapes:
-    """The shapes that batches of N graphs may have, as limits of their content, int64 ``[k]``, by their slack.
-
-    `multiple_of` is as in `StaticBatchSampler`.
-    """
+class SlackShapes:
+    """The shapes that batches of N graphs may have, by their slack; `multiple_of` is as in `StaticBatchSampler`."""
 
     sizes: GraphSizes
     cut: Cut
@@ -202,10 +179,7 @@ class Shapes:
         return [total * self.cut.most / len(self.sizes) for total in self.sizes.totals().values()]
 
     def of(self, slack: int) -> IntArray:
-        """Return the limits of a mean batch with `slack`, in units of 1 / 10,000.
-
-        They hold the largest graph beside the smallest ones, and never exceed the largest content of any batch.
-        """
+        """Return the limits of a mean batch with `slack` / UNIT; they hold the largest graph beside small ones."""
         graphs, limits = len(self.sizes), []
         for total, (least, most) in zip(self.sizes.totals().values(), self.extremes, strict=True):
             batch = max(least * graphs, total * self.cut.most)
@@ -230,11 +204,10 @@ def known_order(batches: ExactBatches) -> IntArray | None:
     return next((order for order in found if order is not None), None)
 
 
-def chosen(shapes: Shapes) -> IntArray:
+def chosen(shapes: SlackShapes) -> IntArray:
     """Return the limits that shuffled batches meet in at least 99 % of epochs, int64 ``[k]``.
 
-    Double the slack until shuffles are met, then bisect; then add to it until other shuffles are met, too. Time: that
-    of some ten epochs, of more for fewer than 100,000 graphs.
+    Double the slack until shuffles are met, then bisect; then add to it until other shuffles are met, too.
     """
     first = _LEAST + _LEAST_OF_ONE // shapes.cut.most
     least = _smallest(first, lambda slack: all(shapes.met(slack, shuffle) for shuffle in range(_SHUFFLES)))
@@ -251,8 +224,13 @@ def chosen(shapes: Shapes) -> IntArray:
 
 def shape_of(sizes: GraphSizes, batch_size: int) -> Limits:
     """Return the limits that `StaticBatchSampler` chooses for shuffled batches on a single rank."""
-    limits = chosen(Shapes(sizes, Cut.of(len(sizes), batch_size, 1, drop_last=False)))
-    return Limits.from_components(dict(zip(sizes.components, limits.tolist(), strict=True)), batch_size)
+    limits = chosen(SlackShapes(sizes, Cut.of(len(sizes), batch_size, 1, drop_last=False)))
+    return limits_of(sizes, limits, batch_size)
+
+
+def limits_of(sizes: GraphSizes, values: IntArray, graphs: int) -> Limits:
+    """Return `values` as the limits of the components of `sizes`, with a cap on graphs."""
+    return Limits.from_components(dict(zip(sizes.components, values.tolist(), strict=True)), graphs)
 
 
 def _smallest(first: int, suffices: Callable[[int], bool]) -> int:

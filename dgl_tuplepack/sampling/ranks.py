@@ -43,11 +43,9 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 @contextmanager
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
-    """Yield a dict that the block fills with facts, then check that these facts are equal on all ranks.
+    """Yield a dict that the block fills with facts; if they differ among ranks, raise SamplerError on every rank.
 
-    With `among_ranks`, all ranks must run this block; without it, nothing is compared. If facts differ, every rank
-    raises a SamplerError. If the block fails on one rank, that rank raises its own error, and the other ranks raise a
-    SamplerError that names `what`, instead of waiting forever.
+    If the block fails on one rank, the other ranks raise a SamplerError that names `what`, instead of waiting forever.
     """
     facts: dict[str, Any] = {}
     try:
@@ -62,7 +60,16 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         for rank, (failure, _) in enumerate(gathered):
             if failure:
                 raise SamplerError(f"rank {rank} could not make {what}, so all ranks stop; its error: {failure}")
-        _check_equal([of_rank for _, of_rank in gathered])
+        # A rank that runs another release of this package may have facts with other names.
+        for name in dict.fromkeys(name for _, of_rank in gathered for name in of_rank):
+            value = gathered[0][1].get(name)
+            for rank, (_, of_rank) in enumerate(gathered):
+                if of_rank.get(name) != value:
+                    raise SamplerError(
+                        f"rank 0 has {name} {value!r}, but rank {rank} has {of_rank.get(name)!r}, so graphs would be "
+                        "repeated or lost; give every rank the same settings, plan (PackPlan.load) and versions, and "
+                        "the same graphs in the same order."
+                    )
 
 
 def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
@@ -72,49 +79,33 @@ def gathered_objects(mine: Any, group: torch.distributed.ProcessGroup | None = N
     return gathered
 
 
-def _check_equal(gathered: list[dict[str, Any]]) -> None:
-    # A rank that runs another release of this package may have facts with other names.
-    for name in dict.fromkeys(name for facts in gathered for name in facts):
-        value = gathered[0].get(name)
-        for rank, facts in enumerate(gathered):
-            if facts.get(name) != value:
-                raise SamplerError(
-                    f"rank 0 has {name} {value!r}, but rank {rank} has {facts.get(name)!r}, so graphs would be "
-                    "repeated or lost; give every rank the same settings, plan (PackPlan.load) and versions, and the "
-                    "same graphs in the same order."
-                )
-
-
 def in_step(
     batches: Iterable[Batch], empty: Batch | None = None, group: torch.distributed.ProcessGroup | None = None
 ) -> Iterator[Batch]:
     """Yield batches of this rank, so that all ranks stop after the same number of steps.
 
-    The ranks of a stream may have unequal numbers of batches. Without this function, a rank that ends early leaves the
-    other ranks waiting for its gradients forever. The ranks communicate in each step, so all of them must iterate the
-    result to its end.
+    The ranks of a stream may have unequal numbers of batches; a rank that ends early would leave the others waiting for
+    its gradients forever. The ranks communicate in each step, so all of them must iterate the result to its end.
 
     Parameters
     ----------
     batches
         Batches of this rank, for example a loader.
     empty
-        Batch for a rank that has run out of batches while other ranks have not, such as ``collate([])``; no batch is
-        lost. None: all ranks stop as soon as one rank has no batch left, and further batches of other ranks are lost.
+        Batch for a rank that has run out of batches, such as ``collate([])``; no batch is lost. None: all ranks stop as
+        soon as one rank has no batch left, and further batches of other ranks are lost.
     group
         Processes that train together; None: all processes.
 
     Raises
     ------
     SamplerError
-        While iterating: `batches` failed on another rank. The message names that rank and its error. The failed rank
-        raises its own error.
+        While iterating: `batches` failed on another rank, which raises its own error; the message names both.
 
     Notes
     -----
-    Each step runs one all-reduce of a single integer. With NCCL, the all-reduce runs on the current CUDA device, and
-    the host waits for the all-reduce and for all earlier work on the device. Without an initialised process group, the
-    result is like ``iter(batches)``.
+    Each step runs one all-reduce of a single integer. With NCCL, it runs on the current CUDA device, and the host waits
+    for all earlier work there. Without an initialised process group, the result is like ``iter(batches)``.
 
     Examples
     --------

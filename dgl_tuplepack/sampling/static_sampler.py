@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE, UINT64_MAX, choice, real_number, true_or_false, whole_number
+from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE, choice, real_number, whole_number
 from dgl_tuplepack._core.progress import notice
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import LimitsError, SamplerError, SizesError
@@ -17,10 +17,9 @@ from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sampling.epoch_sampler import EpochSampler, split_oversize, warn_of_dropped
-from dgl_tuplepack.sampling.epochs import EpochBatches
-from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, Shapes, chosen, known_order
-from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampling.epoch_sampler import EpochBatches, EpochSampler, split_oversize, warn_of_dropped
+from dgl_tuplepack.sampling.exact_batches import UNIT, Cut, ExactBatches, SlackShapes, chosen, known_order, limits_of
+from dgl_tuplepack.sampling.ranks import compared, in_process_group
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +45,7 @@ class StaticBatchSampler(EpochSampler):
     sizes
         Sizes of all graphs, or anything that `sizes_of` reads; ids are positions among these graphs.
     batch_size
-        Number of graphs in each batch, >= 1. The last batch has the rest; on several ranks, the last one or two steps
-        divide it.
+        Number of graphs in each batch, >= 1; the last step, or on several ranks the last two, may have fewer.
     shuffle
         False: batches have the graphs in the order of `sizes`, and `limits` are what these batches need.
     seed
@@ -57,17 +55,16 @@ class StaticBatchSampler(EpochSampler):
         Limits of a batch, one for each component, with at least `batch_size` graphs or no cap. None: choose them, or
         use the shape that `preprocess` stored for these graphs and this `batch_size`.
     slack
-        How much larger than a mean batch the limits are, >= 0: 0.02 for 2 %. More slack leaves more graphs in their
+        How much larger than a mean batch the limits are, >= 0, such as 0.02; with more slack, more graphs stay in their
         shuffled batches. None: choose a small slack, at least 0.003.
     multiple_of
         The node slots, reserved nodes included, and the edge slots are multiples of this number, >= 1.
     drop_last
         Whether to drop the graphs that do not fill a step.
     num_replicas, rank
-        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised, and
-        then every rank must make the sampler. All ranks get equally many batches, and none without graphs: the last
-        step divides the rest evenly, and if that leaves at most one graph for some rank, the last full step and the
-        rest are divided over two steps.
+        As in `PackBatchSampler`. All ranks get equally many batches, and none without graphs: the last step divides the
+        rest evenly, and if that leaves at most one graph for some rank, two steps divide the last full step and the
+        rest.
     oversize
         What to do with graphs that are larger than `shape`: "error", or "drop" (with a warning).
 
@@ -75,13 +72,11 @@ class StaticBatchSampler(EpochSampler):
     ----------
     limits
         Limits of the content of every batch in every epoch, for `PaddedCollate`.
-    batch_size
-        As given.
     dropped_ids
         Ids of the graphs that ``oversize="drop"`` left out, int64.
     fallbacks
-        Number of epochs, among those made so far, that could not be repaired. They use an order that is known to fit,
-        shuffled within equal sizes and over batches. With chosen limits, there are fewer than 1 % of them.
+        Number of epochs so far that could not be repaired. They use an order that is known to fit, shuffled within
+        equal sizes and over batches. With chosen limits, there are fewer than 1 % of them.
 
     Raises
     ------
@@ -89,8 +84,7 @@ class StaticBatchSampler(EpochSampler):
         A graph exceeds `shape`; `shape` has other components; or there are no graphs.
     SamplerError
         Settings contradict each other; no order of all graphs that fits `shape` is found (the message has limits that
-        suffice); some rank would get no graph in a step, as with 5 graphs in batches of 1 on 2 ranks; or ranks have
-        different settings or sizes.
+        suffice); some rank would get no graph in a step; or ranks have different settings or sizes.
 
     Notes
     -----
@@ -125,13 +119,9 @@ class StaticBatchSampler(EpochSampler):
         rank: int | None = None,
         oversize: str = "error",
     ) -> None:
-        super().__init__()
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.batch_size = whole_number("batch_size", batch_size, 1, 2**31, error=SamplerError)
-            self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
-            self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
-            self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            self.num_replicas, self.rank = replicas(num_replicas, rank)
+            super().__init__(shuffle, seed, drop_last, num_replicas, rank)
             self.fallbacks = 0
             source = resolve(sizes)
             sizes = source.sizes()
@@ -142,8 +132,8 @@ class StaticBatchSampler(EpochSampler):
                 # The shape that `preprocess` stored beside these graphs; other settings need another shape.
                 use_stored = self.shuffle and shape is None and slack is None and multiple_of == 1
                 stored = source.static_shape(self.batch_size) if use_stored else None
-                self._set_limits(Shapes(self._sizes, self._cut, multiple_of), shape, slack, stored)
-            facts.update(self._settings())
+                self._set_limits(SlackShapes(self._sizes, self._cut, multiple_of), shape, slack, stored)
+            facts.update(self.settings())
 
     def _set_graphs(self, sizes: GraphSizes, shape: Limits | None, oversize: str) -> None:
         choice("oversize", oversize, OVERSIZE, SamplerError)
@@ -164,17 +154,19 @@ class StaticBatchSampler(EpochSampler):
             warn_of_dropped(self.dropped_ids, len(sizes), shape)
         self._kept = kept
         self._sizes = sizes.take(kept) if len(kept) < len(sizes) else sizes
-        self._num_ids, self._num_graphs = len(sizes), len(kept)
+        self._num_ids, self.num_graphs = len(sizes), len(kept)
         self._sizes_checksum = zlib.crc32(np.column_stack([kept, self._sizes.array]).astype("<i8", order="C").data)
         self._cut = Cut.of(len(kept), self.batch_size, self.num_replicas, self.drop_last)
 
-    def _set_limits(self, shapes: Shapes, shape: Limits | None, slack: float | None, stored: Limits | None) -> None:
+    def _set_limits(
+        self, shapes: SlackShapes, shape: Limits | None, slack: float | None, stored: Limits | None
+    ) -> None:
         """Set `limits`, and for shuffled batches `_exact`, which makes orders of graphs within these limits."""
         if shape is not None and (slack is not None or shapes.multiple_of > 1):
             raise SamplerError("slack and multiple_of choose a shape, but shape is given; leave them out, or shape.")
         if slack is not None and not self.shuffle:
             raise SamplerError("slack is for shuffled batches, but shuffle=False; leave it out.")
-        cap, components = self.batch_size, self._sizes.components
+        cap = self.batch_size
         # The latest epoch, and its order. Unshuffled epochs have the order of the sizes.
         self._latest: tuple[int, IntArray] = (-1, self._kept)
         if shape is not None:
@@ -186,30 +178,26 @@ class StaticBatchSampler(EpochSampler):
         elif not self.shuffle:
             values = shapes.rounded(np.maximum(self._contents().max(axis=0), 1))
         elif slack is None:
-            values = self._chosen(shapes, stored)
+            # Stored limits were chosen for the batches of a single rank.
+            single = Cut.of(self.num_graphs, self.batch_size, 1, drop_last=False)
+            use_stored = stored is not None and np.array_equal(self._cut.counts, single.counts)
+            values = stored.array if stored is not None and use_stored else chosen(shapes)
         else:
             values = shapes.of(round(real_number("slack", slack, least=0, most=1e6, error=SamplerError) * UNIT))
-        self.limits = Limits.from_components(dict(zip(components, values.tolist(), strict=True)), cap)
+        self.limits = limits_of(self._sizes, values, cap)
         if not self.shuffle:
             if shape is not None:
                 self._check_order()
             return
         self._exact = ExactBatches(self._sizes.array, values, self._cut)
         if known_order(self._exact) is None:
-            needed = Limits.from_components(dict(zip(components, chosen(shapes).tolist(), strict=True)), cap)
+            needed = limits_of(self._sizes, chosen(shapes), cap)
             raise SamplerError(
-                f"no order of the {self._num_graphs} graphs was found whose batches of {self._cut.most} all fit "
+                f"no order of the {self.num_graphs} graphs was found whose batches of {self._cut.most} all fit "
                 f"{self.limits!r}; these suffice: {needed!r}; give them or larger ones, or leave shape and slack out."
             )
         if shape is None and slack is None:
             self._warn_of_padding(shapes)
-
-    def _chosen(self, shapes: Shapes, stored: Limits | None) -> IntArray:
-        """Return the stored limits if they were chosen for the same batches, those of a single rank; else choose."""
-        single = Cut.of(self._num_graphs, self.batch_size, 1, drop_last=False)
-        if stored is not None and np.array_equal(self._cut.counts, single.counts):
-            return stored.array
-        return chosen(shapes)
 
     def _check_order(self) -> None:
         """Raise SamplerError if a batch in the order of the sizes exceeds the limits."""
@@ -229,7 +217,7 @@ class StaticBatchSampler(EpochSampler):
         contents = np.add.reduceat(self._sizes.array, self._cut.offsets[:-1], axis=0)
         return contents[: self._cut.delivered]
 
-    def _warn_of_padding(self, shapes: Shapes) -> None:
+    def _warn_of_padding(self, shapes: SlackShapes) -> None:
         """Warn if the limits are much larger than a mean batch, and name the graph that is to blame."""
         # Rounding up to multiples, and limits of at least 1, are no fault of any graph.
         slots = np.maximum(self.limits.array - shapes.multiple_of, 0).sum()
@@ -257,12 +245,6 @@ class StaticBatchSampler(EpochSampler):
     def __repr__(self) -> str:
         return f"StaticBatchSampler({len(self)} batches of {self.batch_size} graphs within {self.limits!r})"
 
-    def _order(self, epoch: int) -> IntArray:
-        """Return the ids of all batches of an epoch, one batch after the other."""
-        if self.shuffle and self._latest[0] != epoch:
-            self._latest = epoch, self._kept[self._shuffled(epoch)]
-        return self._latest[1]
-
     def _shuffled(self, epoch: int) -> IntArray:
         """Return a random order of the kept graphs whose batches are within the limits."""
         key = key_of(self.seed, epoch, _SHUFFLE)
@@ -284,14 +266,12 @@ class StaticBatchSampler(EpochSampler):
         return self._exact.stirred(known, classes, self.seed, epoch)
 
     def _batches(self, epoch: int) -> EpochBatches:
-        batches = np.arange(self._cut.delivered).reshape(-1, self.num_replicas)
-        return EpochBatches(epoch, self._cut.offsets, self._order(epoch), batches[:, self.rank, None])
+        if self.shuffle and self._latest[0] != epoch:
+            self._latest = epoch, self._kept[self._shuffled(epoch)]
+        dealt = np.arange(self._cut.delivered).reshape(-1, self.num_replicas, 1)
+        return EpochBatches(epoch, self._cut.offsets, self._latest[1], dealt)
 
-    def _mean_of_batches(self, epoch: int, values: IntArray) -> float:
-        sums = np.add.reduceat(values[self._order(epoch)], self._cut.offsets[:-1])
-        return float(sums[: self._cut.delivered].mean())
-
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return, as plain values, the settings that decide which graphs a batch holds."""
         return {
             "seed": self.seed,
@@ -299,7 +279,7 @@ class StaticBatchSampler(EpochSampler):
             "shuffle": self.shuffle,
             "num_replicas": self.num_replicas,
             "drop_last": self.drop_last,
-            "num_graphs": self._num_graphs,
+            "num_graphs": self.num_graphs,
             "limits": self.limits.to_dict(),
             "sizes": self._sizes_checksum,
         }

@@ -31,33 +31,31 @@ class StreamPacker(IterableDataset[list[Item]]):
     """Packs of graphs from an iterable that may have no length; no pack ever exceeds a limit.
 
     Each graph goes into the fullest open pack that has room for it (best fit, online). A pack is yielded when it is
-    full, or when ``4 * lookahead`` graphs have been packed since it was opened. The fullest open pack is yielded when
-    the open packs together hold `lookahead` graphs. At the end of the source, all open packs are yielded.
+    full, or when ``4 * lookahead`` graphs have been packed since it was opened; the fullest open pack, when open packs
+    hold `lookahead` graphs together; and all open packs, at the end of the source.
 
     Parameters
     ----------
     source
-        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)``; a source that
-        is an iterator itself, such as a generator, can be iterated only once.
+        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)``; an iterator,
+        such as a generator, can be iterated only once.
     limits
         Inclusive maxima of one pack. `PaddedCollate` needs limits with a cap on graphs.
     lookahead
-        Maximum number of graphs in all open packs together, >= 1. A larger number makes fuller packs; a few hundred
-        graphs are enough.
+        Most graphs in all open packs together, >= 1. More make fuller packs; a few hundred are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.maxima``.
         None: items are graphs, or tuples that begin with a graph.
     oversize
         What to do with a graph that is too large for any pack: "error", or "drop" (with one warning per iteration).
     shard
-        Whether to divide the items among the ranks and their workers, so that each item is packed once. With R ranks,
-        each rank packs every R-th item, and its workers take these items in turn. Each worker reads the whole source,
-        so the source must yield the same items in the same order in every process. If you shuffle, use a fixed seed,
-        not the global random state of each process. False: each worker packs all items; this is for a source that
-        yields different items in every process.
+        Whether to divide the items among the ranks and their workers, so that each item is packed once. Each of R ranks
+        packs every R-th item, and its workers take these items in turn. Each worker reads the whole source, which must
+        yield the same items in the same order in every process: to shuffle, use a fixed seed, not the global random
+        state. False: each worker packs all items, for a source that yields different items in every process.
     num_replicas, rank
-        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised. Used
-        only with `shard`.
+        Number of processes, and the rank of this process, for `shard`; by default from torch.distributed, if it is
+        initialised.
 
     Raises
     ------
@@ -67,9 +65,8 @@ class StreamPacker(IterableDataset[list[Item]]):
 
     Notes
     -----
-    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend only on the
-    limits, on `lookahead`, and on the items that this worker packs, in their order. While iterating, errors about a
-    graph (GraphTooLargeError and SizesError) name the item.
+    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). Packs depend only on the limits,
+    `lookahead`, and the items of this worker, in their order. GraphTooLargeError and SizesError name the item.
 
     Use a StreamPacker as the dataset of a loader with ``batch_size=None``; each pack is then one batch. Ranks may end
     after unequal numbers of packs: see `in_step`.
@@ -112,17 +109,23 @@ class StreamPacker(IterableDataset[list[Item]]):
                 "is another iteration; give a list, a dataset, or an object whose __iter__ begins again."
             )
         self._iterated = True
-        share, shares = self._share()
+        # The items of a rank do not depend on its number of workers, so ranks may have different numbers of workers.
+        worker = get_worker_info() if self.shard else None
+        workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
+        share, shares = number * self.num_replicas + self.rank, self.num_replicas * workers
         # Pairs (index in the stream, item) of this worker.
         items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
             return
-        limits, size_of = self._measure(*first)
+        limits, size_of = self.limits, self.size_of
+        if size_of is None:
+            read = SizeReader(first[1], f"item {first[0]} of the stream")
+            limits = limits.aligned(read.components)
         packing: _OpenPacks[Item] = _OpenPacks(limits, self.lookahead)
         dropped = False
         for number, item in itertools.chain([first], items):
-            size = size_of(number, item)
+            size = read(item, f"item {number} of the stream") if size_of is None else size_of(item)
             outcome, pack = packing.add(item, size)
             # OVERDUE: a pack was open for too long, so `add` closed that pack and did not add the item.
             while outcome == OVERDUE and pack is not None:
@@ -131,7 +134,14 @@ class StreamPacker(IterableDataset[list[Item]]):
             if pack is not None:
                 yield pack
             elif outcome == TOO_LARGE:
-                self._refuse(number, size, limits, dropped)
+                content = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
+                message = f"item {number} of the stream ({content}) exceeds {limits!r} on its own"
+                if self.oversize == "error":
+                    raise GraphTooLargeError(
+                        f"{message}; raise the limits, or leave such graphs out with oversize='drop'."
+                    )
+                if not dropped:
+                    warnings.warn(f"{message} and is dropped; further such graphs are dropped silently.", stacklevel=2)
                 dropped = True
             elif outcome == NO_SIZE:
                 raise SizesError(
@@ -140,36 +150,9 @@ class StreamPacker(IterableDataset[list[Item]]):
                 )
         yield from packing.contents
 
-    def _share(self) -> tuple[int, int]:
-        """Return the index of this worker's first item, and the distance from each of its items to its next item."""
-        worker = get_worker_info() if self.shard else None
-        workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
-        # The items of a rank do not depend on its number of workers, so ranks may have different numbers of workers.
-        return number * self.num_replicas + self.rank, self.num_replicas * workers
-
-    def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Return the limits, with components ordered as in a size, and a function from (index, item) to a size."""
-        size_of = self.size_of
-        if size_of is not None:
-            return self.limits, lambda _, item: size_of(item)
-        read = SizeReader(first, f"item {number} of the stream")
-        return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
-
-    def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Raise an error for a graph that is too large; with oversize="drop", warn if none was `dropped` before."""
-        named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
-        message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
-        if self.oversize == "error":
-            raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
-        if not dropped:
-            warnings.warn(f"{message} and is dropped; further such graphs are dropped silently.", stacklevel=3)
-
 
 class _OpenPacks(Generic[Item]):
-    """Open packs, which may still grow; ``contents[i]`` has the items of pack i.
-
-    The docstring of the kernel `offer` describes the arrays.
-    """
+    """Open packs, which may still grow; ``contents[i]`` has the items of pack i. `offer` describes the arrays."""
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
@@ -184,10 +167,9 @@ class _OpenPacks(Generic[Item]):
         self._write_size = struct.Struct(f"={k}q").pack_into
 
     def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
-        """Put an item into a pack.
+        """Put an item into a pack; return the index of the pack or a reason, and the pack to yield now or None.
 
-        Return the index of the item's pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack
-        to yield now, or None.
+        The reasons are TOO_LARGE, NO_SIZE, and OVERDUE (then add the item again).
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:

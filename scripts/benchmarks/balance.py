@@ -9,7 +9,8 @@ import typer
 
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, load_example, pack
-from dgl_tuplepack.sampling.epochs import NONE, Balance, deal
+from dgl_tuplepack.sampling.epoch_sampler import NONE
+from dgl_tuplepack.sampling.pack_sampler import Balance, deal
 
 app = typer.Typer()
 

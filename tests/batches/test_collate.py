@@ -43,25 +43,14 @@ def test_ids_are_known_for_all_or_none(example: Any, items: list[Any], parts: tu
     [
         ({"limits": tp.Limits(6, 8)}, LimitsError, ("limits.graphs is None", "use sampler.limits")),
         ({"limits": tp.Limits(nodes=6, graphs=4)}, LimitsError, ("needs a limit on edges", "use sampler.limits")),
-        (
-            {"limits": tp.Limits.from_components({"edges": 6}, graphs=4)},
-            LimitsError,
-            ("['nodes', 'edges']", "exactly one limit for each component"),
-        ),
         ({"example": hetero()}, LimitsError, ("nodes:item", "exactly one limit for each component")),
-        ({"limits": (2, 2)}, LimitsError, ("limits must be Limits", "(2, 2)")),
-        *[({"packs_per_batch": value}, LimitsError, ("packs_per_batch", str(value))) for value in (0, 1.5)],
         ({"idtype": torch.int16}, SchemaError, ("idtype must be torch.int32 or torch.int64", "torch.int16")),
         ({"cover_padding": 1}, InputError, ("cover_padding must be True or False", "1")),
-        ({"sort_edges": "no"}, InputError, ("sort_edges must be True or False", "'no'")),
         ({"feature_fill": {"x": 1, "y": 2}}, SchemaError, ("feature_fill", "names ['y']", "['w', 'x']", "correct")),
         ({"example": (graph(), {"b": 1}), "label_fill": {"a": 1}}, SchemaError, ("label_fill", "names ['a']")),
         # 0.5 suits "x" but not the integers "w".
         ({"feature_fill": 0.5}, SchemaError, ("feature_fill is 0.5 for w", "torch.int64")),
-        *[
-            ({"example": value}, SchemaError, ("the example is", type(value).__name__, "DGLGraph"))
-            for value in ("graph", (), {"graph": 1})
-        ],
+        ({"example": {"graph": 1}}, SchemaError, ("the example is", "dict", "DGLGraph")),
         ({"example": (graph(), 1, 2, 3)}, SchemaError, ("4 parts", "(DGLGraph, label)", "dict")),
     ],
     ids=str,
@@ -91,17 +80,15 @@ def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
-        *[(value, (type(value).__name__, "a DGLGraph, a pair")) for value in ("graph", None, 5, {"graph": 1})],
+        *[(value, (type(value).__name__, "a DGLGraph, a pair")) for value in (None, {"graph": 1})],
         ((dgl.batch([graph(), graph()]), torch.tensor([1.0])), ("a batch of 2 graphs", "single graph", "dgl.unbatch")),
         ((*item(), 5, 6), ("4 parts", "(DGLGraph, label)", "dict")),
         # The one thing about a graph that DGL cannot batch and a user hardly sees.
         ((graph().int(), torch.tensor([1.0])), ("torch.int32", "torch.int64", "graph.long()")),
         ((hetero(), torch.tensor([1.0])), ("['item', 'user']", "['_N']", "same types")),
         ((graph(), torch.tensor([1.0, 2.0])), ("labels", "found float32 [2], but the example has float32 [1]")),
-        ((graph(), torch.tensor(1.0)), ("labels", "found float32 []")),
         ((graph(), torch.tensor([1])), ("labels", "found int64 [1]", "same names, shapes and dtypes")),
         ((graph(), {"y": torch.tensor([1.0])}), ("labels", "found y float32 [1]", "in the dataset")),
-        ((graph(), None), ("labels", "found none")),
         (graph(), ("labels", "found none, but the example has float32 [1]")),
     ],
     ids=lambda value: str(type(value)),
@@ -182,7 +169,6 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
         *[(value, ["must be a tensor, array or number"]) for value in ("text", {"y": "text"}, [1, "a"], {"y": None})],
         ({"y": 1.0, "id": "mol-7"}, ["'mol-7'", "with_ids(dataset)"]),
         (torch.eye(2).to_sparse(), ["must be a dense tensor with values", ".to_dense()"]),
-        (torch.ones(2, device="meta"), ["must be a dense tensor with values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
         (np.array(["a"]), ["must be a tensor, array or number"]),
     ],
@@ -242,27 +228,6 @@ def test_a_list_of_numbers_is_one_exact_tensor_or_refused(data: st.DataObject, i
     assert found.reshape(-1, len(numbers))[0].tolist() == [float(x) if kinds[0] == "float" else int(x) for x in numbers]
 
 
-@pytest.mark.parametrize("label", [[[], [1.0]], [torch.ones(0), torch.ones(1)]], ids=str)
-def test_labels_of_uneven_rows_are_refused(label: Any, tmp_path: Path) -> None:
-    """torch makes a tensor without values of some of them."""
-    for write in (lambda items: tp.packed_loader(items, 2), lambda items: tp.GraphStore.write(tmp_path, items)):
-        with refused(SchemaError, "the label is", "must be a tensor, array or number"):
-            write([(graph(), label)] * 3)
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_dtypes_that_numpy_lacks(dtype: torch.dtype, tmp_path: Path) -> None:
-    """A store refuses them by name; loaders read such a list one by one."""
-    items = [(graph(), torch.tensor([0.5, 2.0]).to(dtype))] * 3
-    with refused(SchemaError, str(dtype), "stores cannot hold"):
-        tp.GraphStore.write(tmp_path, items)
-    labels = next(iter(tp.packed_loader(items, 3))).labels
-    assert labels.dtype == dtype
-    assert labels[:3].float().tolist() == [[0.5, 2.0]] * 3
-    assert_same_value(next(iter(tp.GraphDataLoader(items, batch_size=3)))[1].float(), torch.tensor([[0.5, 2.0]] * 3))
-
-
 @pytest.mark.parametrize("dtypes", [(torch.int64, torch.float32), (torch.float32, torch.int64)], ids=str)
 def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...]) -> None:
     items = [(graph(), torch.ones((), dtype=dtype)) for dtype in dtypes]
@@ -273,36 +238,28 @@ def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...
 @pytest.mark.parametrize(
     "label",
     [
-        Measured(2**24 + 1, 0.5), [[1, 2], [3, 0.5]], {"t": (2**24 + 1, 0.5)},
-        (torch.tensor([2**24 + 1]), torch.tensor([0.5])), (2**53 + 1, np.float64(0.5)), (True, 5),
+        Measured(2**24 + 1, 0.5), {"t": (2**24 + 1, 0.5)}, (torch.tensor([2**24 + 1]), torch.tensor([0.5])),
     ],
     ids=str,
 )  # fmt: skip
 def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
     """One tensor would round large integers, and turn True into 1; DGL's collate keeps the numbers apart."""
     items = [(graph(), label)] * 3
-    calls: list[Callable[[], Any]] = [
-        lambda: tp.packed_loader(items, 2), lambda: tp.packed_loader(items, 2, in_memory=False),
-        lambda: tp.GraphStore.write(tmp_path, items), lambda: tp.GraphStore.write(tmp_path, iter(items)),
-    ]  # fmt: skip
-    for call in calls:
+    for call in (lambda: tp.packed_loader(items, 2), lambda: tp.GraphStore.write(tmp_path, iter(items))):
         with refused(SchemaError, "the label", "mixes", "give each a name", "or convert all to one dtype"):
             call()
     assert not [*tmp_path.iterdir()]
     assert_same_value(
         next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3)))
     )
-    # What the message names helps.
-    named = [(graph(), {"id": 2**24 + 1, "y": 0.5})] * 3
-    assert next(iter(tp.packed_loader(named, 3))).labels["id"][0] == 2**24 + 1
 
 
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [
-        *[(torch.int64, fill) for fill in (0.5, float("nan"), float("inf"), 2**63, "a", None)],
-        (torch.bool, 2), (torch.uint8, -1), (torch.uint8, 256), (torch.float32, "a"), (torch.float32, None),
-        (torch.float32, 1e300), (torch.float16, 1e5), (torch.float32, 10**40), (torch.float64, 10**400),
+        *[(torch.int64, fill) for fill in (0.5, float("nan"), 2**63, "a")],
+        (torch.bool, 2), (torch.uint8, -1), (torch.uint8, 256), (torch.float32, None), (torch.float32, 1e300),
+        (torch.float64, 10**400),
     ],
 )  # fmt: skip
 def test_fill_that_a_feature_or_label_cannot_hold(dtype: torch.dtype, fill: Any) -> None:

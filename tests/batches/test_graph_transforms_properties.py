@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, SchemaError, TransformError
+from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.items import EpochIds
 from tests.support.graphs import (
     Content,
@@ -294,21 +294,6 @@ def test_the_epoch_that_is_set_reaches_persistent_workers(store: tp.GraphStore) 
     assert not torch.equal(found[0][0].src, found[1][0].src)
 
 
-def test_shards_draw_differently_and_alike_for_any_workers(tmp_path: Path) -> None:
-    shards = {"a": molecules(6), "b": molecules(6)}
-    transform = dgl.transforms.DropEdge(0.5)
-    made = [
-        tp.preprocess_shards(
-            shards, tmp_path / str(workers), limits=tp.Limits(40, 90), workers=workers, pre_transform=transform
-        ).store
-        for workers in (1, 2)
-    ]
-    for found, expected in zip(*made, strict=True):
-        assert_same_graph(found[0], expected[0])
-    assert made[0].sizes.array[:6].tolist() != made[0].sizes.array[6:].tolist()
-    assert "DropEdge" in str(made[0].pre_transform)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_packed_loader_transforms_graphs_without_padding(workers: int, tmp_path: Path) -> None:
     """A list, one with ids, and a store give the same batches: those of DGL's collate, each epoch others."""
@@ -367,11 +352,3 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     indexed = tp.GraphStore.write(tmp_path / "indexed", [(item[0], {"y": 0}) for item in items], indices={"y": "nodes"})
     with refused(SchemaError, "ties and indices", "pre_transform"):
         tp.packed_loader(indexed, 8, padded=False, transform=as_it_is)
-
-
-def test_blocks_are_no_graphs_of_a_dataset(tmp_path: Path) -> None:
-    items = labelled(4)
-    with refused(SchemaError, "the example is a block (message flow graph)", "block_to_graph"):
-        tp.GraphStore.write(tmp_path / "store", [dgl.to_block(items[0][0])])
-    with refused(TransformError, "to_block returned Block(", "for the example", "not a block"):
-        tp.PaddedCollate(LIMITS, items[0], transform=dgl.to_block)

@@ -178,27 +178,3 @@ def test_pickling_keeps_everything(content: Content) -> None:
     batch = collate_of(content)(content.items)
     assert_same_batch(pickle.loads(pickle.dumps(batch)), batch)
     assert_same_batch(pickle.loads(pickle.dumps(collate_of(content)))(content.items), batch)
-
-
-@given(contents(hetero=st.just(False), max_graphs=8), st.integers(0, 3), st.integers(1, 3))
-def test_sampler_and_collate_fit_together(content: Content, seed: int, packs_per_batch: int) -> None:
-    """Every batch of a sampler finds room, whole epoch, all ranks, and all have one shape."""
-    if not content.items:
-        return
-    sizes = tp.sizes_of(content.items)
-    limits = tp.Limits(max(1, *sizes.num_nodes) + seed, max(1, *sizes.num_edges) + seed)
-    dataset = tp.with_ids(content.items)
-    shapes, found = [], []
-    for rank in range(2):
-        sampler = tp.PackBatchSampler(
-            dataset, limits, packs_per_batch=packs_per_batch, seed=seed, num_replicas=2, rank=rank
-        )
-        pad = tp.PaddedCollate(sampler.limits, Identified(0, content.example), packs_per_batch)
-        for ids in sampler:
-            batch = pad([dataset[i] for i in ids])
-            shapes.append(shapes_of(batch))
-            found += batch.graph_ids[batch.graph_mask].tolist()
-            for graph, i in zip(tp.unpad(batch), ids, strict=True):
-                assert_same_graph(graph, content.graphs[i])
-    assert all(shape == shapes[0] for shape in shapes)
-    assert sorted(found) == list(range(len(content.items)))

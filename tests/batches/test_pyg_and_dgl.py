@@ -94,27 +94,6 @@ def test_indices_of_graphs_of_pyg_count_the_slots_of_a_batch(gather: Any, sort_e
         tp.GraphStore.write(tmp_path / "other", gather(graphs), **declared)
 
 
-def test_steps_of_buckets_give_batches_of_pyg_of_their_shape(tmp_path: Path) -> None:
-    graphs = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
-    buckets = [tp.Limits(nodes=8, edges=10, graphs=4), tp.Limits(nodes=16, edges=20, graphs=8)]
-    store = tp.GraphStore.write(tmp_path / "store", graphs)
-    for source in (store, graphs):
-        loader = tp.packed_loader(source, limits=buckets, seed=1)
-        seen, shapes = [], set()
-        for padded in loader:
-            batch = padded.pyg
-            shapes.add((batch.num_nodes, batch.num_edges, batch.num_graphs))
-            assert (batch.num_nodes, batch.num_graphs) == (len(padded.node_mask), len(padded.graph_mask))
-            ids = batch.graph_ids[batch.graph_mask].tolist()
-            seen += ids
-            for found, i in zip(batch.to_data_list(), ids, strict=True):
-                assert_same(found, graphs[i])
-        assert sorted(seen) == list(range(30))
-        assert shapes <= {(9, 10, 5), (17, 20, 9)}
-    batch = store.padded(buckets)[[0, 1]].pyg
-    assert (batch.num_nodes, len(batch)) == (9, 2)
-
-
 def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
     graphs, levels = [ring(n, w=torch.rand(n)) for n in (3, 4, 2)], {"w": "edge"}
     stores = [
@@ -132,16 +111,6 @@ def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
         tp.packed_loader(graphs, limits=LIMITS, padded=False)
     with refused(InputError, "levels cannot be given with padded=False"):
         tp.packed_loader(graphs, limits=LIMITS, levels=levels, padded=False)
-
-
-def test_shards_of_graphs_in_memory_are_written_again_with_other_levels(tmp_path: Path) -> None:
-    graphs = {"a": [ring(n, w=torch.rand(n)) for n in (3, 4)]}
-    settings: Any = {"limits": LIMITS, "workers": 1}
-    for level in ("edge", "edge", "node"):
-        done = tp.preprocess_shards(graphs, tmp_path / "out", levels={"w": level}, **settings)
-        assert done.written == ("a",)
-        features = {"edge": done.store.schema.edge_features, "node": done.store.schema.node_features}
-        assert "w" in next(iter(features[level].values()))
 
 
 def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:

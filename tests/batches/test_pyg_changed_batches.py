@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, SchemaError, SizesError
+from dgl_tuplepack.errors import InputError, SchemaError
 from tests.support.messages import refused
 from tests.support.pyg import PAIR, InMemory, Pair, assert_same, batch_of, molecule
 
@@ -91,15 +91,6 @@ def test_new_values_of_all_slots_or_of_real_rows_are_those_of_the_graphs(store: 
     assert torch.equal(batch[2].y, molecules[3].y)
 
 
-def test_iterating_over_batches_of_pyg_gives_graphs_of_pyg(store: Any, molecules: list[Any]) -> None:
-    view = store.batched(framework="pyg")
-    for found, expected in zip(view, molecules, strict=True):
-        assert_same(found, expected)
-    assert_same(view[-4], molecules[0])
-    with refused(SizesError, "id -5"):
-        view[-5]
-
-
 def test_stores_whose_graphs_are_those_of_dgl_say_so(store: Any) -> None:
     with refused(InputError, "framework is 'pyg'", 'store.batched(framework="pyg")'):
         store.to("cpu").batched(framework="pyg")
@@ -170,18 +161,6 @@ def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_inside(store: 
     assert counted.frame_count == 1
 
 
-def test_a_step_on_batches_of_pyg_is_compiled_once_with_the_masks_around(store: Any) -> None:
-    model = tp.nn.convert(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), verbose=False)
-    counted = CompileCounter()
-    torch._dynamo.reset()
-    step = torch.compile(model, backend=counted)
-    for ids in ([0, 1, 2], [3], [2, 0]):
-        data = store.padded(LIMITS)[ids].pyg
-        with tp.nn.masked(data):
-            torch.testing.assert_close(step(data.x.float()), model(data.x.float()), rtol=1e-3, atol=1e-4)
-    assert counted.frame_count == 1
-
-
 def test_graphs_that_any_data_joins_rightly_are_data(tmp_path: Path) -> None:
     graphs = [
         Data(x=torch.rand(n, 2), edge_index=torch.tensor([[0], [1]]), edge_label_index=torch.tensor([[0] * n, [1] * n]))
@@ -211,18 +190,3 @@ def test_a_saved_dataset_never_loses_silently_how_its_graphs_are_joined(tmp_path
     dataset.save(own, str(tmp_path / "data.pt"))
     dataset.load(str(tmp_path / "data.pt"), data_cls=Pair)
     assert_same(batch_of(list(dataset)), batch_of([pair, pair]))
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [gnn.InstanceNorm(4, track_running_stats=True), gnn.HeteroBatchNorm(4, 2), gnn.EquilibriumAggregation(4, 4, [4])],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_convert_warns_of_layers_of_pyg_that_see_padding(layer: nn.Module) -> None:
-    with pytest.warns(UserWarning, match=f"{type(layer).__name__}.*padding can change results"):
-        tp.nn.convert(layer, verbose=False)
-
-
-def test_convert_does_not_warn_of_norms_graph_by_graph(recwarn: pytest.WarningsRecorder) -> None:
-    tp.nn.convert(nn.Sequential(gnn.InstanceNorm(4), gnn.GraphNorm(4), nn.InstanceNorm1d(4)), verbose=False)
-    assert not recwarn.list

@@ -28,24 +28,6 @@ def batch_of(graphs: list[Data]) -> Any:
     return tp.PaddedCollate(LIMITS, tp.with_ids(graphs)[0])([*map(tp.with_ids(graphs).__getitem__, range(5))])
 
 
-def test_numbers_of_graphs_and_labels_count_slots() -> None:
-    data = batch_of(GRAPHS).pyg
-    assert (data.num_graphs, len(data.y)) == (10, 10)
-    assert (data.num_real_graphs, len(data), int(data.graph_mask.sum())) == (5, 5, 5)
-
-
-def test_an_accuracy_over_slots_is_wrong_and_over_real_graphs_right() -> None:
-    batch, data = batch_of(GRAPHS), batch_of(GRAPHS).pyg
-    guessed = torch.ones_like(data.y)
-    plain = sum(int(graph.y) for graph in GRAPHS) / 5
-    assert float((guessed == data.y).double().mean()) == 0.3 != plain
-    right = (guessed == data.y)[: batch.num_real_graphs].double().mean()
-    predictions = tp.Predictions(5)
-    predictions.add(data, guessed)
-    collected = (predictions.result() == torch.cat([graph.y for graph in GRAPHS])).double().mean()
-    assert float(right) == float(collected) == plain
-
-
 def test_a_histogram_of_degrees_counts_padding_nodes() -> None:
     expected = PNAConv.get_degree_histogram(GRAPHS)
     assert expected.tolist() == [0, 25]

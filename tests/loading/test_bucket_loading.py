@@ -12,14 +12,13 @@ import dgl
 import pytest
 import torch
 from dgl.dataloading import GraphDataLoader
-from torch._dynamo.utils import counters
 from torch.utils.data import Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.items import EpochIds, shape_index_of
 from dgl_tuplepack.loading.packed_loader import PackedLoader
-from tests.support.graphs import assert_equal_tensors, assert_same_batch, assert_same_graph, shapes_of
+from tests.support.graphs import assert_same_batch, shapes_of
 from tests.support.messages import refused
 from tests.support.stores import molecules, purchases
 
@@ -175,79 +174,6 @@ def test_parts_of_a_split_share_the_shapes(tmp_path: Path) -> None:
     one = tp.pack(tp.sizes_of(items[::2]), buckets_of(items)[-1])
     with refused(PlanError, "'train' is for Limits(", "but the plan 'valid' for (Limits("):
         tp.packed_loader(parts, splits=True, plan={"valid": plans["valid"], "train": one})
-
-
-def test_batches_without_padding_keep_the_limits_of_their_step(tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    loader = tp.packed_loader(store, limits=buckets_of(items), padded=False)
-    for ids, (graph, _) in zip(epoch_of(loader.sampler), loader, strict=True):
-        assert graph.num_nodes() <= loader.limits[ids.shape].nodes
-        assert_same_graph(graph, dgl.batch([items[i][0] for i in ids]))
-
-
-def test_transforms_work_in_every_shape(tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    (sampler, *_) = samplers(items)
-    data = tp.with_ids(items)
-
-    def doubled(batch: tp.PaddedBatch) -> tp.PaddedBatch:
-        batch.node_features["x"] *= 2
-        return batch
-
-    plain = store.padded(sampler.limits, PACKS)
-    view = store.padded(sampler.limits, PACKS, batch_transform=doubled)
-    collate = tp.PaddedCollate(sampler.limits, data[0], PACKS, batch_transform=doubled)
-    for ids in sampler:
-        assert_equal_tensors(view[ids].node_features["x"], 2 * plain[ids].node_features["x"])
-        assert_same_batch(collate(data.__getitems__(ids)), view[ids])
-
-
-def test_a_compiled_step_compiles_once_for_each_shape(tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-
-    def total(t: Any) -> Any:
-        return (t.node_features["x"] * t.node_mask).sum()
-
-    torch._dynamo.reset()
-    counters.clear()
-    # A third shape would be an error.
-    step = tp.compile(total, backend="eager", shapes=2)
-    for sampler in samplers(items):
-        view = store.padded(sampler.limits, PACKS)
-        for epoch in range(2):
-            for ids in epoch_of(sampler, epoch):
-                batch = view[ids]
-                torch.testing.assert_close(step(batch.tensors), (batch.node_features["x"] * batch.node_mask).sum())
-    assert counters["stats"]["unique_graphs"] == 2
-
-
-def test_a_loader_resumes_with_the_shapes(tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-
-    def loader() -> Any:
-        sampler = samplers(items)[1]
-        view = store.padded(sampler.limits, PACKS)
-        return PackedLoader(view, sampler, num_workers=2)
-
-    whole = list(loader())
-
-    def state_after(done: int) -> Any:
-        first = loader()
-        for _, _ in zip(range(done), first, strict=False):
-            state = copy.deepcopy(first.state_dict())
-        return state
-
-    for done in (1, 2, len(whole)):
-        again = loader()
-        again.load_state_dict(state_after(done))
-        rest = list(again)
-        assert len(rest) == len(whole) - done
-        for found, right in zip(rest, whole[done:], strict=True):
-            assert_same_batch(found, right)
 
 
 def test_states_and_plans_of_other_shapes_are_refused() -> None:

@@ -72,16 +72,12 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     *((kind, {}) for kind in KINDS),
     *((kind, PLAIN) for kind in KINDS if kind != "pyg"),
     ("labels", {"num_workers": 2}),
-    ("labels", {**PLAIN, "num_workers": 2}),
     ("labels", {"in_memory": False, "limits": [tp.Limits(12, 16), tp.Limits(20, 26)]}),
-    ("labels", {**PLAIN, "limits": [tp.Limits(12, 16), tp.Limits(20, 26)]}),
     ("labels", {"transform": dgl.transforms.DropEdge(0.0)}),
-    ("labels", {**PLAIN, "with_ids": True}),
     ("labels", {**PLAIN, "transform": dgl.transforms.DropEdge(0.0)}),
     ("labels", {**PLAIN, "collate_fn": len}),
     ("labels", {**PLAIN, "collate_fn": lambda items: {"graph": dgl.batch([graph for graph, _ in items])}}),
     ("pyg", {**PLAIN, "collate_fn": batched_by_pyg}),
-    ("pyg", {"sort_edges": True}),
 ]
 
 

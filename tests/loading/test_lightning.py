@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import pytorch_lightning as lightning
 import torch
-from dgl.dataloading import GraphDataLoader
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, OnExceptionCheckpoint
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, SamplerError
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.messages import refused
 from tests.support.samplers import Ids
@@ -107,10 +106,7 @@ STEPS: dict[str, Any] = {"max_epochs": None, "max_steps": EPOCHS * LENGTH}
 VALIDATED: dict[str, Any] = {"limit_val_batches": 1}
 # When checkpoints are saved, the step that the first run does not take any more, and settings of the Trainer.
 CASES: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
-    "in the first epoch": ({"every_n_train_steps": 3}, 5, {}),
     "in a later epoch": ({"every_n_train_steps": LENGTH + 3}, LENGTH + 4, {}),
-    "in a later epoch, counted in steps": ({"every_n_train_steps": LENGTH + 3}, LENGTH + 4, STEPS),
-    "behind the last batch": ({"every_n_train_steps": LENGTH}, LENGTH + 2, {}),
     "behind the last batch, counted in steps": ({"every_n_train_steps": LENGTH}, LENGTH + 2, STEPS),
     "at the end of an epoch": ({"save_on_train_epoch_end": True}, LENGTH + 2, {}),
     "validation in mid-epoch": ({"save_on_train_epoch_end": False}, 6, {**VALIDATED, "val_check_interval": 4}),
@@ -123,7 +119,6 @@ CASES: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
     [
         *((case, 0) for case in CASES),
         ("in a later epoch", 2),
-        ("behind the last batch", 2),
         ("validation in mid-epoch", 2),
     ],
 )
@@ -167,22 +162,9 @@ def test_several_loaders_resume_together(tmp_path: Path) -> None:
     assert fit(tmp_path, Model(0, None, loaders=2), checkpoint, True) == [[batch, batch] for batch in expected()]
 
 
-def test_workers_of_a_plain_loader_that_began_too_early_are_refused(tmp_path: Path) -> None:
-    """Lightning resumes in epoch 1, but lets the workers begin before it sets the epoch."""
-
-    class Plain(Model):
-        def train_dataloader(self) -> Any:
-            return GraphDataLoader(range(len(ROWS)), batch_sampler=sampler_of(), collate_fn=list, num_workers=2)
-
-    checkpoint = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
-    with pytest.raises(Stopped):
-        fit(tmp_path, Plain(2, LENGTH + 2), checkpoint, False)
-    with pytest.raises(SamplerError, match=r"set to 1 after this iteration of epoch 0 had begun.*packed_loader"):
-        fit(tmp_path, Plain(2, None), checkpoint, True)
-
-
-@pytest.mark.parametrize("inside", [True, False], ids=["made in a hook", "given to fit"])
-@pytest.mark.parametrize("settings", [{}, {"limits": [tp.Limits(24, 30), tp.Limits(40, 44)]}, {"content": "exchange"}])
+@pytest.mark.parametrize(
+    ("inside", "settings"), [(True, {}), (False, {"limits": [tp.Limits(24, 30), tp.Limits(40, 44)]})]
+)
 @pytest.mark.filterwarnings("ignore:You requested to overfit")
 def test_overfit_batches_trains_on_the_same_batches_in_each_epoch(
     tmp_path: Path, inside: bool, settings: dict[str, Any]

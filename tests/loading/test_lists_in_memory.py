@@ -23,7 +23,6 @@ from dgl_tuplepack.loading.packed_loader import WholeBatches
 from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
-from tests.support.processes import run
 from tests.support.stores import molecules, purchases
 
 ITEMS = molecules(20)
@@ -250,20 +249,6 @@ def test_a_pickled_loader_of_a_list_needs_nothing_of_the_first(
     del again
     gc.collect()
     assert not list(tmp_path.iterdir())
-
-
-def test_a_pickled_loader_is_read_in_another_process(tmp_path: Path) -> None:
-    loaders = tp.packed_loader(ITEMS, 6, splits={"train": range(14), "valid": range(14, 20)})
-    pickled = pickle.dumps(loaders)
-    # Both splits have one copy of the graphs.
-    assert len(pickled) < 1.5 * len(pickle.dumps(loaders["train"]))
-    (tmp_path / "loaders").write_bytes(pickled)
-    labels = [batch.labels.tolist() for name in loaders for batch in loaders[name]]
-    del loaders
-    gc.collect()
-    read = "found = pickle.load(open(sys.argv[1], 'rb')); print([b.labels.tolist() for l in found.values() for b in l])"
-    done = run("-c", f"import pickle, sys; {read}", tmp_path / "loaders")
-    assert done.stdout.strip() == str(labels), done.stderr
 
 
 def test_copies_of_a_loader_and_its_spawned_workers_share_the_store(

@@ -63,10 +63,8 @@ def test_no_folder_is_left_behind_by_a_dataset_that_fails(temporary: Path) -> No
     ("settings", "error", "says"),
     [
         ({"content": "exchange", "shuffle": False}, SamplerError, "shuffle=False"),
-        ({"content": "repack"}, SamplerError, "use content='exchange'"),
         ({"rank": 0}, SamplerError, "num_replicas and rank"),
         ({"multiple_of": 0}, SamplerError, "multiple_of"),
-        ({"replan_every": 3}, SamplerError, "use content='exchange'"),
         ({"limits": tp.Limits({"a": 3}, {"b": 3})}, InputError, "limit"),
         ({"source": ([3, 2], [4, 2])}, SchemaError, "only sizes"),
         ({"source": []}, InputError, "no graphs"),

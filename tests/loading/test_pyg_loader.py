@@ -19,7 +19,7 @@ from dgl_tuplepack.loading.packed_loader import WholeBatches
 from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
-from tests.support.pyg import LISTS, PAIR, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
+from tests.support.pyg import LISTS, PAIR, InMemory, NewAxis, assert_same, few, molecule, pairs_of, stored
 from tests.support.tensors import generator
 
 from torch_geometric.loader import DataLoader  # isort: skip
@@ -31,15 +31,16 @@ GRAPHS = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
 CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "defaults": dict,
     "batch_size": lambda: {"batch_size": 7},
-    "whole batches only": lambda: {"batch_size": 7, "drop_last": True},
     "shuffled": lambda: {"batch_size": 7, "shuffle": True},
     "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator(7)},
     "sampler": lambda: {"batch_size": 7, "sampler": RandomSampler(GRAPHS, num_samples=40, replacement=True)},
     "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(GRAPHS, generator=generator(7)), 7, True)},
     "list as a batch_sampler": lambda: {"batch_sampler": [[3, 1], [29], [4, 4, 0]]},
-    "follow_batch": lambda: {"batch_size": 7, "follow_batch": ["x", "y", "edge_attr", "edge_index", "absent"]},
-    "exclude_keys": lambda: {"batch_size": 7, "exclude_keys": ["x", "y", "absent"]},
-    "both": lambda: {"batch_size": 7, "follow_batch": ["x", "y"], "exclude_keys": ["y", "edge_index"]},
+    "both": lambda: {
+        "batch_size": 7,
+        "follow_batch": ["x", "y", "edge_attr", "absent"],
+        "exclude_keys": ["y", "edge_index"],
+    },
     "collate_fn is left out": lambda: {"batch_size": 7, "collate_fn": list},
     "workers": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "follow_batch": ["y"]},
     "persistent workers": lambda: {"batch_size": 7, "num_workers": 2, "persistent_workers": True},
@@ -213,12 +214,6 @@ def test_batches_of_packs_and_single_graphs_come_too() -> None:
     assert all(batch.num_nodes <= 20 and batch.num_edges <= 26 for batch in batches)
     for found, expected in zip(tp.pyg.DataLoader(store, batch_size=None), GRAPHS, strict=True):
         assert_same(found, expected)
-
-
-def test_packed_loader_without_padding_gives_batches_of_pyg() -> None:
-    loader = tp.packed_loader(stored(GRAPHS), limits=tp.Limits(nodes=20, edges=26), padded=False, shuffle=False)
-    for found, ids in zip(loader, loader.sampler, strict=True):
-        assert_same(found, batch_of([GRAPHS[i] for i in ids]))
 
 
 def test_other_loaders_and_views_are_refused() -> None:

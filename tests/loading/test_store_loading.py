@@ -13,9 +13,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SizesError
 from tests.support.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
-from tests.support.messages import refused
 from tests.support.stores import molecules
 
 pytestmark = pytest.mark.processes
@@ -92,16 +90,18 @@ def test_batches_do_not_depend_on_the_workers(
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
 
 
-def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
-    padded = store.padded(tp.Limits(20, 26, 8))
-    for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):
-        with refused(SizesError):
-            padded[ids]  # type: ignore[index]
-    for index in (40, -41, 10**30):
-        with refused(SizesError, str(index)):
-            store[index]
-    with refused(SizesError, "at least one id"):
-        store.subset([])
+@pytest.mark.parametrize("from_store", [False, True])
+def test_exact_batches_have_one_shape(store: tp.GraphStore, from_store: bool) -> None:
+    data: Any = tp.with_ids(ITEMS)
+    sampler, other = tp.StaticBatchSampler(data, 8), tp.StaticBatchSampler(data, 8)
+    if from_store:
+        loader: Any = GraphDataLoader(store.padded(sampler.limits), sampler=sampler, batch_size=None)
+    else:
+        collate = tp.PaddedCollate(sampler.limits, example=data[0])
+        loader = GraphDataLoader(data, batch_sampler=sampler, collate_fn=collate)
+    for batch, ids in zip(loader, other, strict=True):
+        assert (len(batch.node_mask), len(batch.graph_mask)) == (sampler.limits.nodes + 1, 9)
+        assert batch.graph_ids[batch.graph_mask].tolist() == ids
 
 
 # Pickling ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError
 from dgl_tuplepack.planning.buckets import Buckets, as_shapes, shapes_from_dict, steps_of
 from dgl_tuplepack.planning.packing import METHODS
-from dgl_tuplepack.sampling.epochs import promoted
+from dgl_tuplepack.sampling.pack_sampler import promoted
 from tests.support.messages import refused
 from tests.support.samplers import SamplerCase, bucket_cases, buckets_within, flat
 from tests.support.strategies import Problem, problems

@@ -63,21 +63,6 @@ def test_shuffle_kernel_is_uniform() -> None:
     assert chi_square(joint, 20) < loose_bound(20)
 
 
-@pytest.mark.parametrize(("ranks", "packs_per_batch"), [(2, 1), (2, 2), (8, 1)])
-def test_a_light_step_may_come_at_any_time(ranks: int, packs_per_batch: int) -> None:
-    """The one step of light packs among heavy ones is as likely in each place; the last step is not full."""
-    packs = ranks * packs_per_batch
-    sizes = tp.GraphSizes([[100, 100]] * (9 * packs) + [[60, 0]] * packs + [[51, 0]])
-    s = tp.PackBatchSampler(
-        sizes, tp.Limits(100, 100), packs_per_batch=packs_per_batch, num_replicas=ranks, rank=0
-    )  # fmt: skip
-    counts: Counter[int] = Counter()
-    for epoch in range(1_000):
-        s.set_epoch(epoch)
-        counts[int(s.balance().work[:-1].sum(axis=1).argmin())] += 1
-    assert chi_square(counts, 10) < loose_bound(10)
-
-
 def test_graphs_of_a_pack_are_uniform() -> None:
     """Which two of six equal graphs join the large one is any of the 15 pairs."""
     sizes = tp.GraphSizes([[6, 0], [4, 0], *[[1, 0]] * 6])

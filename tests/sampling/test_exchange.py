@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.sampling.exchange import ExchangedPacks
+from dgl_tuplepack.sampling.pack_sampler import ExchangedPacks
 from tests.support.samplers import flat, materials, meeting_again
 
 DISTINCT = tp.GraphSizes(np.stack([np.arange(1, 41), np.arange(40, 0, -1)], axis=1))
@@ -114,13 +114,6 @@ def test_lengths_skips_and_states_need_no_packs(monkeypatch: pytest.MonkeyPatch)
         assert (len(sampler), sampler.graphs_per_batch) == (sampler.plan.num_packs, 40 / sampler.plan.num_packs)
     with pytest.raises(AssertionError, match="packs were made"):
         next(iter(sampler))
-
-
-def test_an_epoch_begins_in_its_middle() -> None:
-    whole, resumed = (tp.PackBatchSampler(DISTINCT, LIMITS, seed=4) for _ in range(2))
-    whole.set_epoch(7)
-    resumed.set_epoch(7, skip=3)
-    assert list(resumed) == list(whole)[3:]
 
 
 # The default --------------------------------------------------------------------------------------------------

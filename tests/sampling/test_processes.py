@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from tests.programs import lightning, training
@@ -64,16 +63,6 @@ def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:
     for epoch in range(lightning.EPOCHS):
         ids = [graph for result in results for batch in result["seen"][epoch] for graph in batch]
         assert sorted(ids) == list(range(len(lightning.ROWS)))
-
-
-def test_lightning_names_the_setting_that_it_needs() -> None:
-    """What its Trainer does on several devices unless told otherwise; a `batch_size` would make it fail obscurely."""
-    from pytorch_lightning.utilities.data import _update_dataloader
-
-    sampler = tp.PackBatchSampler(tp.GraphSizes(lightning.ROWS), tp.Limits(20, 22), num_replicas=2, rank=0)
-    loader: Any = DataLoader(range(len(lightning.ROWS)), batch_sampler=sampler)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="use_distributed_sampler=False"):
-        _update_dataloader(loader, loader.sampler)
 
 
 def steps_of(folder: Path, kind: str, steps: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, PlanError, SamplerError, SizesError
-from dgl_tuplepack.loading.packed_loader import PackedLoader
 from tests.support.graphs import flat, generator, random_graph
 from tests.support.messages import refused
 
@@ -71,11 +69,6 @@ def test_dropping_neither_repeats_nor_loses_others() -> None:
     assert sorted(flat(batches)) == [0, 2, 3]
     assert all(batches)
     assert s.dropped_ids.tolist() == [1]
-    # The plan of the graphs that are left.
-    plan = tp.pack(sizes.take([0, 2, 3]), tp.Limits(10, 10))
-    with pytest.warns(UserWarning, match="are dropped"):
-        s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), plan=plan, oversize="drop")
-    assert sorted(flat(list(s))) == [0, 2, 3]
 
 
 def test_dropping_all_is_an_error() -> None:
@@ -210,40 +203,24 @@ def test_the_sampler_is_its_own_sampler() -> None:
     assert isinstance(s, torch.utils.data.Sampler)
 
 
-def test_settings_may_be_values_of_numpy() -> None:
-    s = sampler(
-        packs_per_batch=np.int64(2), seed=np.uint64(3), num_replicas=np.int32(2), rank=np.int8(1),
-        shuffle=np.bool_(False), drop_last=np.bool_(True),
-    )  # fmt: skip
-    s.set_epoch(np.int64(1))
-    other = sampler(packs_per_batch=2, seed=3, num_replicas=2, rank=1, shuffle=False, drop_last=True)
-    other.set_epoch(1)
-    assert list(s) == list(other)
-    assert s.content == "fixed"
-    state = PackedLoader([], s).state_dict()
-    assert json.loads(json.dumps(state)) == state
-
-
 # What is refused ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
-        ({"content": "random"}, ("unknown content 'random'", "fixed", "resample", "exchange")),
+        ({"content": "repack"}, ("unknown content 'repack'", "fixed", "resample", "exchange")),
         ({"oversize": "skip"}, ("unknown oversize 'skip'", "'error'", "'drop'")),
         ({"content": "resample", "shuffle": False}, ("content='resample'", "content='fixed' or shuffle=True")),
         ({"content": "exchange", "shuffle": False}, ("content='exchange'", "shuffle=False")),
-        ({"content": "repack"}, ("content='repack'", "use content='exchange'")),
-        ({"replan_every": 5}, ("replan_every=5", "use content='exchange'", "without")),
-        *[({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v))) for v in (0, 1.0, True)],
-        *[({"seed": v}, ("seed must be an integer in 0..2**64-1", repr(v))) for v in (-1, 2**64, None)],
+        ({"packs_per_batch": 0}, ("packs_per_batch must be an integer in 1..", "0")),
+        ({"seed": 2**64}, ("seed must be an integer in 0..2**64-1", str(2**64))),
         # Any text counts as true in Python, "False" too.
-        *[({"shuffle": v}, ("shuffle must be True or False", repr(v))) for v in ("False", 0)],
+        ({"shuffle": "False"}, ("shuffle must be True or False", "'False'")),
         ({"drop_last": [True]}, ("drop_last must be True or False", "[True]")),
         ({"num_replicas": 2}, ("num_replicas and rank go together", "2 and None", "both or neither")),
         ({"num_replicas": 0, "rank": 0}, ("num_replicas must be an integer in 1..", "0")),
-        *[({"num_replicas": 2, "rank": v}, ("rank must be an integer in 0..1", repr(v))) for v in (2, -1, "0")],
+        ({"num_replicas": 2, "rank": 2}, ("rank must be an integer in 0..1", "2")),
     ],
     ids=str,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -146,31 +145,6 @@ def test_workers_of_all_ranks_share_the_stream(workers: int, ranks: int) -> None
     assert sorted(seen) == list(range(101))
 
 
-class Shuffled(IterableDataset[Any]):
-    """A source in a new random order each epoch, equal in every process."""
-
-    epoch = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.epoch += 1
-        order = np.random.default_rng([7, self.epoch]).permutation(50).tolist()
-        return iter([((1 + i % 5, 1), i) for i in order])
-
-
-def test_a_source_that_shuffles_with_a_seed_of_its_own() -> None:
-    """Torch's and Python's own generators differ between workers, and would lose and repeat items."""
-    packers: list[Any] = [
-        tp.StreamPacker(Shuffled(), LIMITS, size_of=first, num_replicas=2, rank=rank) for rank in range(2)
-    ]
-    loaders = [
-        DataLoader(packer, batch_size=None, num_workers=2, collate_fn=itself, persistent_workers=True)
-        for packer in packers
-    ]
-    epochs = [[i for loader in loaders for pack in loader for _, i in pack] for _ in range(2)]
-    assert [sorted(ids) for ids in epochs] == [list(range(50))] * 2
-    assert epochs[0] != epochs[1]
-
-
 class OwnParts(IterableDataset[Any]):
     """A source that gives each worker its own items, as webdataset does."""
 
@@ -187,21 +161,12 @@ def test_a_source_that_shards_itself() -> None:
     assert sorted(i for pack in loader for _, i in pack) == list(range(50))
 
 
-def test_a_packer_travels_to_spawned_workers() -> None:
-    packer: Any = tp.StreamPacker([(n, n) for n in range(1, 10)], LIMITS, size_of=itself)
-    assert list(pickle.loads(pickle.dumps(packer))) == list(packer)
-
-
 def test_world_size_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with refused(SamplerError, "WORLD_SIZE is 2", "init_process_group"):
         tp.StreamPacker([], LIMITS)
     # A source that shards itself needs no rank.
     assert list(tp.StreamPacker([], LIMITS, shard=False)) == []
-
-
-def test_in_step_alone() -> None:
-    assert list(tp.in_step(iter([1, 2, 3]))) == [1, 2, 3]
 
 
 # What is refused ----------------------------------------------------------------------------------------------

@@ -23,9 +23,8 @@ _NODE_MASK, _EDGE_MASK = "node_mask", "edge_mask"
 class PadToLimits(BaseTransform):  # type: ignore[misc]
     """Pad a DGLGraph, batched or not, to the slots of p packs.
 
-    Without options, limits of N nodes, E edges and G graphs in one pack give p x N + 1 nodes, p x E edges and p x G + 1
-    graphs. The result is a batched DGLGraph of static shape: the given graphs, then empty graphs, and the padding graph
-    last, as in a `PaddedBatch`.
+    The result is a batched DGLGraph of static shape: the given graphs, then empty graphs, and the padding graph last,
+    as in a `PaddedBatch`.
 
     Parameters
     ----------
@@ -34,16 +33,14 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     packs_per_batch
         The number p of packs, >= 1.
     masks
-        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Graphs have no mask: real graphs come
-        first, and their number is the ``batch_size`` of the given graph.
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Real graphs come first.
     feature_fill, cover_padding, coordinates, sort_edges
         As in `PaddedCollate`.
 
     Raises
     ------
     LimitsError, GraphTooLargeError, SchemaError
-        As in `PaddedCollate`. Most of these errors are raised only when a graph is padded. SchemaError is also raised
-        if a graph has a feature with the name of a mask.
+        As in `PaddedCollate`, mostly when a graph is padded; also if a graph has a feature with the name of a mask.
 
     Examples
     --------

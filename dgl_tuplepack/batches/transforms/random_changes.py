@@ -27,11 +27,6 @@ class AddNoise:
         Name of a floating-point feature; in heterographs, every node type with this feature is changed.
     scale
         Standard deviation, >= 0.
-
-    Examples
-    --------
-    >>> AddNoise("pos", 0.05)
-    AddNoise(name='pos', scale=0.05)
     """
 
     name: str
@@ -121,8 +116,7 @@ def _with_feature(
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
     """Yield, for each node type with the feature, its features, its number of real nodes, and each node's graph slot.
 
-    Raise SchemaError if no type has the feature, or if the feature holds indices. With `floating`, also raise it if the
-    feature is not floating-point.
+    Raise SchemaError if no type has the feature, if it holds indices, or with `floating` if it has no floats.
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")

@@ -1,0 +1,522 @@
+"""The sampler: batches of graph ids from a plan. In each epoch, packs get graphs, and are dealt to steps and ranks."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import choice, shown, whole_number
+from dgl_tuplepack._core.kernels.random import shuffle_segments
+from dgl_tuplepack._core.kernels.slots import expand_patterns
+from dgl_tuplepack._core.progress import notice
+from dgl_tuplepack._core.seeds import key_of, random_fractions, shuffled
+from dgl_tuplepack.errors import PlanError, SamplerError
+from dgl_tuplepack.graphs.readers.kinds import sizes_of
+from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, all_of, as_shapes, num_steps, promotions, steps_of
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.packing.stages.dealing import OpenPacks, dealt_evenly
+from dgl_tuplepack.planning.plan import PackPlan, static_limits
+from dgl_tuplepack.planning.sizes import FloatArray, GraphSizes, IntArray
+from dgl_tuplepack.sampling.epoch_sampler import NONE, EpochBatches, EpochSampler, split_oversize, warn_of_dropped
+from dgl_tuplepack.sampling.ranks import compared, in_process_group
+
+_log = logging.getLogger(__name__)
+# Identifiers of the random streams, one for each purpose; `exact_batches.py` has others. Version 0.1.0 used 3.
+_CONTENT, _ORDER, _STEPS, _MIXED, _DEAL, _REPAIR, _STIR = 1, 2, 4, 5, 6, 7, 8
+# Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
+_NOISE = 0.5
+# If dealt packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
+_ATTEMPTS = 5
+# Most units of work (see `Effort`) of a repair: a number for each graph and component, plus another one.
+_REPAIR_WORK = 100, 5_000_000
+# The same for stirring, and its rounds. Where packs hold few graphs, most tries of a round find no exchange.
+_STIR_WORK, _ROUNDS = (500, 20_000_000), 1000
+# Unused places in each pack, which let graphs move.
+_FREE = 16
+# Work is rounded down to multiples of this fraction of the largest work of a pack; packs of equal rounded work stay in
+# random order.
+_EQUAL = 1 / 64
+
+
+class PackBatchSampler(EpochSampler):
+    """Batches of graph ids, made from a plan; no pack ever exceeds a limit.
+
+    Pass it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
+    `set_epoch` before each epoch.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of all graphs, a dataset that `sizes_of` reads, or the result of `SizeHistogram.from_sizes`; ids are
+        positions among these graphs.
+    limits
+        Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
+        of a step, on all ranks, use one shape. The ids of a batch have the index of this shape as attribute ``shape``.
+    plan
+        A plan for exactly these sizes and, if there are several limits, for exactly these shapes. None: made by `pack`.
+    content
+        "resample": each pack keeps its sizes, and each epoch fills it with random graphs of these sizes.
+        "exchange": each epoch deals all graphs to as many packs as the plan has, within `limits`; for one shape only.
+        "fixed": the same graphs share a pack in each epoch. None: "fixed" without `shuffle`; "exchange" if more than
+        half of the graphs have a size that no other graph has, and there is one shape; otherwise "resample". With
+        "resample" and one pack per batch, two graphs never meet if no pack of the plan holds both of their sizes.
+    packs_per_batch
+        Number of packs in a batch, >= 1.
+    shuffle
+        Whether packs come in random order. False: in the order of the plan, shape by shape, and graphs of equal size
+        fill the packs in the order of their ids.
+    seed
+        Random seed, 0..2**64-1. Batches depend only on the settings, sizes, limits, plan, seed and epoch.
+    num_replicas, rank
+        Number of processes, and the rank of this process; by default from torch.distributed, if it is initialised, and
+        then every rank must make the sampler: settings, sizes and plan are compared among all ranks. All ranks get the
+        same number of batches; if packs do not divide evenly, some batches are empty. Packs of near-equal work share a
+        step (see `balance`), unless ``shuffle=False``.
+    drop_last
+        Whether to drop the packs that do not fill a step, instead of adding empty batches. There must be enough packs
+        for one step. With several shapes, leftover packs of a shape move to the next larger shape, so only those of the
+        largest shape are dropped. If the largest shapes have too few packs for one step, it gets packs of the next
+        smaller shape, so that the large packs are not dropped in every epoch.
+    oversize
+        What to do with graphs that are too large for any pack: "error", or "drop" (with a warning).
+
+    Attributes
+    ----------
+    limits
+        Limits that batches are padded to, with a cap on graphs: the given cap, or else the most graphs in any pack of
+        the plan. With several shapes, a tuple of limits, smallest first.
+    plan
+        The plan. With "exchange", the packs of an epoch have its number and limits, but other sizes.
+    dropped_ids
+        Ids of the graphs that ``oversize="drop"`` left out, int64.
+
+    Raises
+    ------
+    GraphTooLargeError, LimitsError, SizesError
+        As in `pack`.
+    PlanError
+        `plan` was made for other sizes or other shapes, or exceeds `limits`.
+    SamplerError
+        Settings contradict each other; several processes run, but the rank of this process is unknown; the ranks have
+        different settings, sizes or plans; or another rank failed.
+
+    Notes
+    -----
+    Besides the plan, the constructor and each epoch need O(N) time and memory for N graphs; on several ranks, the order
+    of P packs needs O(P log P) time. "exchange" needs O(N P k) time in each epoch for k components, P at most 2,000:
+    about 0.5 s for 100,000 graphs, when the first batch is requested.
+
+    With several packs per batch, one process and one shape, any two graphs can meet; see ``docs/explain/sampling.md``.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import GraphSizes, Limits
+    >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
+    >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
+    >>> list(sampler), sampler.limits
+    ([[0, 2], [1, 3]], Limits(nodes=4, edges=4, graphs=2))
+    """
+
+    def __init__(
+        self,
+        sizes: GraphSizes | SizeHistogram | Any,
+        limits: Shapes,
+        *,
+        plan: PackPlan | None = None,
+        content: str | None = None,
+        packs_per_batch: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        drop_last: bool = False,
+        oversize: str = "error",
+    ) -> None:
+        with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
+            super().__init__(shuffle, seed, drop_last, num_replicas, rank)
+            shapes = as_shapes(limits)
+            check_content(content, self.shuffle, shapes)
+            self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
+            if not isinstance(sizes, SizeHistogram) or sizes.graph_classes is None:
+                sizes = sizes_of(sizes)
+            number = sizes.num_graphs if isinstance(sizes, SizeHistogram) else len(sizes)
+            with notice(f"preparing batches of {number:,} graphs", number):
+                every = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
+                self._set_graphs(every, shapes, oversize)
+                self.content = content or default_content(self._histogram, self.shuffle, shapes)
+                self._set_plan(plan, shapes)
+            if self.drop_last and not self._length:
+                raise SamplerError(
+                    f"drop_last=True would leave nothing: the plan has {self.plan.num_packs} packs, but a step "
+                    f"needs {self.packs_per_batch} x {self.num_replicas}; use drop_last=False, fewer "
+                    "packs_per_batch or smaller limits."
+                )
+            facts.update(self.settings(), plan=self.plan.fingerprint)
+
+    def _set_graphs(self, every: SizeHistogram, limits: Limits | Buckets, oversize: str) -> None:
+        # Group the kept ids by size class: class c has the ids _members[_class_offsets[c] : _class_offsets[c + 1]].
+        histogram, kept, self.dropped_ids = split_oversize(every, limits, oversize)
+        warn_of_dropped(self.dropped_ids, every.num_graphs, limits)
+        assert histogram.graph_classes is not None
+        # Ids are positions among all graphs, so the checksum covers all graphs; dropped graphs have the class -1.
+        classes = np.full(every.num_graphs, -1, dtype="<i8")
+        classes[kept] = histogram.graph_classes
+        self._num_ids, self.num_graphs = every.num_graphs, len(kept)
+        self._sizes_checksum = zlib.crc32(classes.data)
+        # numpy sorts integers of 16 bits or fewer several times as fast as others.
+        narrow = histogram.graph_classes.astype(np.min_scalar_type(len(histogram)))
+        self._members: IntArray = kept[np.argsort(narrow, kind="stable")]
+        self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
+        self._histogram = histogram.without_ids()
+
+    def _set_plan(self, plan: PackPlan | None, limits: Limits | Buckets) -> None:
+        if plan is None:
+            plan = pack(self._histogram, limits, seed=self.seed)
+        else:
+            check_plan(plan, self._histogram, limits)
+        self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
+        static = static_limits(limits, [plan])
+        self.limits: Any = static
+        self.plan, self._packs = plan, Packs.of(plan, self._class_offsets)
+        self._exchanged = None
+        if self.content == "exchange" and isinstance(static, Limits):
+            self._exchanged = ExchangedPacks(self._packs, static, self.seed)
+        self._packs_per_step = self.num_replicas * self.packs_per_batch
+        self._length = sum(steps_of(plan.packs_of_shapes, self._packs_per_step, self.drop_last))
+
+    def unshuffled(self) -> PackBatchSampler:
+        """Return a sampler with the same batches in each epoch: the packs of the plan, in its order."""
+        sampler = copy.copy(self)
+        sampler.shuffle, sampler.content = False, "fixed"
+        sampler._counted = (-1, 0.0)
+        sampler._set_plan(self.plan, self._asked_limits)
+        return sampler
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch: equal on all ranks, and in all epochs."""
+        return self._length
+
+    def _batches(self, epoch: int) -> EpochBatches:
+        dealt, shapes = self._dealt(epoch)
+        of_steps = shapes if len(self.plan.shapes) > 1 else None
+        return EpochBatches(epoch, self._packs_of(epoch).offsets, self._graphs(epoch), dealt, of_steps)
+
+    def _packs_of(self, epoch: int) -> Packs:
+        return self._packs if self._exchanged is None else self._exchanged.of(epoch)
+
+    def _graphs(self, epoch: int) -> IntArray:
+        """Return the graph ids of all packs, one pack after the other, ``[N]``."""
+        members = self._members
+        if self.shuffle:
+            members = members.copy()
+            content_epoch = 0 if self.content == "fixed" else epoch
+            shuffle_segments(members, self._class_offsets, key_of(self.seed, content_epoch, _CONTENT))
+        # `members` was shuffled only within each size class, so each pack gets graphs of its size classes.
+        return members[self._packs_of(epoch).graphs]
+
+    def _dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
+        """Return the packs of each batch, as `EpochBatches.dealt` of all ranks, and the shape of each step, ``[S]``."""
+        packs = self._packs_of(epoch)
+        order = np.arange(self.plan.num_packs)
+        if self.shuffle:
+            order = shuffled(order, key_of(self.seed, epoch, _ORDER))
+        groups = [order[packs.shapes[order] == shape] for shape in range(len(self.plan.shapes))]
+        # No batch has more packs than `most`. An array for a huge `packs_per_batch` would not fit into memory.
+        most = min(self.packs_per_batch, self.plan.num_packs // self.num_replicas + 2)
+        batches_of_shapes: dict[int, IntArray] = {}
+        # Packs that do not fill a step of their shape move to the next larger shape.
+        for shape, group in enumerate(promoted(groups, self._packs_per_step, self.drop_last)):
+            if len(group):
+                # Without a key, the steps keep the order of the packs.
+                key = key_of(self.seed, epoch, _STEPS) if self.shuffle and self.num_replicas > 1 else None
+                key = key_of(int(key), shape, _STEPS) if key is not None and shape else key
+                dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key)
+                batches_of_shapes[shape] = np.where(dealt == NONE, NONE, group[dealt])
+        batches = np.concatenate([*batches_of_shapes.values()])
+        shapes = np.concatenate([np.full(len(steps), shape, np.int64) for shape, steps in batches_of_shapes.items()])
+        if self.shuffle and len(batches_of_shapes) > 1:
+            mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
+            batches, shapes = batches[mixed], shapes[mixed]
+        return batches, shapes
+
+    @property
+    def _random(self) -> str:
+        return "" if self.content == "fixed" else f"the content is {self.content!r}"
+
+    def balance(self) -> Balance:
+        """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
+
+        Spread of a step: the largest work of a rank minus the smallest, divided by the mean work of a batch. Idle: the
+        fraction of time that ranks wait for the slowest rank, if time is proportional to work.
+
+        Examples
+        --------
+        >>> from dgl_tuplepack import GraphSizes, Limits
+        >>> sizes = GraphSizes([[8, 8], [7, 7], [9, 9], [6, 6]])
+        >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
+        Balance(2 steps of 2 ranks: spread of nodes + edges 13.33% on average, 13.33% at most; idle 6.25%)
+        """
+        # work: real nodes + edges of each pack, [P].
+        (dealt, _), work = self._dealt(self.epoch), self._packs_of(self.epoch).work
+        return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
+
+    def settings(self) -> dict[str, Any]:
+        """Return, as plain values, the settings that, together with the plan, decide which graphs a batch holds."""
+        return {
+            "seed": self.seed,
+            "content": self.content,
+            "shuffle": self.shuffle,
+            "packs_per_batch": self.packs_per_batch,
+            "num_replicas": self.num_replicas,
+            "drop_last": self.drop_last,
+            "num_graphs": self.num_graphs,
+            "limits": self._asked_limits.to_dict(),
+            "sizes": self._sizes_checksum,
+        }
+
+
+def check_content(content: str | None, shuffle: bool, limits: Limits | Buckets) -> None:
+    """Raise SamplerError if `content` is unknown, or contradicts `shuffle` or the number of shapes."""
+    if content is None:
+        return
+    choice("content", content, ("fixed", "resample", "exchange"), SamplerError)
+    if content != "fixed" and not shuffle:
+        raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
+    if content == "exchange" and isinstance(limits, Buckets):
+        raise SamplerError(
+            f"content='exchange' needs packs of one shape, but the limits are {limits!r}; use content='resample', or "
+            "one shape."
+        )
+
+
+def default_content(histogram: SizeHistogram, shuffle: bool, limits: Limits | Buckets) -> str:
+    """Return the default of `content` for the graphs of a histogram."""
+    if not shuffle:
+        return "fixed"
+    alone = np.count_nonzero(histogram.counts == 1)
+    if 2 * alone <= histogram.num_graphs or isinstance(limits, Buckets):
+        return "resample"
+    _log.info(
+        "content='exchange': %d of %d graphs have a size that no other graph has, so content='resample' would put "
+        "the same graphs into a pack in each epoch", alone, histogram.num_graphs,
+    )  # fmt: skip
+    return "exchange"
+
+
+def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Buckets) -> None:
+    """Raise PlanError if a plan is for other sizes or other shapes, or exceeds the limits."""
+    if not isinstance(plan, PackPlan):
+        raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
+    if plan.histogram != histogram:
+        raise PlanError(
+            f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
+            f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
+            f"sizes, totals {histogram.totals()}; make a plan for these sizes."
+        )
+    made_for, shapes = plan.made_for, all_of(limits)
+    try:
+        plan.check_limits(shapes[-1])
+    except PlanError as error:
+        raise PlanError(f"the plan was made for {made_for!r} and exceeds {limits!r}: {error}") from error
+    if (len(shapes) > 1) != (len(plan.shapes) > 1):
+        raise PlanError(
+            f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them has several shapes, "
+            "the other a single one; make a plan for these limits."
+        )
+    if isinstance(limits, Buckets):
+        buckets = limits.filled(histogram.components, histogram.totals())
+        # For each pattern, the index of its shape in `buckets`; `plan.pattern_shapes`: in the plan's buckets.
+        found = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
+        other = np.flatnonzero(found != plan.pattern_shapes)
+        if len(other):
+            raise PlanError(
+                f"the plan was made for {made_for!r}, where its pattern {other[0]} has shape "
+                f"{plan.pattern_shapes[other[0]]}, but in {limits!r} it has shape {found[other[0]]}; make a plan for "
+                "these shapes."
+            )
+
+
+def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
+    """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
+
+    Moved packs come last in their new group, so `drop_last` drops them first.
+    """
+    groups = [*groups]
+    for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
+        kept = len(groups[shape]) - moved
+        groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
+        groups[shape] = groups[shape][:kept]
+    return groups
+
+
+def deal(
+    work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
+) -> IntArray:
+    """Deal P packs to R ranks, in S steps of p packs for each rank; return the indices of packs, int64 ``[S, R, p]``.
+
+    In each batch, indices ascend; NONE marks a missing pack. In an incomplete last step, each rank gets one pack before
+    any rank gets two; with `drop_last`, these packs are left out instead. Without a `key`, each step has consecutive
+    packs. With a key, packs of near-equal work share a step, an incomplete step gets the packs with the least work, and
+    the key shuffles the full steps. The caller must have put the packs into random order. Time O(P log P).
+    """
+    packs_per_step = num_replicas * packs_per_batch
+    full_steps = len(work) // packs_per_step
+    num_dealt = full_steps * packs_per_step if drop_last else len(work)
+    steps = np.full((num_steps(len(work), packs_per_step, drop_last), packs_per_step), NONE, dtype=np.int64)
+    if key is None:
+        steps.reshape(-1)[:num_dealt] = np.arange(num_dealt)
+        batches = steps.reshape(-1, num_replicas, packs_per_batch)
+        # Deal the incomplete step in rounds of one pack per rank, [1, p, R].
+        batches[full_steps:] = steps[full_steps:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
+    else:
+        # Most work first; the stable sort keeps the random order of packs of equal rounded work.
+        rounded = np.floor(work[:num_dealt] / max(_EQUAL * float(work.max()), 1e-300))
+        steps.reshape(-1)[:num_dealt] = np.argsort(-rounded, kind="stable")
+        steps[:full_steps] = steps[shuffled(np.arange(full_steps), key)]
+        batches = _balanced(steps, work, num_replicas, packs_per_batch)
+    return np.sort(batches, axis=2)
+
+
+def _balanced(steps: IntArray, work: FloatArray, num_replicas: int, packs_per_batch: int) -> IntArray:
+    """Deal the packs of each step, ``[S, R * p]``, so that all ranks get similar work; return ``[S, R, p]``."""
+    by_work = np.argsort(np.where(steps == NONE, np.inf, -work[steps]), axis=1, kind="stable")
+    # Each round has one pack for each rank, by descending work, missing packs last; every second round is reversed.
+    rounds = np.take_along_axis(steps, by_work, axis=1).reshape(-1, packs_per_batch, num_replicas)
+    rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
+    # Each step starts at another rank, so that no rank always gets the most work.
+    rotated = (np.arange(num_replicas) + np.arange(len(steps))[:, None]) % num_replicas
+    return np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How evenly work is spread over the ranks in each step of an epoch.
+
+    Parameters
+    ----------
+    work
+        Real nodes + edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs, summed over all types.
+    """
+
+    work: FloatArray
+
+    @property
+    def spread(self) -> FloatArray:
+        """For each step, the largest work of a rank minus the smallest, float64 ``[steps]``."""
+        return np.asarray(self.work.max(axis=1) - self.work.min(axis=1), dtype=np.float64)
+
+    @property
+    def mean_spread(self) -> float:
+        """Mean of `spread` over the steps, as a fraction of the mean work of a batch."""
+        return float(self.spread.mean() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def largest_spread(self) -> float:
+        """Largest `spread` of any step, as a fraction of the mean work of a batch."""
+        return float(self.spread.max() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def idle(self) -> float:
+        """Fraction of time that ranks wait for the slowest rank of a step, if time is proportional to work."""
+        slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
+        return 1 - float(self.work.sum()) / slowest if slowest else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of nodes + edges "
+            f"{self.mean_spread:.2%} on average, {self.largest_spread:.2%} at most; idle {self.idle:.2%})"
+        )
+
+
+class ExchangedPacks:
+    """The packs of each epoch: as many as the `packs` of the plan, within the same limits, with random graphs.
+
+    All graphs are dealt to packs in a random order, and packs that exceed a limit are repaired. If some of them cannot
+    be repaired, the packs that hold their graphs in the plan are kept, and the other graphs are dealt again.
+    Then random graphs of the kept packs are exchanged. All floats are products and quotients of two floats, which are
+    equal on every platform.
+    """
+
+    def __init__(self, packs: Packs, limits: Limits, seed: int) -> None:
+        self._packs, self._limits, self._seed = packs, limits, seed
+        # The latest epoch, and its packs.
+        self._latest: tuple[int, Packs] = (-1, packs)
+
+    def of(self, epoch: int) -> Packs:
+        """Return the packs of an epoch. Time O(N P k) for N graphs and P packs, at most 2,000; plus the repair."""
+        if self._latest[0] != epoch:
+            histogram = self._packs.plan.histogram
+            instance = as_instance(histogram, self._limits)
+            packs = self._exchanged(epoch, np.repeat(instance.sizes, histogram.counts, axis=0), instance.limits)
+            offsets, graphs = np.append(0, np.cumsum(packs.counts)), packs.graphs
+            work = np.repeat(histogram.sizes.sum(axis=1, dtype=np.float64), histogram.counts)[graphs]
+            work = np.add.reduceat(work, offsets[:-1])
+            self._latest = epoch, replace(self._packs, offsets=offsets, graphs=graphs, work=work)
+        return self._latest[1]
+
+    def _exchanged(self, epoch: int, sizes: IntArray, limits: IntArray) -> OpenPacks:
+        """Return the packs of an epoch for graphs of these sizes, ``[N, d]``."""
+        counts = np.diff(self._packs.offsets)
+        # The pack of each graph: as in the plan, until other packs are found.
+        assigned = np.empty(len(sizes), dtype=np.int64)
+        assigned[self._packs.graphs] = np.repeat(np.arange(len(counts)), counts)
+        kept = np.zeros(len(counts), dtype=bool)
+        for _ in range(_ATTEMPTS):
+            graphs, free = np.flatnonzero(~kept[assigned]), np.flatnonzero(~kept)
+            dealt = self._dealt(epoch, sizes, limits, graphs, len(free))
+            exceeding = dealt.exceeding()
+            if not len(exceeding) and dealt.counts.all():
+                assigned[dealt.graphs] = np.repeat(free, dealt.counts)
+                break
+            unfit = np.repeat(np.isin(np.arange(len(free)), exceeding), dealt.counts)
+            kept[assigned[dealt.graphs[unfit]]] = True
+            if kept.all():
+                break
+        else:
+            kept[:] = True
+        packs = OpenPacks.of(sizes, limits, assigned, np.arange(len(sizes)), len(counts), 0)
+        budget = _STIR_WORK[0] * sizes.size + _STIR_WORK[1]
+        packs.stir(np.flatnonzero(kept), key=key_of(self._seed, epoch, _STIR), rounds=_ROUNDS, budget=budget)
+        return packs
+
+    def _dealt(self, epoch: int, sizes: IntArray, limits: IntArray, graphs: IntArray, number: int) -> OpenPacks:
+        """Deal graphs to a number of packs in random order; return the packs, some of which may exceed a limit."""
+        shares = sizes / limits
+        factors = 1 - _NOISE * random_fractions(key_of(self._seed, epoch, _DEAL), len(sizes))
+        ordered = graphs[np.argsort(-(shares.max(axis=1) * factors)[graphs], kind="stable")]
+        packs = OpenPacks.of(sizes, limits, dealt_evenly(shares, ordered, number), ordered, number, _FREE)
+        budget = _REPAIR_WORK[0] * sizes.size + _REPAIR_WORK[1]
+        packs.repair(moves=True, key=key_of(self._seed, epoch, _REPAIR), budget=budget)
+        return packs
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A plan expanded into its packs.
+
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, counted class by class, and has ``work[p]``
+    real nodes and edges; ``shapes[p]`` is the index of its shape bucket.
+    """
+
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    work: FloatArray
+    shapes: IntArray
+
+    @classmethod
+    def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
+        """Expand a plan; graphs of size class c have the indices ``class_offsets[c]:class_offsets[c + 1]``."""
+        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
+        # Use floats, since sums over components may exceed int64.
+        work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
+        return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))
