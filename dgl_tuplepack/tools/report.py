@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,10 @@ from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram, quanti
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, LimitsSearch, search_for_batches
+from dgl_tuplepack.planning.search import GRAPHS_PER_BATCH, search_for_batches
 from dgl_tuplepack.planning.sizes import components_of_kind
 from dgl_tuplepack.tools import plots
-from dgl_tuplepack.tools.batch_sizes import BatchSizes, compare_batch_sizes
+from dgl_tuplepack.tools.batch_sizes import compare_batch_sizes, table_of, use_of
 from dgl_tuplepack.tools.drawing import axes_or_new, picture_bytes
 
 __all__ = ["write_report"]
@@ -102,11 +101,11 @@ def write_report(
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
-    write_text(path, render(find(histogram, limits, graphs_per_batch, seed, dropped), name, seed))
+    write_text(path, _page(_findings(histogram, limits, graphs_per_batch, seed, dropped), name, seed))
 
 
-def render(findings: Findings, name: str, seed: int) -> str:
-    """Return the HTML of the page."""
+def _page(findings: Mapping[str, Any], name: str, seed: int) -> str:
+    """Return the HTML of the page; `findings` are the variables of its template."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
     # `finalize` makes names printable; the template's `|e` makes the Python code a Markup, which keeps its line breaks.
     environment = jinja2.Environment(
@@ -123,37 +122,36 @@ def render(findings: Findings, name: str, seed: int) -> str:
         matplotlib.rcdefaults()
         pictures = list(_pictures(findings))
     page: str = environment.from_string(template).render(
-        vars(findings), name=name, findings=findings, plan=findings.plan, pictures=pictures, use=_use(findings, seed),
-        seed=seed, version=__version__,
-    )  # fmt: skip
+        findings, name=name, pictures=pictures, use=_use(findings, seed), seed=seed, version=__version__
+    )
     return page
 
 
-def _use(findings: Findings, seed: int) -> str:
+def _use(findings: Mapping[str, Any], seed: int) -> str:
     """Return Python code that loads the dataset in batches of the shape on the page."""
-    oversize = '\n    oversize="drop",' if findings.dropped else ""
-    search = findings.search
+    oversize = '\n    oversize="drop",' if findings["dropped"] else ""
+    search = findings["search"]
     # `packed_loader(graphs_per_batch=...)` finds the advised limits again; other limits must be in the code.
-    if search.way == "graphs_per_batch" and findings.advised:
+    if search.way == "graphs_per_batch" and findings["is_advised"]:
         limits, size = "", f"graphs_per_batch={search.aim['graphs_per_batch']}"
     else:
-        limits = f"limits = tp.{findings.limits!r}\n"
-        size = f"limits=limits,\n    packs_per_batch={findings.packs_per_batch}"
+        limits = f"limits = tp.{findings['limits']!r}\n"
+        size = f"limits=limits,\n    packs_per_batch={findings['packs_per_batch']}"
     return _CODE.format(limits=limits, size=size, seed=seed, oversize=oversize)
 
 
-def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
+def _pictures(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the pictures of the page with their texts; for a single component, only the last two."""
-    histogram, search, plan = findings.histogram, findings.search, findings.plan
+    histogram, search, plans = findings["histogram"], findings["search"], findings["plans"]
     pair = histogram.components[:2]
     shares = "; ".join(
         f"half of the graphs have up to {half:,} {name}, 99 % up to {most:,}, the largest {largest:,}"
-        for name, (half, most, largest) in findings.quantiles.items()
+        for name, (half, most, largest) in findings["quantiles"].items()
     )
-    counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in findings.plans.items())
+    counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in plans.items())
     if len(pair) == 2:
         yield _picture(
-            plots.plot_sizes(histogram, findings.limits, _axes(), components=pair),
+            plots.plot_sizes(histogram, findings["limits"], _axes(), components=pair),
             f"Sizes: {pair[0]} and {pair[1]}",
             "Dark: many graphs. At the sides: the sums over each axis.",
             f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
@@ -164,18 +162,18 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
             "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: the advised limits.",
             f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
         )
-    means = ", ".join(f"{name} {value:.2%}" for name, value in plan.efficiency.items())
+    means = ", ".join(f"{name} {value:.2%}" for name, value in plans["auto"].efficiency.items())
     yield _picture(
-        plots.plot_fill(plan, _axes()),
+        plots.plot_fill(plans["auto"], _axes()),
         "Fill of the packs",
         "Number of packs by content, as a fraction of the limit.",
         f"A stepped line for each component; mean fill: {means}.",
     )
     yield _picture(
-        plots.plot_methods(findings.plans, _axes()),
+        plots.plot_methods(plans, _axes()),
         "Methods against what is possible",
         "Packs of each method above the lower bound; no method can go below it.",
-        f"Lower bound {max(one.lower_bound for one in findings.plans.values()):,} packs; {counts}.",
+        f"Lower bound {max(one.lower_bound for one in plans.values()):,} packs; {counts}.",
     )
 
 
@@ -199,77 +197,45 @@ _MOST_SIMULATED = 20_000_000
 _PURPOSE = 0x9A7C
 
 
-@dataclass(frozen=True)
-class Batching:
-    """A method of batching to one static shape, and the slots of one epoch, by component."""
+def _findings(
+    histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int
+) -> dict[str, Any]:
+    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods.
 
-    name: str
-    note: str
-    slots: Mapping[str, int]
-
-    @property
-    def all_slots(self) -> int:
-        """Slots of all components together."""
-        return sum(self.slots.values())
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All figures of a report; `quantiles` holds the median, the 99th percentile and the largest of each component.
-
-    Graphs that were left out are counted only in `dropped`. The last entry of `batchings` is packing.
+    Graphs that were left out are counted only in `dropped`.
     """
-
-    histogram: SizeHistogram
-    quantiles: Mapping[str, Sequence[int]]
-    search: LimitsSearch
-    limits: Limits
-    packs_per_batch: int
-    plans: Mapping[str, PackPlan]
-    batchings: Sequence[Batching]
-    batch_sizes: BatchSizes
-    dropped: int
-
-    @property
-    def plan(self) -> PackPlan:
-        """The plan of method `auto`."""
-        return self.plans["auto"]
-
-    @property
-    def advised(self) -> bool:
-        """Whether `limits` are the limits that the search advises."""
-        return bool(self.limits == self.search.best.limits)
-
-    @property
-    def shape(self) -> dict[str, int]:
-        """Padded shape of the batches that the example code on the page loads."""
-        graphs = self.limits.graphs or self.plan.max_graphs
-        return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
-
-
-def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
-    """Search for limits, pack within `limits` (None: the advised limits), and compare packing with other methods."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     search = search_for_batches(histogram, graphs)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
+    is_advised = chosen == search.best.limits
     plans = _plans(histogram, chosen, seed)
     plan = plans["auto"]
-    if search.way == "graphs_per_batch" and chosen == search.best.limits:
+    if search.way == "graphs_per_batch" and is_advised:
         # Such a search also chooses the packs per batch, but only for the limits that it advises.
-        packs_per_batch = search.packs_per_batch
+        packs = search.packs_per_batch
     else:
-        packs_per_batch = max(1, round(graphs * plan.num_packs / histogram.num_graphs))
-    size_quantiles = {
-        name: quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
-        for column, name in enumerate(histogram.components)
-    }
-    batchings = _batchings(histogram, graphs, plan, packs_per_batch, seed)
-    batch_sizes = compare_batch_sizes(histogram, graphs)
-    return Findings(histogram, size_quantiles, search, chosen, packs_per_batch, plans, batchings, batch_sizes, dropped)
+        packs = max(1, round(graphs * plan.num_packs / histogram.num_graphs))
+    compared = compare_batch_sizes(histogram, graphs)
+    headings, rows = table_of(compared, histogram.components)
+    return {
+        "histogram": histogram,
+        # The median, the 99th percentile and the largest of each component.
+        "quantiles": {
+            name: quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
+            for column, name in enumerate(histogram.components)
+        },
+        "search": search, "limits": chosen, "is_advised": is_advised, "packs_per_batch": packs,
+        "plans": plans, "plan": plan, "dropped": dropped,
+        # The padded shape of the batches that the example code on the page loads.
+        "shape": padded_shape(chosen, packs) | {"graphs": packs * (chosen.graphs or plan.max_graphs) + 1},
+        "batchings": _batchings(histogram, graphs, plan, packs, seed),
+        "graphs_tried": compared["graphs_tried"], "headings": headings, "batch_sizes": rows, "batch_size": graphs,
+        "use_of_sizes": use_of(graphs),
+    }  # fmt: skip
 
 
 def _plans(histogram: SizeHistogram, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Return the plans to compare, by the name of their method; "auto" is the last one."""
+    """Return the plans to compare, by the name of their method."""
     plans = {"no packing": pack(histogram, limits, "none")}
     if histogram.num_graphs <= _MOST_SIMULATED:
         plans["next fit, random order"] = pack(histogram, limits, "next_fit", seed=seed)
@@ -284,17 +250,24 @@ def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
     return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
-def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
-    """Return the methods to compare. Without packing, a batch has `graphs` graphs; with packing, `packs` packs."""
+def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[dict[str, Any]]:
+    """Return the methods to compare: their name, a note, and the slots of one epoch, by component; packing is last.
+
+    Without packing, a batch has `graphs` graphs; with packing, `packs` packs.
+    """
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
-    batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
+    batchings = [("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:
         note = "one random epoch; another epoch can need a larger shape"
         joined = joined_batches(histogram, graphs, seed)
-        batchings.append(Batching(f"Batches of {graphs:,} graphs, padded to the largest batch", note, joined))
+        batchings.append((f"Batches of {graphs:,} graphs, padded to the largest batch", note, joined))
     batches = -(-plan.num_packs // packs)
     packed = {name: batches * slots for name, slots in padded_shape(plan.limits, packs).items()}
-    return [*batchings, Batching("Packing", "with the reserved node of each batch", packed)]
+    batchings.append(("Packing", "with the reserved node of each batch", packed))
+    return [
+        {"name": name, "note": note, "slots": slots, "all_slots": sum(slots.values())}
+        for name, note, slots in batchings
+    ]
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:

@@ -126,19 +126,22 @@ def limits(
 
 def _compare(histogram: SizeHistogram, graphs_per_batch: int | None, as_json: bool) -> None:
     # This import loads kernels, which --help and wrong usage do not need.
-    from dgl_tuplepack.tools.batch_sizes import compare_batch_sizes
+    from dgl_tuplepack.tools.batch_sizes import compare_batch_sizes, table_of, use_of
 
     if graphs_per_batch is None:
         graphs_per_batch = min(GRAPHS_PER_BATCH, histogram.num_graphs)
     _check_number(histogram, graphs_per_batch)
     found = compare_batch_sizes(histogram, graphs_per_batch)
     if as_json:
-        print_json(found.to_dict())
+        print_json(found)
         return
-    sample = f" (exact batches: from {found.tried:,} of them)" if found.tried < found.graphs else ""
-    title = f"Padding of batches relative to their content, for {found.graphs:,} graphs{sample}"
-    print_table(title, found.headings, found.cells)
-    print_line(f"in Python: {found.use}")
+    graphs, tried = found["graphs"], found["graphs_tried"]
+    sample = f" (exact batches: from {tried:,} of them)" if tried < graphs else ""
+    print_table(
+        f"Padding of batches relative to their content, for {graphs:,} graphs{sample}",
+        *table_of(found, histogram.components),
+    )
+    print_line(f"in Python: {use_of(graphs_per_batch)}")
 
 
 def _other_strategy(asked: dict[str, Any], smallest: bool, shapes: int | None) -> Strategy | None:
