@@ -1,4 +1,11 @@
-"""Collate a list of graphs into one padded batch, sort its edges, read batches by ids, and unpad them again."""
+"""Collate a list of graphs into one padded batch, sort its edges, read batches by ids, and unpad them again.
+
+How data flows: `PaddedCollate` gets the items of a batch. They are joined to one `GraphBlock`; a `PaddedShape`
+(`shape.py`), made of the schema and the limits, says which tensors a batch has, and what padding holds. `padded_batch`
+writes real rows and padding into these tensors, and `batch_of` makes a `PaddedBatch` (`batch.py`) of them, whose views
+for DGL, PyG, JAX and plain tensors are made when they are asked for. A store fills the same tensors by itself. A
+`BatchTransform` may change the batch; `unpad` makes graphs of it again.
+"""
 
 from __future__ import annotations
 

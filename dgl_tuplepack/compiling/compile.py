@@ -1,6 +1,10 @@
 """`tp.compile`: torch.compile with settings for fast training on batches of static shape; its errors name a remedy.
 
-It returns a `CompiledFunction` or a `CompiledModule`, compiled at the first call and again for each new set of shapes.
+How data flows: `compile` returns a `CompiledFunction` or a `CompiledModule`. A call whose `signatures.py` differs from
+all earlier calls (shapes, Python numbers, modes) is compiled, with the options of `torch_private.py`. Then `check.py`
+runs the same call on copies of all tensors that the function reads (`reference.py`), uncompiled and compiled, and
+compares outputs, gradients and buffers. Other calls go straight to the compiled function. DGL code sees a `TensorGraph`
+(`tensor_graph/graph.py`), whose operations are plain operations on tensors.
 """
 
 from __future__ import annotations

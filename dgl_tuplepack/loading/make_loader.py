@@ -1,4 +1,11 @@
-"""`packed_loader`: choose limits, packs per batch and plans, and make one loader, or one per split of one shape."""
+"""`packed_loader`: choose limits, packs per batch and plans, and make one loader, or one per split of one shape.
+
+How data flows: `opened` (`opened.py`) turns a source into `Graphs`, which can be read by position; lists are copied to
+a temporary store. `choose` takes the histograms of the splits, and returns limits, packs per batch and plans. A split
+gets a sampler, and a view that maps the ids of a batch to the batch: a store copies rows in one compiled pass, any
+other dataset is read item by item and goes through `PaddedCollate`, or through DGL's collate without padding.
+`PackedLoader` (`packed_loader.py`) is torch's DataLoader over this view, with epochs and states.
+"""
 
 from __future__ import annotations
 

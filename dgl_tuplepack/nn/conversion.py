@@ -1,4 +1,10 @@
-"""Change the layers of any model, nested layers too, so that they read the masks of padded batches."""
+"""Change the layers of any model, nested layers too, so that they read the masks of padded batches.
+
+How data flows: ``with masked(batch):`` (`masks.py`) sets the masks of a batch for this thread. Layers that `convert`
+has changed ask `current_mask` for the mask with as many rows as their input: a `MaskedBatchNorm1d` (`norm.py`) leaves
+padding out of its means, and layers of PyG get a hook that changes their arguments. `masked_loss` (`losses.py`) takes
+the masks from the batch that it gets.
+"""
 
 from __future__ import annotations
 

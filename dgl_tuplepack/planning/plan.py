@@ -1,4 +1,11 @@
-"""The plan: which sizes share a pack, how many packs repeat each pattern, and figures of plans."""
+"""The plan: which sizes share a pack, how many packs repeat each pattern, and figures of plans.
+
+How data flows: `GraphSizes` (`sizes.py`) has a row for each graph. A `SizeHistogram` (`histogram.py`) counts equal
+rows: planning sees only these size classes, so its time depends on distinct sizes more than on graphs. Limits come from
+the user, or from `search_limits` (`search/`), which plans many candidates and keeps the best. `pack` (`packing/`) makes
+`Patterns` within the limits, by one of its methods; "auto" runs stages until the number of packs meets the lower bound
+of `bounds/`. A `PackPlan` is the patterns with their histogram, limits and bound. A sampler fills its packs with ids.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The sampler: batches of graph ids from a plan. In each epoch, packs get graphs, and are dealt to steps and ranks."""
+"""The sampler: batches of graph ids from a plan. In each epoch, packs get graphs, and are dealt to steps and ranks.
+
+How data flows: a plan says how many packs have which sizes. For each epoch, `PackBatchSampler` shuffles the graphs of
+each size and writes their ids into the packs (`_graphs`); with ``content="exchange"``, `ExchangedPacks` first deals all
+graphs anew. Then packs of near-equal work become the steps of the epoch, one or more packs for each rank (`_dealt`).
+The result, `EpochBatches`, is what `EpochSampler` (`epoch_sampler.py`) iterates: this class has what all samplers
+share, such as epochs, skipped batches, mean numbers and warnings. `ranks.py` compares settings among ranks.
+`StaticBatchSampler` (`static_sampler.py`) does the same without a plan, and `StreamPacker` (`stream.py`) without ids.
+"""
 
 from __future__ import annotations
 

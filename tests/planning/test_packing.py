@@ -65,7 +65,7 @@ def test_a_baseline_needs_its_component(method: str, component: str) -> None:
         pack(histogram, Limits.from_components({component: 5}), method=method)
 
 
-@pytest.mark.parametrize("given", [(np.array([3, 2]), np.array([4, 2])), ["graph"], (), "molhiv", object()], ids=str)
+@pytest.mark.parametrize("given", [(np.array([3, 2]), np.array([4, 2])), ["graph"], (), "molhiv", object()])
 def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any) -> None:
     # A pair of arrays (num_nodes, num_edges) would otherwise be counted as two graphs of other sizes.
     with refused(SizesError, f"but are {type(given).__name__}", "call sizes_of(source) first"):

@@ -1,4 +1,11 @@
-"""The base class of all readers: a source of graphs, or of sizes only."""
+"""The base class of all readers: a source of graphs, or of sizes only.
+
+How data flows: `resolve` (`kinds.py`) asks each kind of source whether it recognises what the user gave. Sizes come
+from the source itself (`knows_sizes`), or from its graphs. Its graphs come as `items`, as the user wrote them, or as
+`blocks`: a `GraphBlock` (`../blocks.py`) holds consecutive graphs in flat arrays, whose names, dtypes and shapes the
+`Schema` (`../schema.py`) describes. `../build.py` joins items to blocks, and makes graphs of blocks again. For PyG,
+`../pyg_join.py` joins graphs by their own methods, and `../pyg_read.py` finds out what each attribute belongs to.
+"""
 
 from __future__ import annotations
 
