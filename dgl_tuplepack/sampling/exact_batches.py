@@ -15,7 +15,7 @@ from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray, components_of_kind, exact_sum
 
-# A repair may take this many units of work (see `Effort` in `planning/bounds/pattern_lp.py`): a number for each graph and component, plus
+# A repair may take this many units of work, as an `Effort` counts them: a number for each graph and component, plus
 # another one. Most take a twentieth.
 _WORK, _LEAST_WORK = 100, 5_000_000
 # A batch that exceeds a limit exchanges graphs with the emptiest of this many random batches; with one, it would take
