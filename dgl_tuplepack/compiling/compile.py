@@ -305,7 +305,7 @@ class CompiledFunction:
             if not torch_private.is_one_of(error, torch_private.FAILURE):
                 raise
             self._compiled = self._after_failure(error)
-            return Checked()
+            return self._compare(args, kwargs) if self.is_compiled else Checked()
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
