@@ -1,11 +1,17 @@
 """The sampler: batches of graph ids from a plan. In each epoch, packs get graphs, and are dealt to steps and ranks.
 
 How data flows: a plan says how many packs have which sizes. For each epoch, `PackBatchSampler` shuffles the graphs of
-each size and writes their ids into the packs (`_graphs`); with ``content="exchange"``, `ExchangedPacks` first deals all
-graphs anew. Then packs of near-equal work become the steps of the epoch, one or more packs for each rank (`_dealt`).
-The result, `EpochBatches`, is what `EpochSampler` (`epoch_sampler.py`) iterates: this class has what all samplers
-share, such as epochs, skipped batches, mean numbers and warnings. `ranks.py` compares settings among ranks.
-`StaticBatchSampler` (`static_sampler.py`) does the same without a plan, and `StreamPacker` (`stream.py`) without ids.
+each size and writes their ids into the packs (`_graphs`); with ``content="exchange"``, `ExchangedPacks` first chooses
+anew which sizes share a pack. Then packs become steps, one or more packs for each rank (`_dealt`); with shuffle and
+several ranks, packs of near-equal work share a step. Every rank computes the batches of all ranks, as `EpochBatches`.
+
+`EpochSampler` (`epoch_sampler.py`), the base class, takes the batches of its rank, and yields a list of ids for each
+step. It has what all samplers share: epochs, skipped batches, the warning of a repeated epoch, and mean numbers of
+graphs and labels. `ranks.py` finds the rank, and compares settings among the ranks of torch.distributed.
+
+`static_sampler.py` makes batches of exactly B graphs without a plan; `exact_batches.py` repairs them, by the kernel
+`deal_and_repair`, which exchanging uses too. `stream.py` packs a stream in the order in which graphs come, by the
+kernel `online_fit`; it has no epochs, and ranks may differ in length.
 """
 
 from __future__ import annotations
@@ -38,13 +44,13 @@ from dgl_tuplepack.sampling.epoch_sampler import NONE, EpochBatches, EpochSample
 from dgl_tuplepack.sampling.ranks import compared, in_process_group
 
 _log = logging.getLogger(__name__)
-# Identifiers of the random streams, one for each purpose; `exact_batches.py` has others. Version 0.1.0 used 3.
+# Identifiers of the random streams, one for each purpose; others have 9 to 13. Version 0.1.0 used 3.
 _CONTENT, _ORDER, _STEPS, _MIXED, _DEAL, _REPAIR, _STIR = 1, 2, 4, 5, 6, 7, 8
 # Graphs are dealt in descending order of their size times a random factor between 1 - _NOISE and 1.
 _NOISE = 0.5
 # If dealt packs cannot be repaired, more and more packs of the plan are kept; after this many attempts, all of them.
 _ATTEMPTS = 5
-# Most units of work (see `Effort`) of a repair: a number for each graph and component, plus another one.
+# Most units of work (see `Effort` in planning) of a repair: a number for each graph and component, plus another one.
 _REPAIR_WORK = 100, 5_000_000
 # The same for stirring, and its rounds. Where packs hold few graphs, most tries of a round find no exchange.
 _STIR_WORK, _ROUNDS = (500, 20_000_000), 1000
@@ -258,6 +264,7 @@ class PackBatchSampler(EpochSampler):
 
     @property
     def _random(self) -> str:
+        # For the warning of `EpochSampler` that an epoch is iterated again.
         return "" if self.content == "fixed" else f"the content is {self.content!r}"
 
     def balance(self) -> Balance:
@@ -511,8 +518,8 @@ class ExchangedPacks:
 class Packs:
     """A plan expanded into its packs.
 
-    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, counted class by class, and has ``work[p]``
-    real nodes and edges; ``shapes[p]`` is the index of its shape bucket.
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, which are positions in the graphs ordered by size
+    class, not ids, and has ``work[p]`` real nodes and edges; ``shapes[p]`` is the index of its shape bucket.
     """
 
     plan: PackPlan

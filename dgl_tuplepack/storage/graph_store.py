@@ -1,13 +1,19 @@
 """Graphs on disk: `GraphStore` is one store, `MultiStore` a dataset of shards, `StoredGraphs` what both can do.
 
 How data flows: `write_graphs` (`write.py`) turns any source into blocks, and appends them to one flat array for each
-feature, label, offset and endpoint; an `ArrayWriter` (`array_file.py`) makes its file, and `metadata.json`
-(`format.py`) lists the files. Opening a store checks and maps the files of a `Segment` (`selection.py`). A store or a
-subset is a `Selection`: one segment or one for each shard, and the ids of the chosen graphs. A `BatchView` (`view.py`)
-finds the rows of the ids of a batch, and hands them to the maker of the batch: `PaddedBatches` and `PlainBatches` copy
-the rows of all graphs in one compiled pass, a `DeviceStore` (`device.py`) indexes tensors.
+feature and label, for the offsets of each type, and for the sources and destinations of each edge type. An
+`ArrayWriter` (`array_file.py`) makes each file. `metadata.json` (`format.py`), saved last, names the folder of the
+arrays: ``store/metadata.json``, ``store/data-.../*.npy``. Plans and the static shape lie next to the arrays.
 
-Plans and the static shape lie next to the arrays; `preprocess` and `preprocess_shards` make them.
+Opening a store checks and maps its files; a `Segment` (`selection.py`) is one opened store. A `Selection`, such as a
+store, a dataset of shards or a subset, is one or more segments, and the ids of the chosen graphs. A `BatchView`
+(`view.py`) finds the rows of the ids of a batch (`GraphRows`), and hands them to the maker that the store returned:
+`PaddedBatches` and `PlainBatches` copy the rows of all graphs in one compiled pass, which checks them again, and a
+`DeviceStore` (`device.py`) indexes tensors. With a transform, graphs are read one by one, for `PaddedCollate`.
+
+`preprocessing.py` writes one store with plans. `shards.py` writes many, in processes, and continues where a run
+stopped; ``dataset/manifest.json`` lists them. `partition.py` and `chunks.py` write DGL's distributed formats, and
+`reader.py` makes stores sources again.
 """
 
 from __future__ import annotations
