@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,10 +90,8 @@ def compare(case: Case, model: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_layers_that_padding_does_not_reach(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = tp.nn.convert(made(EXACT[name]), verbose=False)
-    compare(EXACT[name], model)
+    # The suite makes errors of warnings.
+    compare(EXACT[name], tp.nn.convert(made(EXACT[name]), verbose=False))
 
 
 @pytest.mark.parametrize("name", CONVERTED)
