@@ -1,10 +1,11 @@
 """`tp.compile`: torch.compile with settings for fast training on batches of static shape; its errors name a remedy.
 
-How data flows: `compile` returns a `CompiledFunction` or a `CompiledModule`. A call whose `signatures.py` differs from
-all earlier calls (shapes, Python numbers, modes) is compiled, with the options of `torch_private.py`. Then `check.py`
-runs the same call on copies of all tensors that the function reads (`reference.py`), uncompiled and compiled, and
-compares outputs, gradients and buffers. Other calls go straight to the compiled function. DGL code sees a `TensorGraph`
-(`tensor_graph/graph.py`), whose operations are plain operations on tensors.
+How data flows: `compile` returns a `CompiledFunction` or a `CompiledModule`. A call whose signature
+(`signatures.py`: shapes, Python numbers, modes) differs from those of all earlier calls is compiled, with the options
+of `torch_private.py`. Then `check.py` runs the same call on copies of all tensors that the function reads
+(`reference.py`), uncompiled and compiled, and compares outputs, gradients and buffers. Other calls go straight to the
+compiled function. DGL code sees a `TensorGraph` (`tensor_graph/graph.py`), whose operations are plain operations on
+tensors.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def compile(
     check
         Whether to compare outputs, written buffers and gradients with those of the uncompiled function, in the first
         call for each set of shapes, each mode (training, gradients) and each number of threads. True: a difference that
-        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled. False: no.
+        rounding does not explain is an error. "warn": it is a warning, and the function stays uncompiled. False:
+        compare nothing.
     shapes
         Maximum number of sets of static shapes to compile for, such as 2 for batches of two samplers. The same shapes
         in another mode (training, gradients) are not counted again. A set beyond the maximum is an error, since each
