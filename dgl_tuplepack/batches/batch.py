@@ -204,6 +204,15 @@ class PaddedBatch:
         """Return the labels by name; a single label has the empty name."""
         return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
 
+    def columns(self) -> dict[Column, Tensor]:
+        """Return all features and labels."""
+        columns: dict[Column, Tensor] = {}
+        for t, own in self.node_features_by_type.items():
+            columns |= {("node_feature", t, name): value for name, value in own.items()}
+        for e, own in self.edge_features_by_type.items():
+            columns |= {("edge_feature", e, name): value for name, value in own.items()}
+        return columns | {("label", None, name): value for name, value in self.labels_by_name().items()}
+
     @property
     def tensors(self) -> BatchTensors:
         """The tensors of the batch for a compiled function; their shapes are equal in all batches of one static shape.

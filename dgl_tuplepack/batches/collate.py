@@ -10,7 +10,7 @@ for DGL, PyG, JAX and plain tensors are made when they are asked for. A store fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,8 @@ from dgl_tuplepack.graphs.items import (
     taken_apart,
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values, sorting_order
-from dgl_tuplepack.graphs.schema import as_array, as_label
+from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column, Indices, Ties, check_values, sorting_order
+from dgl_tuplepack.graphs.schema import Schema, as_array, as_label
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
@@ -252,8 +252,9 @@ def padded_batch(shape: PaddedShape, graphs: GraphBlock) -> PaddedBatch:
     for e in schema.edge_types:
         tensors |= zip(((end, e) for end in ENDS), _endpoints(shape, graphs, e), strict=True)
     tensors |= {column: _padded(shape, graphs, column) for column, _ in schema.columns()}
-    padded = batch_of(schema, tensors, list(real.values()))
-    return sorted_by_destination(padded) if shape.sort_edges else padded
+    if shape.sort_edges:
+        tensors = sorted_by_destination(schema, tensors)
+    return batch_of(schema, tensors, list(real.values()))
 
 
 def _endpoints(shape: PaddedShape, graphs: GraphBlock, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
@@ -324,100 +325,67 @@ class CollatedView:
         return item if own is None else Identified(own, item, epoch)
 
 
-# Node or edge type -> name of a feature -> feature.
-Features = dict[Any, dict[str, Tensor]]
-
-
-@dataclass(frozen=True)
-class ReorderableTensors:
-    """The tensors that depend on the order of edges: endpoints and features by type, and labels by name."""
-
-    src: dict[EdgeType, Tensor]
-    dst: dict[EdgeType, Tensor]
-    node_features: Features
-    edge_features: Features
-    labels: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, batch: PaddedBatch) -> ReorderableTensors:
-        """Return the tensors of a batch, with the edges in their current order."""
-        features = (batch.node_features_by_type, batch.edge_features_by_type)
-        nodes, edges = ({t: dict(own) for t, own in by_type.items()} for by_type in features)
-        return cls(dict(batch.src_by_type), dict(batch.dst_by_type), nodes, edges, batch.labels_by_name())
-
-    def reorder_edges(self, e: EdgeType, order: Tensor) -> None:
-        """Move edge ``order[j]`` of type `e` to position j, for each j."""
-        self.src[e], self.dst[e] = self.src[e][order], self.dst[e][order]
-        self.edge_features[e] = {name: value[order] for name, value in self.edge_features[e].items()}
-
-    def renumber(self, positions: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
-        """Renumber the indices of each type t in `positions`, in features and labels: i becomes ``positions[t][i]``."""
-        for column, target in batch.indices.items():
-            content, t, name = column
-            by_type: Any = self.node_features if content == "node_feature" else self.edge_features
-            columns = self.labels if content == "label" else by_type[t]
-            # The user may have deleted the feature or label, or replaced its indices.
-            if target in positions and name in columns and batch.indexed_by(column, columns[name]) is not None:
-                columns[name] = positions[target][columns[name].long()].to(columns[name].dtype)
-
-
-def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
-    """Return a batch with the edges of each type sorted by destination. No operation makes the CPU wait for the GPU.
+def sorted_by_destination(schema: Schema, given: Mapping[Key, Tensor]) -> dict[Key, Tensor]:
+    """Return the tensors of a batch with the edges of each type sorted by destination, their order and row pointers.
 
     Nodes are in the order of graphs, so each edge stays within the slots of its graph; masks and counts do not change.
+    No operation makes the CPU wait for the GPU.
     """
-    content, tied = ReorderableTensors.of(batch), {e: t for t, e in batch.ties.items()}
-    # orders[e][j]: old position of the edge of type e that is now at position j. pointers[e][v]: position of the first
-    # edge to node v. positions[t][i]: new position of the node (edge) of type t that was at position i.
-    orders: dict[EdgeType, Tensor] = {}
-    pointers: dict[EdgeType, Tensor] = {}
+    tensors, tied = dict(given), {e: t for t, e in schema.tied.items()}
+    indexed = {*tied, *schema.index_columns.values()}
+    # positions[t][i]: new position of the node (edge) of type t that was at position i.
     positions: dict[Any, Tensor] = {}
     # Edge types with tied nodes come first: the endpoints of other edges need the new positions of these nodes.
-    for e in sorting_order(batch.edge_types, batch.ties):
-        for ends, t in ((content.src, e[0]), (content.dst, e[2])):
-            if t in positions:
-                ends[e] = positions[t][ends[e].long()].to(ends[e].dtype)
-        orders[e] = order = torch.argsort(content.dst[e], stable=True)
-        content.reorder_edges(e, order)
-        dst, number = content.dst[e], len(batch.node_masks_by_type[e[2]])
-        pointers[e] = torch.searchsorted(dst, torch.arange(number + 1, dtype=dst.dtype, device=batch.device))
-        if e in tied:
-            t = tied[e]
-            content.node_features[t] = {name: value[order] for name, value in content.node_features[t].items()}
-            positions[t] = inverse(order)
-        if e in batch.indices.values():
+    for e in sorting_order(schema.edge_types, schema.tied):
+        _renumber(tensors, _targets_of_ends(e), positions)
+        order = torch.argsort(tensors["destinations", e], stable=True)
+        _reorder(tensors, e, order)
+        dst, number = tensors["destinations", e], len(tensors["mask", e[2]])
+        # order[j]: old position of the edge that is now at position j. pointers[v]: position of the first edge to v.
+        pointers = torch.searchsorted(dst, torch.arange(number + 1, dtype=dst.dtype, device=dst.device))
+        tensors |= {("edge_order", e): order, ("row_pointers", e): pointers}
+        if e in indexed:
             positions[e] = inverse(order)
-    content.renumber(positions, batch)
-    return replace(
-        batch,
-        labels=as_label(content.labels),
-        src_by_type=content.src,
-        dst_by_type=content.dst,
-        node_features_by_type=content.node_features,
-        edge_features_by_type=content.edge_features,
-        row_pointers_by_type={e: pointers[e] for e in batch.edge_types},
-        edge_orders={e: orders[e] for e in batch.edge_types},
-    )
+        if e in tied:
+            _reorder(tensors, tied[e], order)
+            positions[tied[e]] = positions[e]
+    _renumber(tensors, schema.index_columns, positions)
+    return tensors
 
 
-def in_order_of_graphs(batch: PaddedBatch) -> ReorderableTensors:
-    """Return the tensors of a batch, with nodes and edges in the order of the original graphs."""
-    content = ReorderableTensors.of(batch)
-    if batch.edge_orders is None:
-        return content
-    # orders[t][j]: original position of the node (edge) of type t that is now at position j.
-    orders: dict[Any, Tensor] = dict(batch.edge_orders)
-    for t, e in batch.ties.items():
-        orders[t] = orders[e]
-        positions = inverse(orders[e])
-        content.node_features[t] = {name: value[positions] for name, value in content.node_features[t].items()}
-    for e in batch.edge_types:
-        content.reorder_edges(e, inverse(orders[e]))
-        for ends, t in ((content.src, e[0]), (content.dst, e[2])):
-            if t in batch.ties:
-                ends[e] = orders[t][ends[e].long()].to(ends[e].dtype)
-    content.renumber(orders, batch)
-    return content
+def _in_order_of_graphs(batch: PaddedBatch) -> dict[Key, Tensor]:
+    """Return endpoints, features and labels of a batch, with nodes and edges in the order of the original graphs."""
+    tensors: dict[Key, Tensor] = dict(batch.columns())
+    for end, by_type in zip(ENDS, (batch.src_by_type, batch.dst_by_type), strict=True):
+        tensors |= {(end, e): ends for e, ends in by_type.items()}
+    if batch.edge_orders is not None:
+        # orders[t][j]: original position of the node (edge) of type t that is now at position j.
+        orders: dict[Any, Tensor] = {**batch.edge_orders, **{t: batch.edge_orders[e] for t, e in batch.ties.items()}}
+        for t, order in orders.items():
+            _reorder(tensors, t, inverse(order))
+        for e in batch.edge_types:
+            _renumber(tensors, _targets_of_ends(e), orders)
+        _renumber(tensors, batch.indices, orders)
+    return tensors
+
+
+def _targets_of_ends(e: EdgeType) -> dict[Key, GraphType]:
+    """Return the node type that the sources, and that the destinations of edges refer to."""
+    return {(ENDS[0], e): e[0], (ENDS[1], e): e[2]}
+
+
+def _reorder(tensors: dict[Key, Tensor], t: GraphType, order: Tensor) -> None:
+    """Move node (edge) ``order[j]`` of type `t` to position j, for each j."""
+    moved = [key for key in tensors if key[1] == t and key[0] in (*ENDS, "node_feature", "edge_feature")]
+    tensors.update({key: tensors[key][order] for key in moved})
+
+
+def _renumber(tensors: dict[Key, Tensor], targets: Mapping[Any, GraphType], positions: Mapping[Any, Tensor]) -> None:
+    """Renumber indices: i becomes ``positions[t][i]``; `targets` has the type t that each tensor indexes."""
+    for key, t in targets.items():
+        # The user may have deleted a feature or label, or replaced its indices.
+        if t in positions and key in tensors and tensors[key].dtype in INDEX_TYPES:
+            tensors[key] = positions[t][tensors[key].long()].to(tensors[key].dtype)
 
 
 def inverse(order: Tensor) -> Tensor:
@@ -464,14 +432,15 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     if not number:
         return []
     batch.sync_with_graph()
-    content = in_order_of_graphs(batch)
+    tensors = _in_order_of_graphs(batch)
     # counts[t][i]: number of nodes (edges) of type t in the real graph i.
     per_type: dict[Any, Tensor] = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
-    src, dst = ({t: ends.to(batch.idtype) for t, ends in each.items()} for each in (content.src, content.dst))
-    nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
-    edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
-    labels = _with_targets(batch, "label", None, content.labels)
+    src, dst = ({e: tensors[end, e].to(batch.idtype) for e in batch.edge_types} for end in ENDS)
+    # The features of each type, and the labels (None).
+    columns: dict[Any, _Columns] = {t: [] for t in (*counts, None)}
+    for column in batch.columns():
+        columns[column[1]].append((column[2], tensors[column], batch.indexed_by(column, tensors[column])))
     # first[t]: first node (edge) of type t of graph `index`. spans[t]: slice of that graph's nodes (edges) of type t.
     first = dict.fromkeys(counts, 0)
     items = []
@@ -481,21 +450,16 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
             batch.graph_names,
             {e: (src[e][spans[e]] - first[e[0]], dst[e][spans[e]] - first[e[2]]) for e in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
-            {t: _rows(own, spans[t], first) for t, own in nodes.items()},
-            {t: _rows(own, spans[t], first) for t, own in edges.items()},
+            {t: _rows(columns[t], spans[t], first) for t in batch.node_types},
+            {e: _rows(columns[e], spans[e], first) for e in batch.edge_types},
         )
-        items.append((graph, as_label(_rows(labels, index, first))) if with_labels else graph)
+        items.append((graph, as_label(_rows(columns[None], index, first))) if with_labels else graph)
         first = {t: span.stop for t, span in spans.items()}
     return items
 
 
 # Name, values, and the type that the values index (None if they are not indices).
 _Columns = list[tuple[str, Tensor, Any]]
-
-
-def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
-    """Return each feature of the type t, or each label, with the type that it indexes."""
-    return [(name, values, batch.indexed_by((content, t, name), values)) for name, values in columns.items()]
 
 
 def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:

@@ -109,11 +109,7 @@ class PygBatch(Batch):  # type: ignore[misc]
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
         components = components_of(types.nodes, [*types.edges], origin.is_named)
-        attributes = [
-            (names.storages[attribute.storage], attribute.mask)
-            for attribute in (*names.node_attributes, *names.edge_attributes)
-        ]
-        masks = [storages[t][mask] for t, mask in (*attributes, (None, "graph_mask"))]
+        masks = [*(storages[own.storage][own.mask] for own in names.added.values()), storages[None]["graph_mask"]]
         name_of: dict[Any, str] = dict(zip((*types.nodes, *types.edges, None), (*components, "graphs"), strict=True))
         found = dict(zip(name_of.values(), masks, strict=True))
         # Add the number of real rows of each mask, unless the user has replaced the mask: then real rows may be
@@ -171,29 +167,31 @@ class Template:
     def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
         self.names = names
         graph = Data() if names.types.is_flat else HeteroData()
-        for t in names.storages[1:]:
-            graph[t]  # creates the storage with the key t
+        for own in () if names.types.is_flat else names.added.values():
+            graph[own.storage]  # creates the storage with this key
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
-        # (index of the storage, name) of each attribute, in the order in which `pyg_batch` and `plain_batch` pass them.
-        attributes = [(storage, key) for storage, key, _ in names.attributes]
-        attributes += [(storage, ends) for storage, ends, _ in names.edge_attributes]
-        for t, (storage, slots, pointers, mask, number) in zip(names.types.nodes, names.node_attributes, strict=True):
-            attributes += [(storage, slots), (storage, pointers)]
-            # `number` is None if an attribute such as x_s counts the nodes, with a row for each node.
+        # The attributes in the order in which `pyg_batch` and `plain_batch` pass them.
+        attributes: list[Attribute] = [(storage, key) for _, storage, key in names.columns]
+        attributes += names.types.edges.values()
+        for t in names.types.nodes:
+            own = names.added[t]
+            attributes += [(own.storage, own.slots), (own.storage, own.pointers)]
             # `names.counted`: the node types that have `num_nodes` in every batch, padded or not.
-            if number is not None and (is_padded or t in names.counted):
-                attributes.append((storage, number))
-            attributes += [(storage, mask)] if is_padded else []
+            if t in names.counted or (is_padded and own.has_number):
+                attributes.append((own.storage, NUMBER))
+            attributes += [(own.storage, own.mask)] if is_padded else []
         if is_padded:
-            attributes += [*((storage, mask) for storage, _, mask in names.edge_attributes), (0, "graph_mask")]
-        attributes += [(0, "graph_ids")] if has_ids else []
+            attributes += [(names.added[e].storage, names.added[e].mask) for e in names.types.edges]
+            attributes.append((None, "graph_mask"))
+        attributes += [(None, "graph_ids")] if has_ids else []
+        storages = dict(storages_of(self._empty))
         for position, (storage, key) in enumerate(attributes):
-            self._empty.stores[storage][key] = _Value(position)
+            storages[storage][key] = _Value(position)
 
     def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
         """Return a new batch. `columns` has its features and labels, `others` all other values, in template order."""
-        attributes = zip(self.names.attributes, columns, strict=True)
-        laid_out = [lay_out(values) if lay_out else values for (_, _, lay_out), values in attributes]
+        pairs = zip(self.names.layouts, columns, strict=True)
+        laid_out = [lay_out(values) if lay_out else values for lay_out, values in pairs]
         _Value.given.values = (*laid_out, *others)
         made = copy.deepcopy(self._empty)
         _Value.given.values = ()
@@ -204,20 +202,9 @@ class Template:
 def pyg_batch(batch: Any) -> Any:
     """Return the PyG batch of a `PaddedBatch`. The two batches share their features, labels and masks."""
     batch.sync_with_graph()
-    columns: list[Column] = []
-    values: list[Tensor] = []
-    contents: Any = ("node_feature", batch.node_features_by_type), ("edge_feature", batch.edge_features_by_type)
-    for content, features in contents:
-        for t, own in features.items():
-            columns += [(content, t, name) for name in own]
-            values += own.values()
-    labels = batch.labels_by_name()
-    columns += [("label", None, name) for name in labels]
-    values += labels.values()
+    columns = batch.columns()
     ids, graph_mask = batch.graph_ids, batch.graph_mask
-    template = _cached_template(
-        batch.node_types, batch.edge_types, tuple(columns), _Same(batch.pyg_layout), ids is not None
-    )
+    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), batch.pyg_layout, ids is not None)
     origin = Origin(
         template.names, graph_mask.shape[0], batch.num_real_graphs,
         (batch.nodes_per_graph_by_type, batch.edges_per_graph_by_type), batch.edge_orders or {}, batch.ties,
@@ -225,12 +212,12 @@ def pyg_batch(batch: Any) -> Any:
     )  # fmt: skip
     # In the order of `Template`.
     others: list[Any] = [joined_ends(batch.src_by_type[e], batch.dst_by_type[e]) for e in batch.edge_types]
-    for t, attribute in zip(batch.node_types, template.names.node_attributes, strict=True):
+    for t in batch.node_types:
         mask = batch.node_masks_by_type[t]
         others += slots_and_pointers(t, batch.nodes_per_graph_by_type[t], mask.shape[0])
-        others += [mask] if attribute.number is None else [mask.shape[0], mask]
+        others += [mask.shape[0], mask] if template.names.added[t].has_number else [mask]
     others += [*(batch.edge_masks_by_type[e] for e in batch.edge_types), graph_mask]
-    return template.new(origin, values, others if ids is None else [*others, ids])
+    return template.new(origin, [*columns.values()], others if ids is None else [*others, ids])
 
 
 def plain_batch(
@@ -280,24 +267,11 @@ def _rows_per_graph(origin: Origin) -> dict[Attribute, Any]:
     return found | {attribute: counts[e] for e, attribute in names.types.edges.items()}
 
 
-class _Same:
-    """A layout in a cache key: two layouts are equal only if they are the same object."""
-
-    def __init__(self, layout: PygLayout | None) -> None:
-        self.layout = layout
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.layout is self.layout
-
-    def __hash__(self) -> int:
-        return id(self.layout)
-
-
 @functools.lru_cache(maxsize=64)
 def _cached_template(
-    node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
+    node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: PygLayout | None, has_ids: bool
 ) -> Template:
-    return Template(attribute_names(node_types, edge_types, columns, layout.layout), True, has_ids)
+    return Template(attribute_names(node_types, edge_types, columns, layout), True, has_ids)
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:

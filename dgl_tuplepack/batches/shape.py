@@ -297,10 +297,11 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
     totals = dict(zip((*node_types, *edge_types, None), real, strict=True))
     pointers = {e: tensors["row_pointers", e] for e in edge_types if ("row_pointers", e) in tensors} or None
     orders = {e: tensors["edge_order", e] for e in edge_types if ("edge_order", e) in tensors} or None
+    node_features, edge_features, labels = schema.arranged(tensors.__getitem__)
     return PaddedBatch(
         node_types=node_types,
         edge_types=edge_types,
-        labels=as_label({name: tensors["label", None, name] for name in schema.labels}),
+        labels=as_label(labels),
         graph_mask=tensors["mask", None],
         graph_ids=tensors.get(("graph_ids", None)),
         num_real_graphs=totals[None],
@@ -308,12 +309,8 @@ def batch_of(schema: Schema, tensors: Mapping[Key, Tensor], real: Sequence[int])
         num_real_edges_by_type={e: totals[e] for e in edge_types},
         src_by_type={e: tensors["sources", e] for e in edge_types},
         dst_by_type={e: tensors["destinations", e] for e in edge_types},
-        node_features_by_type={
-            t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types
-        },
-        edge_features_by_type={
-            e: {n: tensors["edge_feature", e, n] for n in schema.edge_features[e]} for e in edge_types
-        },
+        node_features_by_type=node_features,
+        edge_features_by_type=edge_features,
         nodes_per_graph_by_type={t: tensors["per_graph", t] for t in node_types},
         edges_per_graph_by_type={e: tensors["per_graph", e] for e in edge_types},
         node_masks_by_type={t: tensors["mask", t] for t in node_types},

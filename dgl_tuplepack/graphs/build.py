@@ -265,7 +265,8 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         batches = _by_dgl(dgl, graphs)
         check_alike(batches, "the batch")
         batch = next(iter(by_name(batches).values()))
-        if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
+        are_equal = all(specs == schema.features[t] for t, specs in found_features(batches).items())
+        if are_equal and batch.batch_size == len(graphs) and batch.idtype == schema.idtype:
             return batches
     except (dgl.DGLError, SchemaError):
         # The second loop raises an error that names the item.

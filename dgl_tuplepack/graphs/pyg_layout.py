@@ -113,6 +113,10 @@ class PygLayout:
     left_out: tuple[str, ...] = field(default=(), compare=False)
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
+    def __hash__(self) -> int:
+        # Equal layouts have equal hashes; the other fields are mappings, which have none.
+        return hash((self.counted, *self.ends))
+
     def dim(self, column: Column) -> int | None:
         """Return the axis along which PyG joins an attribute; None if PyG adds an axis."""
         return self.dims.get(column, 0)
@@ -183,23 +187,15 @@ def or_left_out(key: str) -> str:
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
-class NodeAttributes(NamedTuple):
-    """Names of the attributes of a node type in a batch, and the index of their storage in `Names.storages`."""
+class Added(NamedTuple):
+    """Names of the attributes that batches add to the storage of a type; `slots` and `pointers` only for node types."""
 
-    storage: int
-    batch: str
-    pointers: str
+    storage: GraphType | None
     mask: str
-    # None if the number of nodes is the number of rows of an attribute.
-    number: str | None
-
-
-class EdgeAttributes(NamedTuple):
-    """Names of the attributes of an edge type in a batch, and the index of their storage in `Names.storages`."""
-
-    storage: int
-    ends: str
-    mask: str
+    slots: str = ""
+    pointers: str = ""
+    # False if the number of nodes is the number of rows of an attribute.
+    has_number: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,36 +208,24 @@ class Names:
     layout: PygLayout
 
     @functools.cached_property
-    def storages(self) -> tuple[GraphType | None, ...]:
-        """Keys of all storages; None, the key of the storage of the whole graph, comes first."""
-        return tuple(dict.fromkeys((None, *map(self.types.storage_of, self.types.all))))
-
-    @functools.cached_property
-    def node_attributes(self) -> tuple[NodeAttributes, ...]:
-        """For each node type, the storage and the names of the attributes that batches add."""
-        made = []
-        for t in self.types.nodes:
+    def added(self) -> dict[GraphType, Added]:
+        """For each node type, then each edge type, the attributes that batches add."""
+        added: dict[GraphType, Added] = {}
+        for t in self.types.all:
             storage, key = self.types.attribute_of(t)
-            # If x_s counts the nodes, the names are x_s_batch, x_s_ptr and x_s_mask. If num_nodes counts them, the
-            # names are batch, ptr, node_mask and num_nodes.
-            prefix = "" if key == NUMBER else f"{t}_"
-            mask = f"{prefix}mask" if prefix else "node_mask"
-            number = None if prefix else NUMBER
-            made.append(NodeAttributes(self.storages.index(storage), f"{prefix}batch", f"{prefix}ptr", mask, number))
-        return tuple(made)
+            # If x_s counts the nodes, the names are x_s_batch, x_s_ptr and x_s_mask.
+            prefix = "" if key in (NUMBER, ENDPOINTS) else f"{key}_"
+            if isinstance(t, str):
+                mask = f"{prefix}mask" if prefix else "node_mask"
+                added[t] = Added(storage, mask, f"{prefix}batch", f"{prefix}ptr", key == NUMBER)
+            else:
+                added[t] = Added(storage, f"{prefix}mask" if prefix else "edge_mask")
+        return added
 
     @functools.cached_property
-    def edge_attributes(self) -> tuple[EdgeAttributes, ...]:
-        """For each edge type, the storage, and the names of the attributes that hold its endpoints and its mask."""
-        return tuple(
-            EdgeAttributes(self.storages.index(storage), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
-            for storage, key in self.types.edges.values()
-        )
-
-    @functools.cached_property
-    def attributes(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the index of its storage, the name of its attribute, and the result of `_layout_of`."""
-        return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
+    def layouts(self) -> list[Callable[[Tensor], Tensor] | None]:
+        """The result of `_layout_of` for each column."""
+        return [_layout_of(column, self.layout) for column, _, _ in self.columns]
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
@@ -278,8 +262,9 @@ def attribute_names(
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
-    # Names of the attributes that batches add for types. The first field, attribute[0], is the index of a storage.
-    added = {str(name) for attribute in (*bare.node_attributes, *bare.edge_attributes) for name in attribute[1:]}
+    # Names of the attributes that batches add for types, and of endpoints.
+    added = {name for own in bare.added.values() for name in (own.mask, own.slots, own.pointers)}
+    added |= {key for _, key in types.edges.values()}
     taken: dict[GraphType | None, set[str]] = {}
     attributes = []
     for content, t, name in columns:

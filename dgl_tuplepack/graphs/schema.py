@@ -211,10 +211,6 @@ class Schema:
                 )
             check_specs(found, self.features[t], f"{where}, {owner} features", BY_TRANSFORM)
 
-    def matches_features(self, graphs: Any) -> bool:
-        """Return whether the features of graphs have the names, shapes and dtypes of the schema."""
-        return all(specs == self.features[t] for t, specs in found_features(graphs).items())
-
 
 def found_features(graphs: Any, types: Collection[GraphType] | None = None) -> dict[GraphType, dict[str, ArraySpec]]:
     """Return the features of each type that has nodes (edges) in the graphs; if `types` are given, only of these."""
