@@ -30,7 +30,7 @@ from dgl_tuplepack.graphs.items import (
     Identified,
     Parts,
     as_item,
-    check_number,
+    fetched,
     epoch_of,
     is_iterable,
     parts_of,
@@ -306,9 +306,7 @@ class CollatedView:
         return len(self.dataset)
 
     def __getitem__(self, ids: Any) -> Any:
-        fetch, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
-        items = fetch(ids) if fetch is not None and len(ids) else [self.dataset[i] for i in ids]
-        check_number(items, ids)
+        items, epoch = fetched(self.dataset, ids, ids), epoch_of(ids)
         given = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
         shape_index = shape_index_of(ids)
         items = given if shape_index is None else BatchItems(given, shape_index)

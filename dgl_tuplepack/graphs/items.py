@@ -186,9 +186,7 @@ class WithIds:
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
         """Return the items of a batch for a loader, with the epoch and shape bucket that the sampler's ids carry."""
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
-        fetch = getattr(self.dataset, "__getitems__", None)
-        items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
-        check_number(items, numbers)
+        items = fetched(self.dataset, indices, numbers)
         found = (self._identified(number, item, epoch) for number, item in zip(numbers, items, strict=True))
         return BatchItems(found, shape_index_of(indices))
 
@@ -207,13 +205,19 @@ class WithIds:
         return number
 
 
-def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
-    """Refuse (InputError) a list of items whose length differs from the number of ids."""
+def fetched(dataset: Any, ids: Any, positions: Sequence[int]) -> list[Any]:
+    """Return the items at these positions, by ``dataset.__getitems__(ids)`` if the dataset has it.
+
+    `ids` are the positions as the loader gave them. Raise InputError unless there is one item for each id.
+    """
+    fetch = getattr(dataset, "__getitems__", None)
+    items: list[Any] = fetch(ids) if fetch is not None and len(ids) else [dataset[i] for i in positions]
     if len(items) != len(ids):
         raise InputError(
             f"a dataset returned {len(items)} items for {len(ids)} ids, but must return one item for each id; correct "
             "its __getitems__."
         )
+    return items
 
 
 def with_ids(dataset: Any) -> WithIds:

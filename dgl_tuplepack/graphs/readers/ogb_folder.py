@@ -30,6 +30,8 @@ _CHUNK = 1 << 20
 # Texts that show a missing value: empty fields, and words that pandas reads as missing, in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 _DAMAGED = "it is damaged, or not a file of OGB"
+# The array of endpoints in an npz file.
+_ENDS = "edge_index"
 
 
 @contextlib.contextmanager
@@ -105,18 +107,19 @@ def _scan(path: Path) -> tuple[bool, bool]:
 
 
 class NpzTable:
-    """Rows of an array of an npz file, in the array's dtype. With `row`, the table is that row of the array."""
+    """Rows of an array of an npz file, in the array's dtype; the array ``edge_index`` ``[2, E]`` is transposed."""
 
-    def __init__(self, path: Path, member: str, row: int | None = None) -> None:
+    def __init__(self, path: Path, member: str) -> None:
         self.path, self.member, self._position = path, member, 0
         with opened_npz(path, f"{member!r:.200} in {path}") as arrays:
             array = np.asarray(arrays[member])
-            if array.ndim < (1 if row is None else 2) or (row is not None and len(array) <= row):
+            is_ends = member == _ENDS
+            if array.ndim < 1 or (is_ends and (array.ndim < 2 or len(array) < 2)):
                 raise ValueError(
                     f"its shape is {array.shape}, but it must have a row for each graph, node or edge (edge_index: two "
                     "rows)"
                 )
-            array = array if row is None else array[row]
+            array = array[:2].T if is_ends else array
             self._rows: Array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
     def __len__(self) -> int:
@@ -293,23 +296,22 @@ class OgbFolder:
                     },
                     labels={name: as_label(table.read(number)) for name, table in label_tables.items()},
                 )
-            for table in (*ends, *node_tables.values(), *edge_tables.values(), *label_tables.values()):
+            for table in (ends, *node_tables.values(), *edge_tables.values(), *label_tables.values()):
                 table.check_end()
 
-    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], dict[str, Table]]:
-        """Open the tables of endpoints, and the tables of node features, of edge features and of labels, by name.
+    def _tables(self, opened: ExitStack) -> tuple[Table, dict[str, Table], dict[str, Table], dict[str, Table]]:
+        """Open the table of endpoints, and the tables of node features, of edge features and of labels, by name.
 
-        Endpoints are one table with two columns or, in binary form, two tables: sources and destinations. The
-        label table has the empty name.
+        The label table has the empty name.
         """
         raw = self._raw
-        ends: list[Table]
+        ends: Table
         tables: dict[str, Table]
         if self.is_binary:
             file = raw / "data.npz"
-            ends = [NpzTable(file, "edge_index", row) for row in (0, 1)]
+            ends = NpzTable(file, _ENDS)
             # Arrays that are not features.
-            lists = ("edge_index", "num_nodes_list", "num_edges_list")
+            lists = (_ENDS, "num_nodes_list", "num_edges_list")
             with opened_npz(file, str(file)) as arrays:
                 members = [name for name in arrays.files if name not in lists]
             tables = {member: NpzTable(file, member) for member in members}
@@ -320,7 +322,7 @@ class OgbFolder:
             def csv(path: Path) -> CsvTable:
                 return opened.enter_context(closing(CsvTable(path)))
 
-            ends = [csv(raw / "edge.csv.gz")]
+            ends = csv(raw / "edge.csv.gz")
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
             tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
             if self.labels:
@@ -329,15 +331,12 @@ class OgbFolder:
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, {"": tables["label"]} if self.labels else {}
 
-    def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
+    def _endpoints(self, ends: Table, number: int) -> tuple[IntArray, IntArray]:
         """Read the next `number` rows of endpoints; return the sources and destinations of all edges in these rows."""
-        if len(ends) == 2:
-            src, dst = (np.asarray(end.read(number), dtype=np.int64) for end in ends)
-        else:
-            rows = ends[0].read(number)
-            if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
-                raise FormatError(f"{ends[0].path} must hold pairs of node indices, but does not; is it an OGB file?")
-            src, dst = rows[:, 0], rows[:, -1]
+        rows = ends.read(number)
+        if number and (rows.shape[1:] != (2,) or rows.dtype.kind not in "iu"):
+            raise FormatError(f"{ends.path} must hold pairs of node indices, but does not; is it an OGB file?")
+        src, dst = rows[:, 0].astype(np.int64), rows[:, -1].astype(np.int64)
         if not self.add_inverse_edge:
             return src, dst
         # Each edge is followed by its reverse.
