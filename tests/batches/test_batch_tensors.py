@@ -44,7 +44,7 @@ def assert_static(t: Any) -> None:
         assert leaf is None or leaf.is_contiguous()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.data(), contents(), PADDING)
 def test_all_that_is_guarded_is_equal_in_all_batches(
     data: st.DataObject, content: Content, padding: dict[str, Any]

@@ -11,14 +11,12 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from dgl.dataloading import GraphDataLoader
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
 from dgl_tuplepack.graphs.items import Identified
-from tests.loading.test_graph_loader import assert_same_value
 from tests.support.graphs import generator, random_graph
 from tests.support.messages import refused
 from tests.support.padding import LIMITS, collate, graph, hetero, item
@@ -100,21 +98,20 @@ def test_items_that_differ(wrong: Any, parts: tuple[str, ...]) -> None:
         collate(example=Identified(0, item()))([Identified(3, item()), Identified(41, wrong)])
 
 
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "missing": lambda other: other.ndata.pop("x"),
+    "dtype": lambda other: other.ndata.update(x=other.ndata["x"].double()),
+    "shape": lambda other: other.ndata.update(x=torch.zeros(2, 3)),
+    "name": lambda other: other.ndata.update(y=other.ndata.pop("x")),
+    "more": lambda other: other.ndata.update(y=torch.zeros(2)),
+    "edge": lambda other: other.edata.pop("w"),
+}
+
+
 def changed(what: str) -> Any:
     """A graph that differs from `graph()` in one thing."""
     other = graph()
-    if what == "missing":
-        other.ndata.pop("x")
-    elif what == "dtype":
-        other.ndata["x"] = other.ndata["x"].double()
-    elif what == "shape":
-        other.ndata["x"] = torch.zeros(2, 3)
-    elif what == "name":
-        other.ndata["y"] = other.ndata.pop("x")
-    elif what == "more":
-        other.ndata["y"] = torch.zeros(2)
-    elif what == "edge":
-        other.edata.pop("w")
+    CHANGES[what](other)
     return other
 
 
@@ -233,25 +230,6 @@ def test_the_advice_for_two_dtypes_does_not_round(dtypes: tuple[torch.dtype, ...
     items = [(graph(), torch.ones((), dtype=dtype)) for dtype in dtypes]
     with refused(SchemaError, "labels: found", "convert the label to float32"):
         collate(example=items[0])(items)
-
-
-@pytest.mark.parametrize(
-    "label",
-    [
-        Measured(2**24 + 1, 0.5), {"t": (2**24 + 1, 0.5)}, (torch.tensor([2**24 + 1]), torch.tensor([0.5])),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_labels_that_mix_kinds_of_numbers(label: Any, tmp_path: Path) -> None:
-    """One tensor would round large integers, and turn True into 1; DGL's collate keeps the numbers apart."""
-    items = [(graph(), label)] * 3
-    for call in (lambda: tp.packed_loader(items, 2), lambda: tp.GraphStore.write(tmp_path, iter(items))):
-        with refused(SchemaError, "the label", "mixes", "give each a name", "or convert all to one dtype"):
-            call()
-    assert not [*tmp_path.iterdir()]
-    assert_same_value(
-        next(iter(tp.GraphDataLoader(items, batch_size=3))), next(iter(GraphDataLoader(items, batch_size=3)))
-    )
 
 
 @pytest.mark.parametrize(

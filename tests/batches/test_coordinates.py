@@ -11,12 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError
 from tests.support.messages import refused
-from tests.support.tensors import generator, seeded
+from tests.support.tensors import generator
 
 USER_ITEM = ("user", "buys", "item")
 
@@ -124,53 +124,6 @@ def test_coordinates_of_any_dimension(shape: tuple[int, ...]) -> None:
     pos = batch.node_features["pos"].reshape(11, -1)
     padding = ~batch.edge_mask
     assert ((pos[batch.src[padding]] - pos[batch.dst[padding]]).norm(dim=1) >= 1).all()
-
-
-# Layers ---------------------------------------------------------------------------------------------------------------
-
-
-class Angles(nn.Module):
-    """Angles between consecutive edges i -> j -> k with i != k, as models with triplets take them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, graph: Any, h: Tensor, pos: Tensor) -> Tensor:
-        src, dst = (end.long() for end in graph.edges())
-        one, two = torch.nonzero((dst[:, None] == src) & (src[:, None] != dst), as_tuple=True)
-        first, second = pos[dst[one]] - pos[src[one]], pos[dst[two]] - pos[src[two]]
-        sine = torch.linalg.cross(first, second).norm(dim=1)
-        angle = torch.atan2(sine, (first * second).sum(1))
-        return h.new_zeros(len(h), 4).index_add(0, dst[two], self.layer(h)[src[one]] * angle[:, None])
-
-
-@pytest.mark.filterwarnings("ignore:Anomaly")
-@pytest.mark.parametrize("seed", range(2))
-def test_a_layer_of_angles(seed: int) -> None:
-    """Outputs and gradients, of features and positions too, are those without padding; nothing is NaN on the way."""
-    gen = generator(seed)
-    items = [molecule(gen, 3 + i, 7) for i in range(3)]
-    model = seeded(Angles, seed)
-
-    def run(graph: Any, mask: Tensor | None) -> list[Tensor]:
-        leaves = [graph.ndata[name].detach().requires_grad_() for name in ("h", "pos")]
-        with torch.autograd.detect_anomaly(check_nan=True):
-            out = model(graph, *leaves)
-            values = out.square().sum(1)
-            loss = values.sum() if mask is None else (values * mask).sum()
-            gradients = torch.autograd.grad(loss, [*leaves, *model.parameters()])
-        number = len(out) if mask is None else int(mask.sum())
-        return [out[:number], gradients[0][:number], gradients[1][:number], *gradients[2:]]
-
-    whole = dgl.batch(items)
-    limits = tp.Limits(whole.num_nodes() + 4, whole.num_edges() + 9, 4)
-    expected = run(whole, None)
-    batch = tp.PaddedCollate(limits, items[0], coordinates={"pos": 6.0})(items)
-    found = run(batch.graph, batch.node_mask)
-    for one, other in zip(found, expected, strict=True):
-        assert one.isfinite().all()
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 # Fill values and bad input --------------------------------------------------------------------------------------------

@@ -168,26 +168,14 @@ def anything(batch: tp.PaddedBatch) -> tp.PaddedBatch:
             else:
                 features[name].fill_(1)
         features["new"] = torch.full((len(mask), 2), 0.5)
-    labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
-    for label in labels.values():
-        if label is not None:
-            label.fill_(1)
+    for label in batch.labels_by_name().values():
+        label.fill_(1)
     return batch
 
 
-def padding_of(batch: tp.PaddedBatch) -> dict[Any, Any]:
-    rows = {
-        ("node", t, n): v[~batch.node_masks_by_type[t]]
-        for t, f in batch.node_features_by_type.items()
-        for n, v in f.items()
-    }
-    rows |= {
-        ("edge", t, n): v[~batch.edge_masks_by_type[t]]
-        for t, f in batch.edge_features_by_type.items()
-        for n, v in f.items()
-    }
-    labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
-    return rows | {("label", n): v[~batch.graph_mask] for n, v in labels.items() if v is not None}
+def padding_of(batch: tp.PaddedBatch) -> dict[Any, torch.Tensor]:
+    masks: dict[Any, torch.Tensor] = {**batch.node_masks_by_type, **batch.edge_masks_by_type, None: batch.graph_mask}
+    return {column: values[~masks[column[1]]] for column, values in batch.columns().items()}
 
 
 @given(contents(), st.booleans(), st.booleans())
@@ -227,7 +215,9 @@ def test_pad_to_limits_pads_any_batched_graph_as_the_collate_does(content: Conte
     joined = tp.unpad(tp.PaddedCollate(content.limits, example, content.packs_per_batch)(content.graphs))
     batch = dgl.batch(joined)
     untouched = [graph.clone() for graph in joined]
-    expected = tp.PaddedCollate(content.limits, joined[0], content.packs_per_batch, **_idtype(batch), **extra)(joined)
+    expected = tp.PaddedCollate(content.limits, joined[0], content.packs_per_batch, idtype=batch.idtype, **extra)(
+        joined
+    )
     found = tp.transforms.PadToLimits(content.limits, content.packs_per_batch, **extra)(batch)
     for t in found.ntypes:
         assert torch.equal(found.nodes[t].data.pop("node_mask"), expected.node_masks_by_type[t])
@@ -240,10 +230,6 @@ def test_pad_to_limits_pads_any_batched_graph_as_the_collate_does(content: Conte
     if not extra["sort_edges"]:
         for graph, same in zip(real, joined, strict=True):
             assert_same_graph(graph, same)
-
-
-def _idtype(graph: Any) -> dict[str, Any]:
-    return {"idtype": graph.idtype}
 
 
 PRE = {

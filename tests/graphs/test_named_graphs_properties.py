@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
@@ -141,6 +141,7 @@ def test_batches_of_a_store_are_those_of_collate(data: st.DataObject, content: N
             assert value.dtype in (torch.int32, torch.int64), "narrow integers have no room for indices of a batch"
 
 
+@settings(max_examples=25)
 @given(named_contents(), st.booleans())
 def test_items_come_back_from_a_store(content: Named, compact: bool) -> None:
     with written(content, compact=compact) as (store, items):
@@ -159,6 +160,7 @@ def test_items_come_back_from_a_store(content: Named, compact: bool) -> None:
             assert_same_named(part[0], items[-1])
 
 
+@settings(max_examples=25)
 @given(st.data(), named_contents())
 def test_batches_without_padding_are_those_of_dgl_with_indices_shifted(data: st.DataObject, content: Named) -> None:
     with written(content, compact=True) as (store, items):

@@ -77,13 +77,6 @@ def test_a_later_graph_whose_class_does_not_shift_an_attribute_is_refused() -> N
     assert len(stored([*graphs[:20], empty], indices=nodes)) == 21
 
 
-def test_declared_indices_of_a_class_that_does_not_shift_them_are_taken() -> None:
-    graphs = things(Data)
-    store = stored(graphs, indices={"thing": "nodes"})
-    found = store.batched(framework="pyg")[[0, 1]]
-    assert found.thing.tolist() == [0, 3]
-
-
 def test_increments_of_the_two_ends_must_be_a_column(gen: torch.Generator) -> None:
     # PyG adds them to the columns of an edge_index of two edges.
     kind = class_of(lambda data, key: torch.tensor([len(data.x_s), len(data.x_t)]) if "edge" in key else NotImplemented)

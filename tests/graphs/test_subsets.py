@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Subset, random_split
+from torch.utils.data import Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
@@ -160,16 +160,6 @@ def test_splits_may_be_subsets_and_masks(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = tp.GraphStore.write(Path(folder, "written"), source, splits=splits)
         assert {name: ids.tolist() for name, ids in written.splits.items()} == expected
-
-
-def test_splits_of_random_split(store: tp.GraphStore) -> None:
-    for source in (ITEMS, store):
-        train, valid = random_split(source, [9, 3], generator=torch.Generator().manual_seed(0))
-        loaders = tp.packed_loader(source, 4, splits={"train": train, "valid": valid})
-        assert ids_of(loaders) == {"train": sorted(train.indices), "valid": sorted(valid.indices)}
-        # The ids are those of the source, and chosen by the mask a store gives the same graphs.
-        mask = np.isin(np.arange(12), train.indices)
-        assert store.subset(mask).original_ids.tolist() == sorted(train.indices)
 
 
 @pytest.mark.parametrize("mask", [np.array([0, 1] * 6, np.uint8), [0, 1] * 6], ids=["array", "list"])
