@@ -8,7 +8,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +26,11 @@ from dgl_tuplepack.graphs.pyg_layout import NUMBER, Attribute, Column, Names, Py
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.planning.sizes import IntArray
+
+# The rules by which PyG joins graphs, for each attribute: the axis along which it joins the values (None: PyG adds an
+# axis), and the attributes whose sizes it adds to the values in later graphs: none if the values are not indices, two
+# for endpoints, whose source nodes and destination nodes it counts separately.
+Rules = Mapping[Attribute, tuple[int | None, tuple[Attribute, ...]]]
 
 
 @dataclass
@@ -48,18 +53,17 @@ class Origin:
     row_masks: Mapping[str, RowMask] = field(default_factory=dict)
 
     @functools.cached_property
-    def joining(self) -> Joining | None:
+    def rules(self) -> Rules | None:
         """The rules by which PyG joins the graphs; None if they are PyG's default rules."""
         names, types, indices = self.names, self.names.types, self.indices
-        axes: dict[Attribute, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-        shifted_by: dict[Attribute, tuple[Attribute, ...]] = {
-            (t, key): (types.attribute_of(indices[column]),) if column in indices else ()
-            for column, t, key in names.columns
-        }
+        rules: dict[Attribute, tuple[int | None, tuple[Attribute, ...]]] = {}
+        for column, t, key in names.columns:
+            shifted_by = (types.attribute_of(indices[column]),) if column in indices else ()
+            rules[t, key] = names.layout.dim(column), shifted_by
         for e, attribute in types.edges.items():
-            axes[attribute], shifted_by[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
-        usual = (_is_usual(attribute, axes[attribute], shifted_by[attribute], types.is_flat) for attribute in axes)
-        return None if all(usual) else Joining(axes, shifted_by)
+            rules[attribute] = -1, (types.attribute_of(e[0]), types.attribute_of(e[2]))
+        usual = (_is_usual(attribute, *rule, types.is_flat) for attribute, rule in rules.items())
+        return None if all(usual) else rules
 
     @functools.cached_property
     def bounds(self) -> dict[GraphType, list[int]]:
@@ -330,7 +334,7 @@ class _GraphRows:
 def _example(batch: Any, origin: Origin, i: int) -> Any:
     """Return graph `i` of a batch, with all attributes that the batch still has: the user may have deleted some."""
     names, rows = origin.names, _GraphRows(origin, i)
-    data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
+    data, storages = _new_graph(names, origin.rules), dict(storages_of(batch))
 
     def put(value: Any, storage: GraphType | None, key: str) -> None:
         (data.stores[0] if storage is None else data[storage])[key] = value
@@ -377,38 +381,22 @@ def _changed(key: str, how: str) -> SchemaError:
     )
 
 
-class Joining(NamedTuple):
-    """The rules by which PyG joins graphs to a batch: the results of `__cat_dim__` and `__inc__` for each attribute.
-
-    An attribute is a pair (key of its storage, name).
-    """
-
-    # Attribute -> the axis along which PyG joins its values; None if PyG adds an axis.
-    axes: dict[Attribute, int | None]
-    # Attribute -> the attributes whose sizes PyG adds to this attribute's values in later graphs; empty if the values
-    # are not indices. Endpoints have two such attributes: one for the source nodes, one for the destination nodes.
-    shifted_by: dict[Attribute, tuple[Attribute, ...]]
-
-
 class _Stored:
     """A mixin for graphs that have the joining rules of another class in ``_joining``."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, attribute = self._joining_and_attribute(key, args)
-        if joining is None or attribute not in joining.shifted_by:
+        rule = self._rule(key, args)
+        if rule is None:
             return super().__inc__(key, value, *args, **kwargs)  # type: ignore[misc]
-        shifted_by = joining.shifted_by[attribute]
-        shifts = [self._size_of(*each) for each in shifted_by]
-        if len(set(shifted_by)) > 1:
+        shifts = [self._size_of(*each) for each in rule[1]]
+        if len(set(rule[1])) > 1:
             # Source nodes and destination nodes are of two types, with different shifts.
             return torch.tensor(shifts).view(-1, 1)
         return shifts[0] if shifts else 0
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        joining, attribute = self._joining_and_attribute(key, args)
-        if joining is None or attribute not in joining.axes:
-            return super().__cat_dim__(key, value, *args, **kwargs)  # type: ignore[misc]
-        return joining.axes[attribute]
+        rule = self._rule(key, args)
+        return super().__cat_dim__(key, value, *args, **kwargs) if rule is None else rule[0]  # type: ignore[misc]
 
     def stores_as(self, data: Any) -> Any:
         """Call PyG's `stores_as`, and copy the joining rules of `data`."""
@@ -424,13 +412,10 @@ class _Stored:
             "to your own class, MyData.from_dict(graph.to_dict()), before you collate or save them."
         )
 
-    def _joining_and_attribute(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Attribute]:
-        """Return the joining rules, None if there are none, and the attribute as (key of its storage, name).
-
-        ``given[0]``, if passed, is the storage that has the attribute; otherwise the key of the storage is None.
-        """
+    def _rule(self, key: str, given: tuple[Any, ...]) -> Any:
+        """Return the joining rule of an attribute, or None. ``given[0]``, if passed, is the attribute's storage."""
         found = (t for t, storage in storages_of(self) if given and storage is given[0])
-        return self.__dict__.get("_joining"), (next(found, None), key)
+        return self.__dict__.get("_joining", {}).get((next(found, None), key))
 
     def _size_of(self, t: GraphType | None, key: str) -> int:
         """Return the size of an attribute: PyG adds this number to the indices of later graphs."""
@@ -449,12 +434,12 @@ class StoredHeteroData(_Stored, HeteroData):  # type: ignore[misc]
     """A `HeteroData` with the joining rules of another class."""
 
 
-def new_graph(names: Names, joining: Joining | None) -> Any:
-    """Return an empty `Data` (if the types are flat) or `HeteroData`, with `joining` unless it is None."""
-    if joining is None:
+def _new_graph(names: Names, rules: Rules | None) -> Any:
+    """Return an empty `Data` (if the types are flat) or `HeteroData`, with the joining rules unless they are None."""
+    if rules is None:
         return Data() if names.types.is_flat else HeteroData()
     graph = StoredData() if names.types.is_flat else StoredHeteroData()
-    graph.__dict__["_joining"] = joining
+    graph.__dict__["_joining"] = rules
     return graph
 
 

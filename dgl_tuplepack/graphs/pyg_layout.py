@@ -7,7 +7,7 @@ for each node and edge type, with the type as its key, and a storage for the who
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -148,6 +148,11 @@ class PygLayout:
         return cls(dims, rows, tuple(document["counted"]), ends)
 
 
+def counting_name(names: Collection[str]) -> str:
+    """Return the attribute from which PyG infers the number of nodes; empty if there is none."""
+    return [*(n for n in names if n in NODE_KEYS), *(n for n in names if "node" in n), ""][0]
+
+
 def type_of_json(entry: Any) -> Any:
     """Return a type that was read from JSON, where an edge type is a list instead of a tuple."""
     return tuple(entry) if isinstance(entry, list) else entry
@@ -236,9 +241,7 @@ class Names:
     def _is_inferred(self, node_type: str) -> bool:
         """Return whether PyG infers the number of nodes of a type from a node feature."""
         contents = {key: content for (content, _, _), t, key in self.columns if t == self.types.storage_of(node_type)}
-        # PyG uses the first attribute whose name is in NODE_KEYS, or else the first with "node" in its name.
-        counting = [key for key in contents if key in NODE_KEYS] or [key for key in contents if "node" in key]
-        return bool(counting) and contents[counting[0]] == "node_feature"
+        return contents.get(counting_name(contents)) == "node_feature"
 
 
 def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:

@@ -23,7 +23,7 @@ from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, rows_of_spans
 from dgl_tuplepack.graphs.build import chosen_from
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_join import JoinedData, follows_pyg, join_graphs, storages_of
-from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute
+from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Attribute, counting_name
 from dgl_tuplepack.graphs.pyg_read import block_of, schema_of_joined, sizes_of_joined, types_of
 from dgl_tuplepack.graphs.readers.datasets import Items
 from dgl_tuplepack.graphs.readers.source import Source
@@ -109,9 +109,7 @@ class PygDataset(Items):
         """Return the attribute that has the number of nodes, or from which PyG infers it; None if there is none."""
         if _NUMBERS in self._storages[t].to_dict():
             return NUMBER
-        tensors = [key for key, value in self._storages[t].items() if isinstance(value, Tensor)]
-        found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
-        return found[0] if found else None
+        return counting_name([key for key, value in self._storages[t].items() if isinstance(value, Tensor)]) or None
 
     def _numbers_of_nodes(self, t: GraphType | None) -> IntArray | None:
         """Return, for each graph to read, the number of nodes of a storage; None if no attribute shows it."""
