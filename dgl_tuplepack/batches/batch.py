@@ -363,10 +363,7 @@ class PaddedBatch:
 
 
 def _equalise(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
-    """Copy each change of a feature since both had the features `agreed` from one dict to the other.
-
-    `own` has the features of the batch. If a feature has changed in both, keep its value in the graph.
-    """
+    """Copy each change since both dicts had the features `agreed` to the other; a change in the graph counts more."""
     in_graph = dict(graph)
     for name in dict.fromkeys([*own, *in_graph]):
         # The value for both dicts; None if the feature was deleted.

@@ -156,7 +156,8 @@ class PaddedCollate:
         self.schema = schema_of(self._transformed(example), ties, indices, levels)
         if self._transform is not None:
             # The transform must not remove nodes (edges) that labels index.
-            self._transform.numbered = self.schema.numbered_by_labels
+            targets = self.schema.index_columns.items()
+            self._transform.numbered = {target: name for (content, _, name), target in targets if content == "label"}
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The last shape is the largest.

@@ -215,10 +215,7 @@ class PaddedShape:
 
 
 def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, content: Sequence[int]) -> int:
-    """Return the index in `shapes` of the shape that a batch is padded to: the sampler's choice, if there is one.
-
-    Without it, choose the smallest shape that holds the `content`, or the largest, whose `check_content` then raises.
-    """
+    """Return the index of the sampler's shape; without one, of the smallest that holds the content, or the largest."""
     if len(shapes) == 1:
         return 0
     if from_sampler is not None:

@@ -105,10 +105,7 @@ class BatchTensors(NamedTuple):
 
 
 def _of_name(name: str, value: Any, key: GraphType) -> dict[Any, Any]:
-    """Return the values of one named graph in the field `value`, as a dict by the graph's own types.
-
-    A homogeneous graph has only one value, ``value[name]``, of type `key`.
-    """
+    """Return the values of one named graph, as a dict by its own types; `key` is the type of a homogeneous graph."""
     return {key: value[name]} if name in value else of_graph(name, value)
 
 

@@ -73,8 +73,7 @@ def build_graph(
     ``[V + 1]``: the index of the first edge into each of the V destination nodes, then the number of edges. DGL then
     sums over incoming edges without a conversion to another sparse format.
 
-    The caller must check endpoints and lengths. `dgl.graph` and `dgl.heterograph` are not used, since they sort the
-    types, and check the endpoints again, which waits for the device.
+    The caller must check endpoints and lengths; `dgl.graph` would check them again, which waits for the device.
     """
     dgl, _ = dgl_and_formats()
     relations = [
@@ -305,10 +304,7 @@ def graph_blocks(
 
     For DGLGraphs, the first item determines the schema, apart from the features of types without nodes (edges): they
     are those of the first graph that has any. If it comes late, its block has the `schema` from there on. For PyG
-    graphs, the first block determines the schema; but if the `number` of items is known, all items are read to find it.
-
-    Raise SizesError if `items` is empty. Raise SchemaError, also while the blocks are iterated, if an item has another
-    form or schema.
+    graphs, the first block determines the schema or, if the `number` of items is known, all items.
     """
     iterator = iter(items)
     try:
@@ -442,12 +438,9 @@ def ids_in(source: Any, given: Any) -> Any:
 
 
 def chosen_from(given: Any) -> Chosen | None:
-    """Return the dataset and the positions of a `torch.utils.data.Subset` or `dgl.data.utils.Subset`.
-
-    Return None for other objects, for subclasses (which may change items), and for indices that are malformed or not
-    in the dataset.
-    """
+    """Return the dataset and the positions of a `Subset` of torch or DGL; None for other objects and wrong indices."""
     modules = (sys.modules.get(name) for name in ("torch.utils.data", "dgl.data.utils"))
+    # A subclass may change items.
     if type(given) not in [module.Subset for module in modules if module is not None]:
         return None
     # Other types, such as a pandas Series, may look up indices in another way.

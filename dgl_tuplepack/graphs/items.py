@@ -69,8 +69,7 @@ def parts_of(item: Any, where: str) -> Parts:
     """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these wrapped by `with_ids`.
 
     The graph may also be a dict of named graphs, which is returned sorted by name. A PyG graph is an item by itself:
-    its labels stay in the graph, as attributes. The id of `with_ids` replaces an id inside the item. Raise SchemaError
-    for other items. `where` is the display name of the item, for errors.
+    its labels are attributes. The id of `with_ids` replaces an id inside the item. SchemaError for other items.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)

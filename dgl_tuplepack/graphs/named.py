@@ -88,10 +88,7 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 
 
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (type, graph, type in the graph) for each type of one graph or of named graphs; node types come first.
-
-    For named graphs, the type includes the name of the graph, but the type in the graph does not.
-    """
+    """Yield (type, graph, type without the name of the graph) for each type; node types come first."""
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
         yield from zip(node_types, itertools.repeat(graph), graph.ntypes, strict=False)
@@ -103,7 +100,7 @@ def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the number of nodes (edges) of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, type_in_graph) for t, graph, type_in_graph in located_types(graphs)}
-    # A faster way for one graph, since this function is called once for each item.
+    # Faster for one graph; this function is called once for each item.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 

@@ -54,10 +54,9 @@ def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
 def indexed_types(
     indices: Indices, columns: Iterable[tuple[Column, Any]], types: Types, named: bool
 ) -> dict[Column, GraphType]:
-    """Return the type that each declared feature or label indexes.
+    """Return the type that each declared column indexes; raise SchemaError if `indices` are malformed or ambiguous.
 
-    `columns` are all features and labels, each with its `ArraySpec`. `named`: whether `types` are types of named
-    graphs. Raise SchemaError if `indices` are malformed or ambiguous.
+    `named`: whether `types` are types of named graphs.
     """
     # Features of several types may have the same name.
     by_name: dict[str, list[tuple[Column, Any]]] = {}
@@ -101,11 +100,7 @@ def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the component that `name` means.
-
-    `name` may be the name of a component, "nodes", "edges", or "edges:" and a relation, such as "edges:bond". Raise
-    SchemaError unless exactly one component matches.
-    """
+    """Return the component that `name` means: its name, "nodes", "edges" or "edges:bond"; SchemaError unless one."""
     if name in types:
         return name
     is_general = name in _NODES_OR_EDGES

@@ -110,11 +110,6 @@ class Schema:
         """Map each feature or label that holds indices to the type that it indexes."""
         return indexed_types(self.indices, self.columns(), self.types, bool(self.graph_names))
 
-    @property
-    def numbered_by_labels(self) -> dict[GraphType, str]:
-        """Map each type that a label indexes to the name of the label."""
-        return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
-
     @functools.cached_property
     def features(self) -> dict[GraphType, dict[str, ArraySpec]]:
         """The features of each node type and edge type."""
@@ -237,8 +232,7 @@ def refuse_levels(levels: Levels | None, what: str) -> None:
 def as_tensors(label: Any) -> dict[str, Tensor]:
     """Return a label as tensors by name; a single label has the empty name.
 
-    Python numbers become int64, bool, or the default floating-point dtype of torch. Raise SchemaError for a value that
-    is neither a number nor a dense tensor or array of numbers, and for a list or tuple that mixes kinds of numbers.
+    Raise SchemaError for a value that is not a number or a dense tensor or array of numbers, or that mixes kinds.
     """
     if label is None:
         return {}
@@ -290,10 +284,7 @@ def _kinds(value: Any) -> set[str]:
 
 
 def _readable(value: Any) -> Any:
-    """Return an array as torch accepts it: writable, in native byte order, without negative strides.
-
-    Raise TypeError for an array with masked values.
-    """
+    """Return an array as torch accepts it; raise TypeError if values are masked. Other values are unchanged."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         raise TypeError("some of its values are masked")
     return np.require(value, value.dtype.newbyteorder("="), ["C", "W"]) if isinstance(value, np.ndarray) else value
@@ -310,10 +301,7 @@ def listed(specs: Mapping[str, ArraySpec]) -> str:
 
 
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
-    """Raise SchemaError if features or labels differ in names, shapes or dtypes.
-
-    The message ends with `by`: where the user can make the changes.
-    """
+    """Raise SchemaError if names, shapes or dtypes differ; the message ends with `by`: where to make the changes."""
     if found == expected:
         return
     steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
@@ -342,11 +330,7 @@ def _quoted(name: str) -> str:
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as an array that a store can hold.
-
-    numpy has no bfloat16, so the bits of bfloat16 values are stored as uint16.
-    Raise SchemaError for a tensor that requires gradients, or of a dtype that numpy does not have.
-    """
+    """Return the values of a tensor as an array that a store can hold (bfloat16 as uint16), or raise SchemaError."""
     if tensor.requires_grad:
         raise SchemaError(
             "graphs have features or labels that require gradients, which a store cannot keep; detach them "

@@ -54,11 +54,7 @@ class GraphTransform:
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
-        """Return the parts of each item, with a transformed copy of the graph; `epoch` is None if it is unknown.
-
-        Raise TransformError if the transform fails, returns anything but one graph, makes a graph larger (without
-        `may_grow`), removes nodes (edges) that a label indexes, or draws random numbers for a graph without an id.
-        """
+        """Return the parts of each item, with a transformed copy of the graph; `epoch` is None if it is unknown."""
         epoch, epoch_is_known = self.draws.epoch(epoch)
         stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
         with kept_generators() if parts else nullcontext():
@@ -93,10 +89,7 @@ class GraphTransform:
         return found
 
     def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
-        """Return `found`, the result of the transform for `given`, with named graphs sorted by name.
-
-        Raise TransformError if the result is not allowed.
-        """
+        """Return `found`, the result for `given`, with named graphs sorted by name; TransformError if not allowed."""
         names = graph_names(given)
         if is_pyg(given):
             is_allowed, what = is_pyg(found), "a PyG Data or HeteroData"
@@ -170,10 +163,9 @@ def name_of(transform: Any) -> str:
 
 
 def identity_of(transform: Any, name: str | None = None) -> str:
-    """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
+    """Return the text that identifies a transform on disk: the user's name, or else a name or `repr` with settings.
 
-    For a function without enclosed variables, the text is its module and qualified name. Raise TransformError if the
-    text holds a memory address, or "..." in place of omitted values.
+    Raise TransformError if the text holds a memory address, or "..." in place of omitted values.
     """
     if name is not None:
         if isinstance(name, str) and name:

@@ -114,10 +114,7 @@ class MaskNodes:
 def _with_feature(
     batch: PaddedBatch, name: str, floating: bool = False
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
-    """Yield, for each node type with the feature, its features, its number of real nodes, and each node's graph slot.
-
-    Raise SchemaError if no type has the feature, if it holds indices, or with `floating` if it has no floats.
-    """
+    """Yield, for each node type with the feature, its features, its number of real nodes, and its graph slots."""
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a batch transform needs a PaddedBatch, but got {shown(batch)}; see batch_transform.")
     batch.sync_with_graph()

@@ -190,10 +190,9 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 
 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """Return the source of a path or an object.
+    """Return the source of a path (FormatError if no kind recognises it) or of an object (SizesError).
 
-    `also` has display names of other paths that the caller accepts. If no kind recognises `given`, raise FormatError
-    for a path, else SizesError.
+    `also` has display names of other paths that the caller accepts.
     """
     source = recognised(given, settings)
     if source is None:

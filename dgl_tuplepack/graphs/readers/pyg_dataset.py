@@ -202,10 +202,7 @@ class PygDataset(Items):
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
-    """Return the dataset that holds all graphs, and the ids of the graphs that `given` has (None: all graphs).
-
-    Return None unless `given` is an `InMemoryDataset`, or a subset of one, whose collated tensors can be read.
-    """
+    """Return the `InMemoryDataset`, and the ids of the graphs that `given` has (None: all); None for other objects."""
     subset = chosen_from(given)
     if subset is not None:
         inner = _in_memory(subset.dataset)
