@@ -29,14 +29,9 @@ def collate_of(content: Content, **settings: Any) -> tp.PaddedCollate:
     return tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)
 
 
-def of_type(value: Any, key: Any) -> Any:
-    """Value of one node or edge type; homogeneous batches have a single value."""
-    return value[key] if isinstance(value, dict) and key in value else value
-
-
-def features_of(value: dict[Any, Any], key: Any, hetero: bool) -> dict[str, torch.Tensor]:
-    """Features of one type; a feature may be called like a type, so it must be known which dict this is."""
-    return value[key] if hetero else value
+def masks_of(batch: tp.PaddedBatch) -> dict[Any, torch.Tensor]:
+    """The mask of each type; that of graphs has the key None."""
+    return {**batch.node_masks_by_type, **batch.edge_masks_by_type, None: batch.graph_mask}
 
 
 @given(contents(), PADDING)
@@ -72,31 +67,26 @@ def assert_static_shape(content: Content, settings: dict[str, Any], pad: tp.Padd
     slots = {}
     for t in content.node_types:
         slots[t] = p * maxima[f"nodes:{t}" if hetero else "nodes"] + 1
-        assert len(of_type(batch.node_mask, t)) == slots[t]
+        assert len(batch.node_masks_by_type[t]) == slots[t]
     for t in content.edge_types:
         covering = slots[t[2]] if settings["cover_padding"] else 0
         edges = p * maxima["edges:" + ":".join(t) if hetero else "edges"] + covering
-        assert len(of_type(batch.edge_mask, t)) == edges
+        assert len(batch.edge_masks_by_type[t]) == edges
     assert len(batch.graph_mask) == p * content.limits.graphs + 1
     assert shapes_of(batch) == shapes_of(pad([])) == shapes_of(pad(content.items[:1]))
 
 
 def assert_masks_and_counts(content: Content, batch: Any) -> None:
     """Real content first, counted truly; the last slot owns all padding, empty slots own nothing."""
-    number = len(content.items)
+    number, masks = len(content.items), masks_of(batch)
     assert batch.num_real_graphs == number == batch.graph_mask.sum()
     assert batch.graph_mask[:number].all()
-    kinds: list[tuple[Any, Any, Any, Any, list[int]]] = [
-        (of_type(batch.node_mask, t), of_type(batch.num_real_nodes, t), of_type(batch.nodes_per_graph, t),
-         batch.graph.batch_num_nodes(t), [g.num_nodes(t) for g in content.graphs])
-        for t in content.node_types
-    ]  # fmt: skip
-    kinds += [
-        (of_type(batch.edge_mask, t), of_type(batch.num_real_edges, t), of_type(batch.edges_per_graph, t),
-         batch.graph.batch_num_edges(t), [g.num_edges(t) for g in content.graphs])
-        for t in content.edge_types
-    ]  # fmt: skip
-    for mask, real, per_graph, in_dgl, sizes in kinds:
+    num_real = {**batch.num_real_nodes_by_type, **batch.num_real_edges_by_type}
+    counts = {**batch.nodes_per_graph_by_type, **batch.edges_per_graph_by_type}
+    for t in (*content.node_types, *content.edge_types):
+        graphs, is_nodes, mask, real, per_graph = content.graphs, isinstance(t, str), masks[t], num_real[t], counts[t]
+        sizes = [graph.num_nodes(t) if is_nodes else graph.num_edges(t) for graph in graphs]
+        in_dgl = batch.graph.batch_num_nodes(t) if is_nodes else batch.graph.batch_num_edges(t)
         assert mask.dtype == torch.bool
         assert mask.sum() == real == sum(sizes)
         assert mask[:real].all()
@@ -110,9 +100,9 @@ def assert_masks_and_counts(content: Content, batch: Any) -> None:
 def assert_padding_edges_stay_apart(content: Content, settings: dict[str, Any], batch: Any) -> None:
     """Padding edges join padding nodes only, as evenly as possible."""
     for t in content.edge_types:
-        mask = of_type(batch.edge_mask, t)
-        for end, node_type in ((of_type(batch.src, t), t[0]), (of_type(batch.dst, t), t[2])):
-            nodes = of_type(batch.node_mask, node_type)
+        mask = batch.edge_masks_by_type[t]
+        for end, node_type in ((batch.src_by_type[t], t[0]), (batch.dst_by_type[t], t[2])):
+            nodes = batch.node_masks_by_type[node_type]
             # Real edges join real nodes and padding edges padding nodes: nothing flows across.
             assert nodes[end[mask].long()].all()
             assert not nodes[end[~mask].long()].any()
@@ -123,7 +113,7 @@ def assert_padding_edges_stay_apart(content: Content, settings: dict[str, Any], 
             if settings["cover_padding"] and node_type == t[2]:
                 assert per_node.min() >= 1
         if t[0] == t[2]:
-            assert torch.equal(of_type(batch.src, t)[~mask], of_type(batch.dst, t)[~mask])
+            assert torch.equal(batch.src_by_type[t][~mask], batch.dst_by_type[t][~mask])
 
 
 @given(contents(min_graphs=1), PADDING)
@@ -134,12 +124,12 @@ def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any
     except dgl.DGLError:
         # Where no graph has an edge of a type, DGL refuses those with its feature beside those without; we do not.
         reject()
-    number, hetero = len(content.items), len(content.node_types) > 1
+    number = len(content.items)
     assert batch.graph.idtype == settings["idtype"]
     for t in content.node_types:
         real = expected.num_nodes(t)
         assert batch.graph.batch_num_nodes(t)[:number].tolist() == expected.batch_num_nodes(t).tolist()
-        for name, value in features_of(batch.node_features, t, hetero).items():
+        for name, value in batch.node_features_by_type[t].items():
             assert_equal_tensors(batch.graph.nodes[t].data[name], value)
             if real:
                 assert_equal_tensors(value[:real], expected.nodes[t].data[name])
@@ -148,7 +138,7 @@ def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any
         assert batch.graph.batch_num_edges(t)[:number].tolist() == expected.batch_num_edges(t).tolist()
         for found, right in zip(batch.graph.edges(etype=t), expected.edges(etype=t), strict=True):
             assert found[:real].tolist() == right.tolist()
-        for name, value in features_of(batch.edge_features, t, hetero).items():
+        for name, value in batch.edge_features_by_type[t].items():
             assert_equal_tensors(batch.graph.edges[t].data[name], value)
             if real:
                 assert_equal_tensors(value[:real], expected.edges[t].data[name])
@@ -158,18 +148,10 @@ def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any
 def test_fills_are_honoured(content: Content, fill: int) -> None:
     """0 and 1 suit every dtype; each padding entry has the fill, for labels and features of all types."""
     batch = collate_of(content, feature_fill=fill, label_fill=fill)(content.items)
-    hetero = len(content.node_types) > 1
-    padded = []
-    for t in content.node_types:
-        mask = of_type(batch.node_mask, t)
-        padded += [value[~mask] for value in features_of(batch.node_features, t, hetero).values()]
-    for t in content.edge_types:
-        mask = of_type(batch.edge_mask, t)
-        padded += [value[~mask] for value in features_of(batch.edge_features, t, hetero).values()]
-    labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
-    padded += [value[~batch.graph_mask] for value in labels.values() if value is not None]
-    for value in padded:
-        assert_equal_tensors(value, torch.full_like(value, fill))
+    masks = masks_of(batch)
+    for (_, t, _), value in batch.columns().items():
+        padding = value[~masks[t]]
+        assert_equal_tensors(padding, torch.full_like(padding, fill))
     assert (batch.labels is None) == (not content.has_labels)
 
 

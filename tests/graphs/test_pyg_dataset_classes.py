@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,17 +48,12 @@ def tu_dataset(root: Path, contents: tuple[str, ...], **settings: Any) -> Any:
     return TUDataset(str(root), "TINY", **settings)
 
 
-def assert_stored(dataset: Any, path: Path, **settings: Any) -> tp.GraphStore:
+def assert_stored(dataset: Any, path: Path) -> tp.GraphStore:
     """The store of a dataset has the graphs that the dataset returns; return it."""
     sizes = tp.sizes_of(dataset)
     items = [dataset[i] for i in range(len(dataset))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        store = tp.GraphStore.write(path, dataset, **settings)
+    store = tp.GraphStore.write(path, dataset)
     assert store.sizes.array.tolist() == sizes.array.tolist() == [[d.num_nodes, d.num_edges] for d in items]
-    for data in items:
-        for name in settings.get("levels", ()):
-            del data[name]
     view = store.batched(framework="pyg")
     ids = [*reversed(range(len(items))), 0]
     assert_same(view[ids], batch_of([items[i] for i in ids]))
@@ -108,15 +102,6 @@ def test_datasets_of_tu_with_any_files_are_read(contents: tuple[str, ...], use: 
     store = assert_stored(dataset, tmp_path / "store")
     assert len(store) == len(SIZES)
     assert set(store.schema.labels) == {""}
-
-
-@pytest.mark.parametrize("view", ["mask", "joined"])
-def test_datasets_are_read_without_their_texts(view: str, tmp_path: Path) -> None:
-    graphs = [Data(x=torch.rand(n, 1), edge_index=torch.randint(n, (2, n + 2)), smiles="C" * n) for n in range(1, 8)]
-    dataset = VIEWS[view](InMemory(graphs))
-    with pytest.warns(UserWarning, match="'smiles' is text"):
-        tp.GraphStore.write(tmp_path / "loud", dataset)
-    assert_stored(dataset, tmp_path / "store", levels={"smiles": None})
 
 
 class Saved(InMemoryDataset):
