@@ -17,7 +17,7 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.batches.tensors import BatchTensors, row_masks_of, slots_and_pointers
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, Array, EdgeType, GraphType, public_type
-from dgl_tuplepack.graphs.build import build_batches
+from dgl_tuplepack.graphs.build import build_batch, build_item
 from dgl_tuplepack.graphs.named import count, features_of, located_types
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
@@ -306,7 +306,7 @@ class PaddedBatch:
 
     def build_graph(self) -> Any:
         """Return a new graph, or new named graphs, which the batch does not keep."""
-        return build_batches(
+        return build_item(
             self.graph_names,
             {t: (self.src_by_type[t], self.dst_by_type[t]) for t in self.edge_types},
             self.node_features_by_type,
@@ -315,6 +315,7 @@ class PaddedBatch:
             self.edges_per_graph_by_type,
             {t: len(mask) for t, mask in self.node_masks_by_type.items()},
             *([] if self.row_pointers_by_type is None else [self.row_pointers_by_type]),
+            build=build_batch,
         )
 
     def __iter__(self) -> Iterator[Any]:

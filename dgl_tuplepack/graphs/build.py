@@ -138,17 +138,11 @@ def _set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tenso
     graph.set_batch_num_edges(edges)
 
 
-def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a DGLGraph or, if there are `names`, a dict of named graphs. `by_type` are arguments of `build_graph`."""
-    return _built(names, build_graph, *by_type)
+def build_item(names: Sequence[str], *by_type: Mapping[Any, Any], build: Callable[..., Any] = build_graph) -> Any:
+    """Return a DGLGraph or, if there are `names`, a dict of named graphs.
 
-
-def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a batched DGLGraph or, if there are `names`, a dict of such graphs. `by_type`: see `build_batch`."""
-    return _built(names, build_batch, *by_type)
-
-
-def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
+    `by_type` are arguments of `build`: `build_graph`, or `build_batch` for batched graphs.
+    """
     if not names:
         return build(*by_type)
     return {name: build(*(of_graph(name, each) for each in by_type)) for name in names}
@@ -185,7 +179,7 @@ class BatchBuilder:
         if schema.graph_names:
             nodes, edges, labels = schema.arranged(lambda _: next(rest))
             per_graph = nodes_per_graph, edges_per_graph
-            graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
+            graph = build_item(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes, build=build_batch)
         else:
             frames = [
                 self._new_frame(dict(zip(names, rest, strict=False)), rows)
