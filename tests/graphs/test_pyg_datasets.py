@@ -14,22 +14,6 @@ from tests.support.ogb_folder import write_ogb_folder
 from tests.support.pyg import assert_same
 
 
-def of_pyg(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """OGB's dataset object for PyG; OGB 1.3.6 loads its own files as torch did before 2.6."""
-    ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
-    load = torch.load
-    monkeypatch.setattr(torch, "load", lambda *args, **settings: load(*args, **{"weights_only": False, **settings}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ogb.PygGraphPropPredDataset("ogbg-molhiv", root=str(root))
-
-
-def of_dgl(root: Path) -> Any:
-    """OGB's dataset object for DGL."""
-    ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
-    return ogb.DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
-
-
 def by_pyg_name(store: tp.GraphStore) -> dict[Any, str]:
     """Checksums of all arrays by the names that PyG has for them."""
     names = {("node_feature", "feat"): "x", ("edge_feature", "feat"): "edge_attr"}
@@ -40,11 +24,19 @@ def by_pyg_name(store: tp.GraphStore) -> dict[Any, str]:
 
 
 def test_ogb_datasets_of_both_frameworks_give_equal_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
+    load = torch.load
+    # OGB 1.3.6 loads its own files as torch did before 2.6.
+    monkeypatch.setattr(torch, "load", lambda *args, **settings: load(*args, **{"weights_only": False, **settings}))
     for name in ("pyg", "dgl"):
         write_ogb_folder(tmp_path / name, tp.GraphSizes([[3 + i % 5, 2 * (i % 4)] for i in range(40)]))
-    dataset = of_pyg(tmp_path / "pyg", monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = ogb.PygGraphPropPredDataset("ogbg-molhiv", root=str(tmp_path / "pyg"))
     pyg = tp.GraphStore.write(tmp_path / "pyg_store", dataset)
-    dgl = tp.GraphStore.write(tmp_path / "dgl_store", of_dgl(tmp_path / "dgl"))
+    dgl = tp.GraphStore.write(
+        tmp_path / "dgl_store", ogb.DglGraphPropPredDataset("ogbg-molhiv", root=str(tmp_path / "dgl"))
+    )
     folder = tp.GraphStore.write(tmp_path / "folder_store", tmp_path / "dgl" / "ogbg_molhiv")
     assert by_pyg_name(pyg) == by_pyg_name(dgl) == by_pyg_name(folder)
     assert set(pyg.splits) == {"train", "valid", "test"}

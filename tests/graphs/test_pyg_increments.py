@@ -166,21 +166,6 @@ def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator) 
         stored(gather(graphs), levels={"w": "x_r", **PAIR})
 
 
-def test_limits_count_each_graph_of_a_pair(gen: torch.Generator) -> None:
-    graphs = [pair(gen, (2 + i % 3, 1 + i % 4), (i % 5, 3)) for i in range(30)]
-    limits = tp.Limits(nodes={"x_s": 12, "x_t": 10}, edges={"edge_index_s": 14, "edge_index_t": 15})
-    store = stored(graphs, levels=PAIR)
-    sampler = tp.PackBatchSampler(store.sizes, limits, seed=1)
-    seen = []
-    for ids in sampler:
-        batch = store.padded(sampler.limits)[ids].pyg
-        assert [len(batch.x_s), len(batch.x_t)] == [13, 11]
-        assert [batch.edge_index_s.shape[1], batch.edge_index_t.shape[1]] == [14, 15]
-        seen += batch.graph_ids[batch.graph_mask].tolist()
-        assert int(batch.x_s_mask.sum()) == sum(len(graphs[i].x_s) for i in ids)
-    assert sorted(seen) == list(range(30))
-
-
 def shifted_by(shift: Callable[[Any], Any]) -> type[Any]:
     """A class of graphs whose `thing` PyG shifts by what `shift` returns."""
 
@@ -194,16 +179,6 @@ def shifted_by(shift: Callable[[Any], Any]) -> type[Any]:
 def with_thing(kind: type[Any], things: Sequence[torch.Tensor]) -> list[Any]:
     graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
     return [kind(**graph.to_dict(), thing=thing) for graph, thing in zip(graphs, things, strict=True)]
-
-
-@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
-def test_indices_of_edges_are_those_of_pyg(gather: Any, gen: torch.Generator) -> None:
-    graphs = with_thing(shifted_by(lambda d: d.edge_index.size(1)), [torch.tensor([3]), torch.tensor([1])])
-    store = stored(gather(graphs), indices={"thing": "edges"})
-    assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
-    padded = store.padded(room_for(store), sort_edges=True)[[1, 0]].pyg
-    for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
-        assert_same(found, graph)
 
 
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
